@@ -20,8 +20,8 @@ GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
 BLOCKS = ("post_norm", "pre_norm")
 POSITION_TYPES = ("learned", "sinusoidal", "rotary", "rotary_interleaved", "alibi")
-# What may have biases: the products of attention and of the feed-forward part, LayerNorm, the dense
-# layers before the heads, and the scores of the masked pieces.
+# The parts that may have biases: the matrix products of attention and of the feed-forward part,
+# LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
 BIASES = ("attention", "feed_forward", "norm", "head", "output")
 TOKENIZERS = ("wordpiece", "byte_bpe")
 UNLIMITED = 1 << 31
@@ -46,15 +46,14 @@ def option(
       help_text: help of the flag.
       choices: the allowed values; None for any.
       lower, upper: bounds, inclusive.
-      may_change: whether a run may be resumed with another value. Such fields say where and how the
-        run is computed and shown; its numbers stay the same except for rounding and the dropout
-        masks, which are drawn for each replica and micro-batch; a retriever's for the batch.
-      from_run: whether an evaluation or prediction takes it from the run that made the weights.
-      of_data: of a program's own group, whether it says how data are read or judged, so that an
-        evaluation of other data than the run's does not take it from the run.
-      needs: without what it has no effect, so that a value other than the default is refused, see
-        `Config.check_needs`: the name of another field, then the values that this must have; no
-        value: any but its default.
+      may_change: whether a run may be resumed with another value. Such fields control where and how
+        the run is computed and reported. Its numbers change only by rounding and by the dropout
+        masks, which depend on replicas and micro-batches (in a retriever only on the batch).
+      from_run: whether an evaluation or prediction takes the value from the run of the weights.
+      of_data: whether a field of a program's task controls how data are read or evaluated, so that
+        it is not taken from the run if other data are evaluated.
+      needs: the condition under which the field has an effect: the name of another field, then the
+        values that it must have; without values, any but its default. See `Config.check_needs`.
     """
     metadata = {
         "help": help_text,
@@ -75,7 +74,7 @@ share = functools.partial(option, lower=0.0, upper=1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Base of all groups: checks every field against its declared type, choices and range."""
+    """Base class of all groups; checks every field's type, choices and range."""
 
     def __post_init__(self) -> None:
         types = typing.get_type_hints(type(self))
@@ -84,30 +83,31 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Checks conditions on several fields; subclasses override it."""
+        """Checks conditions that involve several fields; subclasses override it."""
 
     def check_needs(self, names: Iterable[str]) -> None:
-        """Raises ValueError for a value that another one leaves without effect.
+        """Raises ValueError for a value that has no effect with the value of another field.
 
         Args:
-          names: of the fields to look at: those that the user gave, not those of an earlier run.
+          names: the fields to check: those that the user gave, not those of an earlier run.
         """
         fields = {field.name: field for field in dataclasses.fields(self)}
         for name in names:
-            value, needs = getattr(self, name), fields[name].metadata["needs"]
+            value = getattr(self, name)
+            needs = fields[name].metadata["needs"]
             if value == fields[name].default or not needs:
                 continue
-            other, *values = needs
-            found = getattr(self, other)
-            if values and found not in values:
+            other, *allowed = needs
+            other_value = getattr(self, other)
+            if allowed and other_value not in allowed:
                 raise ValueError(
-                    f"{name}={value} has no effect with {other} {found or 'empty'}; leave it out, "
-                    f"or choose {' or '.join(values)}."
+                    f"{name}={value} has no effect with {other} {other_value or 'empty'}; leave it "
+                    f"out, or choose {' or '.join(allowed)}."
                 )
-            if not values and found == fields[other].default:
+            if not allowed and other_value == fields[other].default:
                 raise ValueError(
-                    f"{name}={value} has no effect without {other}; give that, too, or leave it "
-                    "out."
+                    f"{name}={value} has no effect without {other}; give {other} as well, or leave "
+                    f"{name} out."
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,16 +116,16 @@ class Config:
 
     @classmethod
     def names(cls, **metadata: bool) -> list[str]:
-        """Returns the fields declared with this metadata, see `option`; without arguments, all."""
-        return [
-            field.name
-            for field in dataclasses.fields(cls)
-            if all(field.metadata[key] == value for key, value in metadata.items())
-        ]
+        """Returns the fields with this metadata, see `option`; all fields without arguments."""
+        names = []
+        for field in dataclasses.fields(cls):
+            if all(field.metadata[key] == value for key, value in metadata.items()):
+                names.append(field.name)
+        return names
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes the object from a dict.
+        """Creates the object from a dict.
 
         Raises:
           ValueError: on an unknown key or a value out of range.
@@ -133,11 +133,11 @@ class Config:
         known = cls.names()
         unknown = sorted(set(values) - set(known))
         if unknown:
-            raise ValueError(f"{cls.__name__}: unknown keys {unknown}; the known keys are {known}.")
+            raise ValueError(f"{cls.__name__}: unknown keys {unknown}; known keys are {known}.")
         return cls(**values)
 
 
-def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
+def check_value(field: dataclasses.Field, kind: type, value: Any) -> None:
     """Raises ValueError or TypeError if `value` does not fit the field's type and range."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -145,7 +145,9 @@ def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
         raise TypeError(
             f"{field.name}: expected {kind.__name__}, received {value!r} ({type(value).__name__})."
         )
-    choices, lower, upper = (field.metadata[key] for key in ("choices", "lower", "upper"))
+    choices = field.metadata["choices"]
+    lower = field.metadata["lower"]
+    upper = field.metadata["upper"]
     if choices and value not in choices:
         raise ValueError(f"{field.name}: received {value!r}, expected one of {list(choices)}.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -160,9 +162,9 @@ def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
 class ModelConfig(Config):
     """Shape of the encoder; the names are the keys of google-research/bert's bert_config.json.
 
-    Differs from the original: `hidden_act` names the exact GELU form (`gelu` alone is ambiguous:
-    the original uses the tanh form, Hugging Face the erf form), and casing is stored with the
-    shape, so that a wrong `do_lower_case` is noticed.
+    Differs from the original: `hidden_act` names the form of GELU (`gelu` alone is ambiguous: the
+    original uses the tanh form, Hugging Face the erf form), and the casing is stored with the
+    shape, so that a wrong `do_lower_case` is detected.
     """
 
     vocab_size: int = option(30522, "Rows of the word embedding table.", lower=5)
@@ -186,7 +188,7 @@ class ModelConfig(Config):
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
     tokenizer: str = option(
         "wordpiece",
-        "Algorithm that splits words into pieces; byte_bpe is that of GPT-2 and RoBERTa.",
+        "Algorithm that splits words into tokens; byte_bpe is that of GPT-2 and RoBERTa.",
         choices=TOKENIZERS,
     )
     pad_token_id: int = option(0, "Id of padding.", lower=0)
@@ -203,44 +205,45 @@ class ModelConfig(Config):
     )
     position_offset: int = option(
         0,
-        "Row of the first position in the table; above 0, padding takes no position (RoBERTa: 2).",
+        "Row of the first position in the table; above 0, padding has no position (RoBERTa: 2).",
         lower=0,
     )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
-        0.0, "rotary_theta of layers with local attention; 0: the same.", lower=0.0
+        0.0, "rotary_theta of layers with local attention; 0: rotary_theta.", lower=0.0
     )
     block_type: str = option(
         "post_norm",
-        "Where LayerNorm is applied: after each half of a layer (BERT), or before it (ModernBERT).",
+        "LayerNorm after each half of a layer (post_norm, BERT), or before it (pre_norm, "
+        "ModernBERT).",
         choices=BLOCKS,
     )
     gated_feed_forward: bool = option(
         False, "GeGLU: activation(first half) * second half, each intermediate_size wide."
     )
-    biases: str = option(
-        "all", f"Which parts have biases: all, none, or some of {','.join(BIASES)}."
-    )
+    biases: str = option("all", f"Parts with biases: all, none, or some of {','.join(BIASES)}.")
     local_attention: int = option(
         0,
-        "Window of local attention: a piece sees those at most half of it away; 0: no window.",
+        "Window of local attention: each token attends to tokens within half the window; 0: no "
+        "window.",
         lower=0,
     )
     global_attention_every: int = option(
         3,
-        "With local attention: from the first layer on, every Nth layer sees the whole row.",
+        "With local attention: starting at the first layer, every Nth layer has global attention.",
         lower=1,
     )
     classifier_pooling: str = option(
         "pooler",
-        "Input of the classification head: pooler: the first piece through a dense layer; cls: the "
-        "first piece; mean: the mean of the pieces.",
+        "Input of the classification head: pooler: the first token through a dense layer; cls: the "
+        "first token; mean: the mean of the tokens.",
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
     head_act: str = option(
         "",
-        "Activation of the dense layer before the heads, including the MLM's; empty: hidden_act.",
+        "Activation of the dense layer before the heads, including the MLM head; empty: "
+        "hidden_act.",
         choices=("", *ACTIVATIONS),
     )
     head_transform: bool = option(
@@ -271,7 +274,7 @@ class ModelConfig(Config):
         if self.position_type == "learned" and self.position_offset >= self.max_position_embeddings:
             raise ValueError(
                 f"position_offset {self.position_offset} leaves no row of the position table: "
-                f"max_position_embeddings is {self.max_position_embeddings}; make it larger."
+                f"max_position_embeddings is {self.max_position_embeddings}; increase it."
             )
         if self.position_type != "learned" and self.position_offset:
             raise ValueError(
@@ -280,7 +283,7 @@ class ModelConfig(Config):
             )
         if self.local_attention // 2 > self.max_position_embeddings:
             raise ValueError(
-                f"local_attention {self.local_attention} reaches beyond the longest row, "
+                f"local_attention {self.local_attention} exceeds the longest sequence, "
                 f"max_position_embeddings {self.max_position_embeddings}: leave it out."
             )
 
@@ -300,22 +303,22 @@ class ModelConfig(Config):
 
     @property
     def longest_row(self) -> int:
-        """Maximum length of a row: the position table's size; without a table there is no limit."""
+        """Maximum length of a sequence: the size of the position table, or no limit."""
         if self.position_type != "learned":
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
 
     def has_bias(self, part: str) -> bool:
-        """Whether a part, of `BIASES`, has biases."""
+        """Returns whether a part of `BIASES` has biases."""
         return self.biases == "all" or part in self.biases.split(",")
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer sees only its window."""
+        """Returns whether a layer has local attention."""
         return self.local_attention > 0 and layer % self.global_attention_every > 0
 
     @classmethod
     def read(cls, path: str | pathlib.Path, others: Self | None = None) -> Self:
-        """Reads a bert_config.json, ours or google-research/bert's; see `from_json_object`.
+        """Reads a bert_config.json of bert_tf or google-research/bert; see `from_json_object`.
 
         Raises:
           ValueError: if it is not a JSON object, or a value does not fit its field.
@@ -326,16 +329,16 @@ class ModelConfig(Config):
     def from_json_object(
         cls, values: dict[str, Any], source: str, others: Self | None = None
     ) -> Self:
-        """Makes the configuration from the JSON object of any BERT configuration file.
+        """Creates the configuration from the JSON object of any BERT configuration file.
 
-        Unknown keys are ignored, as in the original (some releases have pooler_*);
+        Unknown keys are ignored, as in the original (some releases have pooler_*).
         `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert, unless
-        there is a `gelu_form` of `exact`.
+        `gelu_form` is `exact`.
 
         Args:
           values: the object.
           source: the file, for messages.
-          others: gives the fields that the file lacks (Google's has no casing); None: the defaults.
+          others: values of fields that the file lacks (Google's has no casing); None: the defaults.
 
         Raises:
           ValueError: if a value does not fit its field.
@@ -345,10 +348,13 @@ class ModelConfig(Config):
             if f"gelu_{form}" not in GELU_FORMS:
                 raise ValueError(f"{source}: gelu_form is {form!r}, expected 'tanh' or 'exact'.")
             values = {**values, "hidden_act": f"gelu_{form}"}
-        known = {field.name for field in dataclasses.fields(cls)}
-        values = {key: value for key, value in values.items() if key in known}
+        fields = others.to_dict() if others else {}
+        known = set(cls.names())
+        for key, value in values.items():
+            if key in known:
+                fields[key] = value
         try:
-            return cls.from_dict({**(others.to_dict() if others else {}), **values})
+            return cls.from_dict(fields)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{source}: {error}") from None
 
@@ -362,18 +368,18 @@ INPUT_FORMATS = ("auto", "lines", "prose", "jsonl", "tfrecord", "tfds")
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Config):
-    """Where the examples come from and how they are made (google-research/bert's flags)."""
+    """Source and preparation of the examples (google-research/bert's flags)."""
 
     input_file: str = option(
         "",
-        "Comma-separated files or globs: raw text (one sentence a line with blank lines between "
+        "Comma-separated files or globs: raw text (one sentence per line, blank lines between "
         "documents; plain prose; JSONL; each also .gz or .xz), TFRecords in Google's format, or a "
-        "TensorFlow Datasets name (tfds:NAME). Empty: the embedded corpus.",
+        "TensorFlow Datasets name (tfds:NAME). Empty: the built-in corpus.",
     )
     input_format: str = option(
         "auto", "Format of input_file; auto: detect it.", choices=INPUT_FORMATS
     )
-    text_field: str = option("text", "Field of JSONL records or TFDS examples that holds the text.")
+    text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
     eval_file: str = option(
         "", "Input for evaluation only; empty: documents held out of input_file.", from_run=True
     )
@@ -382,7 +388,7 @@ class DataConfig(Config):
     )
     vocab_file: str = option(
         "",
-        "Vocabulary; empty: that of --init_checkpoint, else one is trained on input_file. If it "
+        "Vocabulary; empty: that of --init_checkpoint, or one trained on input_file. If it "
         "differs from the checkpoint's, the embedding table is adapted.",
     )
     added_words_file: str = option(
@@ -391,10 +397,10 @@ class DataConfig(Config):
         "[unused] rows, then in new rows.",
     )
     cache_dir: str = changeable(
-        "", "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache."
+        "", "Folder for prepared data, which later runs reuse; empty: OUTPUT_DIR/../bert_tf_cache."
     )
     max_seq_length: int = option(
-        128, "Pieces per example, special tokens included.", lower=8, from_run=True
+        128, "Tokens per example, including special tokens.", lower=8, from_run=True
     )
     dupe_factor: int = option(
         10, "Times each document is used, with different masks (static masking only).", lower=1
@@ -406,20 +412,20 @@ class DataConfig(Config):
     )
     sentence_order: bool = option(
         False,
-        "In pairs, use two consecutive segments, in order or swapped (ALBERT), instead of a random "
-        "second segment.",
+        "Pairs are two consecutive segments, in order or swapped (ALBERT), without random second "
+        "segments.",
     )
     deduplicate: str = option(
         "none",
-        "Leave out documents that repeat an earlier one: in all pieces (exact), or in 0.8 of all "
-        "runs of five pieces (near).",
+        "Leave out documents that repeat an earlier one: in all tokens (exact), or in 0.8 of all "
+        "sequences of five tokens (near).",
         choices=("none", "exact", "near"),
     )
     num_workers: int = changeable(0, "Processes that prepare data; 0: one per core.", lower=0)
     show_masks: str = changeable(
         "",
-        "Sentences with [MASK], separated by |, to fill in at every evaluation; at the end the "
-        "first and the last answers are shown together.",
+        "Sentences with [MASK], separated by |, to fill in at every evaluation; the first and the "
+        "last answers are shown at the end.",
     )
 
     def check(self) -> None:
@@ -432,7 +438,7 @@ MASKINGS = ("dynamic", "static", "tf_text")
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig(Config):
-    """Which pieces are predicted (BERT section 3.1, task 1)."""
+    """Selection of the predicted tokens (BERT section 3.1, task 1)."""
 
     masking: str = option(
         "dynamic",
@@ -440,13 +446,13 @@ class MaskingConfig(Config):
         "in the original; tf_text: dynamic, with tensorflow-text's masking ops.",
         choices=MASKINGS,
     )
-    masked_lm_prob: float = share(0.15, "Share of pieces to predict.")
+    masked_lm_prob: float = share(0.15, "Share of tokens to predict.")
     masked_lm_prob_to: float = share(
-        0.0, "Draw each example's share uniformly between masked_lm_prob and this; 0: no draw."
+        0.0, "Draw the share of each example between masked_lm_prob and this value; 0: fixed share."
     )
     masked_lm_prob_end: float = share(
         0.0,
-        "Move the share evenly from masked_lm_prob at the first step to this at the last; "
+        "Change the share linearly from masked_lm_prob at the first step to this at the last step; "
         "evaluations keep masked_lm_prob. 0: no change.",
     )
     span_length: float = option(
@@ -464,28 +470,25 @@ class MaskingConfig(Config):
         lower=0,
         upper=20,
     )
-    span_pieces: bool = option(False, "Let spans be of single pieces, not of whole words.")
+    span_pieces: bool = option(False, "Mask spans of single tokens instead of whole words.")
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
-    do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
+    do_whole_word_mask: bool = option(False, "Select whole words instead of single tokens.")
     masked_share: float = share(
         0.8,
-        "Share of the selected pieces that is replaced by [MASK]. With objective=replaced_tokens, "
-        "if neither share is given, 0.85 and no random pieces.",
+        "Share of the selected tokens that is replaced by [MASK]. With objective=replaced_tokens, "
+        "if neither share is given, 0.85 and no random tokens.",
     )
     random_share: float = share(
         0.1,
-        "Share of the selected pieces that is replaced by a random piece; the rest is unchanged.",
+        "Share of the selected tokens that is replaced by a random token; the rest is unchanged.",
     )
 
     def check(self) -> None:
-        shares = self.masked_share, self.random_share
-        if sum(shares) > 1.0 + 1e-9:
-            raise ValueError(
-                f"masked_share {shares[0]:g} and random_share {shares[1]:g} add up to more than 1; "
-                f"lower one of them."
-            )
+        shares = f"masked_share {self.masked_share:g} and random_share {self.random_share:g}"
+        if self.masked_share + self.random_share > 1.0 + 1e-9:
+            raise ValueError(f"{shares} add up to more than 1; lower one of them.")
         if 0 < self.masked_lm_prob_to < self.masked_lm_prob:
             raise ValueError(
                 f"masked_lm_prob_to {self.masked_lm_prob_to:g} is below masked_lm_prob "
@@ -493,34 +496,36 @@ class MaskingConfig(Config):
             )
         if self.masked_lm_prob_to and self.masked_lm_prob_end:
             raise ValueError(
-                "masked_lm_prob_to draws a share for each example, masked_lm_prob_end moves that "
-                "of all over the run; leave one of them out."
+                "masked_lm_prob_to draws a share for each example, but masked_lm_prob_end changes "
+                "the share of all examples during the run; leave one of them out."
             )
         if 0 < self.span_length < 1:
             raise ValueError(f"span_length is {self.span_length:g}; give 1 or more words, or 0.")
         if self.span_length and self.ngram_length:
             raise ValueError("span_length and ngram_length both draw spans; leave one of them out.")
         if self.span_pieces and not (self.span_length or self.ngram_length):
-            raise ValueError("span_pieces needs spans; give span_length or ngram_length, too.")
+            raise ValueError("span_pieces needs spans; give span_length or ngram_length as well.")
         if self.span_pieces and self.do_whole_word_mask:
             raise ValueError("span_pieces contradicts do_whole_word_mask; leave one of them out.")
-        drawn = ("masked_lm_prob_to", "masked_lm_prob_end", "span_length", "ngram_length")
-        given = " and ".join(name for name in drawn if getattr(self, name))
-        if self.masking != "dynamic" and given:
+        if self.masking == "dynamic":
+            return
+        dynamic_only = ("masked_lm_prob_to", "masked_lm_prob_end", "span_length", "ngram_length")
+        given = " and ".join(name for name in dynamic_only if getattr(self, name))
+        if given:
             raise ValueError(f"These need masking=dynamic, not {self.masking}: {given}.")
-        if self.masking != "dynamic" and shares != (0.8, 0.1):
+        if (self.masked_share, self.random_share) != (0.8, 0.1):
             raise ValueError(
-                f"masked_share {shares[0]:g} and random_share {shares[1]:g} need masking=dynamic; "
-                f"{self.masking} masks 80 % and takes any piece for 10 %."
+                f"{shares} need masking=dynamic; {self.masking} masks 80 % and replaces 10 % by "
+                "random tokens."
             )
 
     @property
     def largest_share(self) -> float:
-        """The largest share of pieces that is predicted at any time."""
+        """The largest share of tokens that is predicted at any time."""
         return max(self.masked_lm_prob, self.masked_lm_prob_to, self.masked_lm_prob_end)
 
     def any_share(self, max_seq_length: int) -> Self:
-        """Returns it with every share of masks, all [MASK], and room for whole rows."""
+        """Returns the configuration for masked diffusion: any share of [MASK], up to all tokens."""
         return dataclasses.replace(
             self,
             masked_lm_prob=0.0,
@@ -533,23 +538,23 @@ class MaskingConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class TeacherConfig(Config):
-    """What is learned from another model (Hinton et al. 2015)."""
+    """Distillation from another model (Hinton et al. 2015)."""
 
     teacher: str = option(
         "",
-        "Model to learn from, beside the labels or in their place: whatever --init_checkpoint "
-        "takes, with the student's vocabulary. Empty: none.",
+        "Model to learn from, in addition to the labels or instead of them: any model that "
+        "--init_checkpoint takes, with the student's vocabulary. Empty: no teacher.",
     )
-    learn_labels: bool = option(True, "Learn the labels, too; false: from the teacher alone.")
+    learn_labels: bool = option(True, "Learn the labels as well; false: only the teacher.")
     teacher_weight: float = option(
         1.0,
-        "Factor of the loss to the teacher's scores or embeddings, beside the labels' 1.",
+        "Weight of the loss to the teacher's scores or embeddings; the labels' loss has weight 1.",
         lower=0.0,
         needs=("teacher",),
     )
     distillation_temperature: float = option(
         2.0,
-        "What both models' scores are divided by; the loss is multiplied by its square.",
+        "Temperature that divides both models' scores; the loss is multiplied by its square.",
         lower=0.01,
         needs=("teacher",),
     )
@@ -559,11 +564,11 @@ class TeacherConfig(Config):
             raise ValueError("learn_labels=false leaves nothing to learn; give a --teacher.")
 
     def check_without_scores(self, learned: str) -> None:
-        """Raises ValueError for a temperature where no scores of classes are learned."""
+        """Raises ValueError for a temperature in a task that learns no class scores."""
         if self.distillation_temperature != TeacherConfig().distillation_temperature:
             raise ValueError(
-                f"distillation_temperature={self.distillation_temperature:g} divides the scores of "
-                f"classes; {learned} have none: leave it out."
+                f"distillation_temperature={self.distillation_temperature:g} divides class scores, "
+                f"but {learned} have no class scores; leave it out."
             )
 
 
@@ -572,24 +577,24 @@ OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(TeacherConfig):
-    """What pre-training learns."""
+    """The objective of pre-training."""
 
     objective: str = option(
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
-        "finds the replaced pieces.",
+        "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,
     )
     generator_hidden_size: float = option(
         0.25,
-        "Width of the generator as a fraction of the encoder's, at most 1.",
+        "Width of the generator as a fraction of the encoder's width, at most 1.",
         lower=0.01,
         needs=("objective", "replaced_tokens"),
     )
     generator_layers: float = option(
         1.0,
-        "Layers of the generator as a fraction of the encoder's.",
+        "Layers of the generator as a fraction of the encoder's layers.",
         lower=0.01,
         upper=1.0,
         needs=("objective", "replaced_tokens"),
@@ -602,33 +607,33 @@ class ObjectiveConfig(TeacherConfig):
     )
     electra_reference_sampling: bool = option(
         False,
-        "Draw positions with replacement, as google-research/electra: a piece may be drawn twice, "
-        "and where its fakes differ the mean of their numbers stands in the input.",
+        "Draw positions with replacement, as google-research/electra does: a token may be drawn "
+        "twice, and if its replacements differ, the input is the mean of their ids.",
         needs=("objective", "replaced_tokens"),
     )
     hidden_weight: float = option(
         0.0,
-        "With a teacher as wide as the student: factor of 1 - cosine of both models' last hidden "
+        "With a teacher as wide as the student: weight of 1 - cosine of both models' last hidden "
         "states (DistilBERT).",
         lower=0.0,
         needs=("teacher",),
     )
     relation_weight: float = option(
         0.0,
-        "Factor of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
+        "Weight of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
         lower=0.0,
         needs=("teacher",),
     )
     relation_heads: int = option(
         0,
-        "Heads that queries, keys and values are cut in for it; 0: as many as have 16 numbers of "
+        "Relation heads that queries, keys and values are split into; 0: heads of 16 numbers in "
         "the teacher.",
         lower=0,
         needs=("relation_weight",),
     )
     teacher_layer: int = option(
         0,
-        "Layer of the teacher whose relations are learned, from 1; 0: the last.",
+        "Layer of the teacher whose relations are learned, counted from 1; 0: the last layer.",
         lower=0,
         needs=("relation_weight",),
     )
@@ -638,13 +643,14 @@ class ObjectiveConfig(TeacherConfig):
         if self.generator_hidden_size > 1:
             raise ValueError(
                 f"generator_hidden_size {self.generator_hidden_size:g} makes the generator wider "
-                "than its discriminator, whose embeddings it shares; give at most 1."
+                "than the discriminator, whose embeddings it shares; give at most 1."
             )
         self.check_needs(("hidden_weight", "relation_weight"))
-        factors = self.teacher_weight, self.hidden_weight, self.relation_weight
-        if self.teacher and not any(factors):
+        weights = (self.teacher_weight, self.hidden_weight, self.relation_weight)
+        if self.teacher and not any(weights):
             raise ValueError(
-                "A --teacher, but teacher_weight, hidden_weight and relation_weight are all 0."
+                "--teacher is given, but teacher_weight, hidden_weight and relation_weight are all "
+                "0."
             )
 
 
@@ -662,17 +668,17 @@ class OptimizerConfig(Config):
         "correction, the default in fine-tuning; lamb: You et al. 2020; muon: adamw with "
         "orthogonalized steps for the matrices of the layers.",
         choices=OPTIMIZERS,
-        from_run=True,  # A checkpoint holds what its optimizer keeps.
+        from_run=True,  # A checkpoint has the slots of its optimizer.
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
     num_train_steps: int = option(
-        100000, "Optimizer steps; 0: as many as fit in train_minutes.", lower=0
+        100000, "Optimizer steps; 0: as many as fit into train_minutes.", lower=0
     )
     num_warmup_steps: int = option(10000, "Steps of linear warm-up.", lower=0)
     train_minutes: float = option(
         0.0,
         "Minutes for training, including compilation, evaluations and saves; the schedule follows "
-        "the clock, in place of num_train_steps. 0: no time limit.",
+        "the time instead of num_train_steps. 0: no time limit.",
         lower=0.0,
     )
     warmup_proportion: float = share(
@@ -683,8 +689,8 @@ class OptimizerConfig(Config):
     )
     cooldown_proportion: float = share(
         0.0,
-        "Share of the run at whose end the rate of a trapezoid falls, if num_cooldown_steps is not "
-        "given.",
+        "Share of the run, at its end, in which the rate of a trapezoid falls, if "
+        "num_cooldown_steps is not given.",
         needs=("learning_rate_schedule", "trapezoid"),
     )
     learning_rate_schedule: str = option(
@@ -707,7 +713,7 @@ class OptimizerConfig(Config):
     )
     num_cooldown_steps: int = option(
         0,
-        "Steps at the end of the trapezoid in which the rate falls; 0: it stays constant.",
+        "Steps at the end of the trapezoid in which the rate falls; 0: constant rate.",
         lower=0,
         needs=("learning_rate_schedule", "trapezoid"),
     )
@@ -735,8 +741,8 @@ class OptimizerConfig(Config):
     )
     electra_layer_rates: bool = option(
         False,
-        "Of layerwise_lr_decay: the exponents of google-research/electra, 2 for the top layer and "
-        "one more for each below, where they begin with 1 otherwise.",
+        "With layerwise_lr_decay: the exponents of google-research/electra, which start at 2 for "
+        "the top layer instead of 1.",
         needs=("layerwise_lr_decay",),
     )
 
@@ -751,17 +757,24 @@ class OptimizerConfig(Config):
             )
 
     def check_lengths(self) -> None:
-        """Raises ValueError if warm-up and cooldown do not fit in the run.
+        """Raises ValueError if warm-up and cooldown do not fit into the run.
 
-        For whoever knows the final numbers: flags may replace the default ones.
+        It is not part of `check`, because flags may still replace default lengths.
         """
-        form, whole, limit = "num_{}_steps", self.num_train_steps, f"{self.num_train_steps} steps"
         if self.train_minutes:
-            form, whole, limit = "{}_proportion", 1, "1"
-        ends = {name: getattr(self, name) for name in map(form.format, ("warmup", "cooldown"))}
-        if ends[form.format("cooldown")] and sum(ends.values()) > whole:
-            text = " and ".join(f"{name} {value:g}" for name, value in ends.items())
-            raise ValueError(f"{text} add up to more than {limit}; shorten one of them.")
+            names = ("warmup_proportion", "cooldown_proportion")
+            limit: float = 1
+            unit = ""
+        else:
+            names = ("num_warmup_steps", "num_cooldown_steps")
+            limit = self.num_train_steps
+            unit = " steps"
+        warmup, cooldown = (getattr(self, name) for name in names)
+        if cooldown and warmup + cooldown > limit:
+            raise ValueError(
+                f"{names[0]} {warmup:g} and {names[1]} {cooldown:g} add up to more than "
+                f"{limit}{unit}; shorten one of them."
+            )
 
 
 BAD_LOSS_POLICIES = ("stop", "skip", "rewind")
@@ -771,27 +784,27 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(Config):
-    """The training loop: what is run, on which devices, and how often it logs and saves."""
+    """The training loop: actions, devices, and intervals of logs and checkpoints."""
 
     output_dir: str = changeable("", "Run directory.")
     init_checkpoint: str = option(
         "",
-        "Weights to start from, with their configuration and vocabulary: a run directory (its best "
-        "checkpoint, else its newest) or a checkpoint in it, a google-research/bert checkpoint "
+        "Initial weights, with their configuration and vocabulary: a run directory (its best "
+        "checkpoint, or else the newest) or a checkpoint in it, a google-research/bert checkpoint "
         "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
         "Model Garden encoder, a .keras file; or a name on a hub: hf://org/name[@revision], "
         "keras_hub://preset, kaggle://handle.",
     )
     keep_layers: str = option(
         "",
-        "Layers of --init_checkpoint to begin with, from 0, comma-separated: 0,2,5; the others are "
-        "dropped. Empty: all.",
+        "Layers of --init_checkpoint to use, counted from 0 and comma-separated: 0,2,5. Empty: all "
+        "layers.",
         needs=("init_checkpoint",),
     )
     allow_missing: str = changeable(
         "",
-        "Comma-separated prefixes of weight names that --init_checkpoint may lack; these weights "
-        "are initialized at random.",
+        "Comma-separated prefixes of weight names that may be missing in --init_checkpoint; these "
+        "weights are initialized at random.",
     )
     allow_unexpected: str = changeable(
         "", "Comma-separated prefixes of weight names in --init_checkpoint to ignore."
@@ -801,18 +814,18 @@ class TrainingConfig(Config):
     do_eval: bool = changeable(
         False, "Evaluate at the end; for evaluations during training see eval_steps."
     )
-    train_batch_size: int = option(32, "Examples per step, on all replicas together.", lower=1)
+    train_batch_size: int = option(32, "Examples per step, over all replicas.", lower=1)
     batch_ramp_start: int = option(
         0, "Size of the first batches, which doubles until train_batch_size; 0: no ramp.", lower=0
     )
     batch_ramp_steps: int = option(0, "Steps of the batch ramp.", lower=0)
     eval_batch_size: int = changeable(
-        8, "Examples per evaluation step, on all replicas together.", lower=1
+        8, "Examples per evaluation step, over all replicas.", lower=1
     )
     max_eval_steps: int = changeable(100, "Maximum number of evaluation steps.", lower=1)
     eval_steps: int = changeable(
         0,
-        "Steps between evaluations during training; there is also one at the end. 0: none.",
+        "Steps between evaluations during training, and one at the end; 0: no evaluations.",
         lower=0,
     )
     early_stopping_evaluations: int = changeable(
@@ -820,8 +833,8 @@ class TrainingConfig(Config):
     )
     save_checkpoints_steps: int = changeable(
         1000,
-        "Steps between checkpoints; there is also one every two minutes, with --train_minutes "
-        "every tenth of them if that is less.",
+        "Steps between checkpoints. A checkpoint is also written every two minutes, or every tenth "
+        "of --train_minutes if that is less.",
         lower=1,
     )
     keep_checkpoint_max: int = changeable(
@@ -830,13 +843,13 @@ class TrainingConfig(Config):
     iterations_per_loop: int = changeable(1000, "Maximum number of steps per graph call.", lower=1)
     log_steps: int = changeable(
         100,
-        "Steps between logged lines; fewer in runs that would have less than 20 lines.",
+        "Steps between logged lines; fewer in runs that would have fewer than 20 lines.",
         lower=1,
     )
     on_bad_loss: str = changeable(
         "stop",
-        "What to do if a loss or its gradients are not finite, or the loss jumps: stop; skip the "
-        "update; rewind to the last checkpoint and leave out the batches that led there.",
+        "Action if a loss or its gradients are not finite, or the loss jumps: stop; skip the "
+        "update; rewind to the last checkpoint and skip the batches that led to the jump.",
         choices=BAD_LOSS_POLICIES,
     )
     spike_sigmas: float = changeable(
@@ -850,14 +863,15 @@ class TrainingConfig(Config):
     )
     distribution: str = changeable(
         "one_device",
-        "one_device; mirrored: all GPUs here; multi_worker: the hosts in TF_CONFIG; tpu.",
+        "one_device; mirrored: all GPUs of this machine; multi_worker: the hosts in TF_CONFIG; "
+        "tpu.",
         choices=STRATEGIES,
     )
     num_devices: int = changeable(0, "Devices used by `mirrored`; 0: all.", lower=0)
     precision: str = option(
         "float32",
         "Keras dtype policy; auto: mixed_bfloat16 if the hardware supports it and it is faster in "
-        "a short test, else float32.",
+        "a short test, otherwise float32.",
         choices=PRECISIONS,
     )
     jit_compile: bool = changeable(
@@ -866,7 +880,7 @@ class TrainingConfig(Config):
         "optimizer's update on one device is always compiled.",
     )
     pack_rows: bool = changeable(
-        False, "Put several short texts in one row: less padding, same losses."
+        False, "Pack several short texts into one row: less padding, same losses."
     )
     gradient_accumulation_steps: int = changeable(
         0,
@@ -875,11 +889,11 @@ class TrainingConfig(Config):
     )
     recompute: bool = changeable(False, "Recompute layers in the backward pass to save memory.")
     use_tpu: bool = changeable(False, "google-research/bert's spelling of --distribution=tpu.")
-    tpu_name: str = changeable("", "Name or address of the TPU; empty: the local one.")
+    tpu_name: str = changeable("", "Name or address of the TPU; empty: the local TPU.")
     tpu_zone: str = changeable("", "Zone of the TPU.")
     gcp_project: str = changeable("", "Project of the TPU.")
     peak_flops: float = changeable(
-        0.0, "Peak FLOP/s of one device, to log the share reached; 0: known or measured.", lower=0.0
+        0.0, "Peak FLOP/s of one device, to log the share of it; 0: known or measured.", lower=0.0
     )
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from bert_tf.config import Config, TeacherConfig, changeable, option
 
 of_data = functools.partial(option, of_data=True)
 
-BALANCED = "balanced"  # Class weights: the inverse of the classes' frequency.
+BALANCED = "balanced"  # class weights inverse to the frequency of the classes
 
 
 def comma_numbers(text: str, flag: str) -> list[float]:
@@ -37,10 +37,10 @@ def check_class_weights(text: str) -> None:
     for part in text.split(","):
         name, _, value = part.rpartition("=")
         try:
-            is_right = bool(name.strip()) and 0 < float(value) < math.inf
+            is_valid = bool(name.strip()) and 0 < float(value) < math.inf
         except ValueError:
-            is_right = False
-        if not is_right:
+            is_valid = False
+        if not is_valid:
             raise ValueError(
                 f"--class_weights: received {part!r} in {text!r}, expected {BALANCED}, or "
                 "CLASS=WEIGHT,... with weights above 0."
@@ -49,7 +49,7 @@ def check_class_weights(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(Config):
-    """Flags of all fine-tuning programs (with google-research/bert's names where it has them)."""
+    """Flags of all fine-tuning programs, with google-research/bert's names where they exist."""
 
     train_file: str = option("", "Examples to train on.")
     predict_file: str = changeable(
@@ -67,19 +67,19 @@ class FineTuningConfig(Config):
     )
     frozen_layers: int = option(
         -1,
-        "Freeze the embeddings and this many first layers; -1: train all.",
+        "Freeze the embeddings and the first N layers; -1: train all.",
         lower=-1,
         from_run=True,
     )
     new_head: bool = option(
-        False, "Start with a new head even if the checkpoint has one (for example of another task)."
+        False, "Start with a new head even if the checkpoint has one, for example of another task."
     )
     pad_to_max_length: bool = changeable(
         False, "Pad every batch to max_seq_length, as the original does: slower, same losses."
     )
     use_best_checkpoint: bool = changeable(
         True,
-        "After evaluations during training, end with the best checkpoint, not the last.",
+        "After evaluations during training, use the best instead of the last checkpoint.",
         from_run=True,
     )
 
@@ -99,32 +99,32 @@ class FolderConfig(Config):
     )
 
 
-DELIMITERS = {"tab": "\t", "\\t": "\t"}  # names of those that a shell or a flagfile loses
+DELIMITERS = {"tab": "\t", "\\t": "\t"}  # names for characters that a shell or a flagfile drops
 
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig(Config):
-    """How your own tables are read."""
+    """Format of the user's tables."""
 
     delimiter: str = of_data(
         "",
-        "Sign between the cells of your own .csv, .tsv and .txt files, or `tab`; empty: by the "
-        "ending, or ; tab or | if the header has no other.",
+        "Delimiter of the cells in your .csv, .tsv and .txt files, or `tab`; empty: by the file "
+        "name, or ; tab or | if the header has no other.",
         may_change=True,
     )
     column_names: str = of_data(
         "",
-        "Names of the columns of your own .csv, .tsv and .txt files, separated by commas, if these "
-        "have no header.",
+        "Comma-separated names of the columns of your .csv, .tsv and .txt files, if these have no "
+        "header.",
         may_change=True,
     )
     skip_unlabelled: bool = of_data(
-        False, "Leave out examples to train on or to evaluate that have no label."
+        False, "Leave out training and evaluation examples without a label."
     )
 
     @property
     def delimiter_sign(self) -> str:
-        """The delimiter itself, "" for none."""
+        """The delimiter character; "" if not given."""
         return DELIMITERS.get(self.delimiter.lower(), self.delimiter)
 
     def check(self) -> None:
@@ -142,24 +142,24 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
     task_name: str = option(
         "",
         "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli or ax, in GLUE's files; empty: your "
-        "own data, from columns of CSV, TSV or JSONL files.",
+        "data, from columns of CSV, TSV or JSONL files.",
     )
-    text_column: str = option("text", "Column of your own data with the (first) text.")
-    text_b_column: str = option("", "Column of your own data with the second text of a pair.")
+    text_column: str = option("text", "Column of your data with the (first) text.")
+    text_b_column: str = option("", "Column of your data with the second text of a pair.")
     label_column: str = option(
         "label",
-        "Column of your own data with the label; with label_kind=several also several columns, "
-        "separated by commas, of 0 and 1.",
+        "Column of your data with the label; with label_kind=several also several comma-separated "
+        "columns of 0 and 1.",
     )
     label_kind: str = option(
         "class",
-        "Kind of your own labels: a class, a number, or several classes (a|b, a list, or columns "
-        "of 0 and 1).",
+        "Kind of your labels: a class, a number, or several classes (a|b, a list, or columns of 0 "
+        "and 1).",
         choices=LABEL_KINDS,
     )
     label_separator: str = option(
         "",
-        "Sign between several labels in a cell; empty: |.",
+        "Separator of several labels in a cell; empty: |.",
         needs=("label_kind", "several"),
     )
     class_weights: str = option(
@@ -168,11 +168,13 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
     )
     long_texts: str = option(
         "head",
-        "What is kept of a text longer than max_seq_length: its head (as in the original), its "
-        "tail, or all of it in windows, whose scores are averaged.",
+        "Part of a text longer than max_seq_length to read: its head (as in the original), its "
+        "tail, or the whole text in windows, whose scores are averaged.",
         choices=LONG_TEXTS,
     )
-    best_metric: str = option("", "Metric that chooses the best checkpoint; empty: the task's own.")
+    best_metric: str = option(
+        "", "Metric that chooses the best checkpoint; empty: the task's default."
+    )
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
 
     def check(self) -> None:
@@ -187,10 +189,10 @@ SPAN_HEADS = ("independent", "joint")
 class SquadConfig(Config):
     """Flags of `run_squad`: google-research/bert's, and the head of google-research/electra."""
 
-    doc_stride: int = option(128, "Pieces between the starts of two windows.", lower=1)
-    max_query_length: int = option(64, "Maximum length of a question, in pieces.", lower=1)
+    doc_stride: int = option(128, "Tokens between the starts of two windows.", lower=1)
+    max_query_length: int = option(64, "Maximum length of a question, in tokens.", lower=1)
     n_best_size: int = option(20, "Number of answers in nbest_predictions.json.", lower=1)
-    max_answer_length: int = option(30, "Maximum length of an answer, in pieces.", lower=1)
+    max_answer_length: int = option(30, "Maximum length of an answer, in tokens.", lower=1)
     version_2_with_negative: bool = option(False, "SQuAD 2.0: questions may have no answer.")
     null_score_diff_threshold: float = option(
         0.0, "Predict no answer if its score exceeds the best answer's by more than this."
@@ -210,7 +212,7 @@ class SquadConfig(Config):
 
 
 def reading_of_rows(length: int) -> SquadConfig:
-    """Returns the defaults for rows of a length: those of run_squad, shorter in short rows."""
+    """Returns the defaults for a sequence length: those of run_squad, or shorter ones if needed."""
     return SquadConfig(
         doc_stride=max(1, min(128, length // 3)), max_query_length=min(64, length // 4)
     )
@@ -218,14 +220,14 @@ def reading_of_rows(length: int) -> SquadConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SquadRunConfig(SquadConfig, TeacherConfig):
-    """All of `run_squad`'s own flags."""
+    """All flags of `run_squad`'s task."""
 
     def check(self) -> None:
         super().check()
         if self.teacher and self.span_head == "joint":
             raise ValueError(
-                "span_head=joint learns from labels alone, its ends belong to marked starts; leave "
-                "--teacher out, or take span_head=independent."
+                "span_head=joint learns only from labels, because its ends depend on labelled "
+                "starts; leave --teacher out, or give span_head=independent."
             )
 
 
@@ -242,7 +244,12 @@ class TaggerConfig(TableConfig, TeacherConfig):
 
 
 RETRIEVER_LOSSES = (
-    *("in_batch", "symmetric", "cosent", "cosine", "triplet", "margin_mse"),
+    "in_batch",
+    "symmetric",
+    "cosent",
+    "cosine",
+    "triplet",
+    "margin_mse",
     "denoising",
 )
 
@@ -259,11 +266,11 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         "",
         "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
         "each positive; cosent, cosine: for scored pairs; triplet; margin_mse: learn a teacher's "
-        "margins; denoising: from single texts, write a text out of the embedding of what is left "
-        "of its words (TSDAE). Empty: chosen by the form of the examples.",
+        "margins; denoising: from single texts, reconstruct a text from the embedding of some of "
+        "its words (TSDAE). Empty: chosen by the form of the examples.",
         choices=("", *RETRIEVER_LOSSES),
     )
-    loss_scale_factor: float = option(20.0, "Factor of the cosines, 1 / temperature.", lower=0.0)
+    loss_scale_factor: float = option(20.0, "Scale of the cosines, 1 / temperature.", lower=0.0)
     triplet_margin: float = option(
         5.0,
         "Margin of the triplet loss.",
@@ -284,7 +291,7 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         needs=("retrieval_loss", "denoising"),
     )
     num_negatives: int = option(
-        4, "Maximum number of negatives that an example uses; in each epoch the next ones.", lower=0
+        4, "Maximum number of negatives per example; each epoch uses the next ones.", lower=0
     )
     matryoshka_dims: str = option(
         "", "Sizes, for example 384,128,64: train the first N numbers of embeddings as well."
@@ -301,28 +308,28 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         needs=("teacher",),
     )
     embedding_pooling: str = option(
-        "", "Pooling if the model does not define one; empty: the model's, else mean."
+        "", "Pooling if the model does not define one; empty: the model's, or else mean."
     )
     embedding_type: str = option(
         "dense",
-        "dense: one vector for each text; splade: weights of the vocabulary's pieces, made by the "
-        "masked-LM head.",
+        "dense: one vector for each text; splade: weights of the vocabulary's tokens, computed by "
+        "the masked-LM head.",
         choices=("dense", "splade"),
     )
     query_regularizer: float = option(
         5e-5,
-        "With splade, factor of the FLOPS regularizer of queries.",
+        "With splade, weight of the FLOPS regularizer of queries.",
         lower=0.0,
         needs=("embedding_type", "splade"),
     )
     document_regularizer: float = option(
         3e-5,
-        "With splade, factor of the FLOPS regularizer of documents.",
+        "With splade, weight of the FLOPS regularizer of documents.",
         lower=0.0,
         needs=("embedding_type", "splade"),
     )
     query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
-    document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
+    document_prompt: str = option("", "Prefix of documents, instead of the model's own prompt.")
     ignore_identical_ids: bool = of_data(
         False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
     )
@@ -349,7 +356,8 @@ class ChoiceConfig(TableConfig, TeacherConfig):
     """Flags of `run_multiple_choice`."""
 
 
-POINTWISE_LOSSES = ("bce", "mse")  # a row is a document; of the others all documents of a query
+# An example is one document; with the other losses it is all documents of a query.
+POINTWISE_LOSSES = ("bce", "mse")
 RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
 
 
@@ -359,8 +367,8 @@ class RerankerConfig(TableConfig):
 
     ranking_loss: str = option(
         "bce",
-        "What is learned: bce: whether each document is relevant; mse, margin_mse: a teacher's "
-        "scores, or their differences; listnet, lambda: the order of each query's list.",
+        "Objective: bce: whether each document is relevant; mse, margin_mse: a teacher's scores, "
+        "or their differences; listnet, lambda: the order of each query's list.",
         choices=RANKING_LOSSES,
     )
     positive_weight: float = option(

@@ -90,7 +90,7 @@ def test_a_classifier_learns_of_another_and_resumes_to_the_bit(folder, caplog):
     for path in (folder / "again").glob("model.ckpt-8*"):
         path.unlink()
     shown = log_of(caplog, "run_classifier", **student(folder, "again", **given))
-    assert "The teacher's outputs are those of" in shown and "reads" not in shown
+    assert "teacher-" in shown and "reads" not in shown
     data = "model.ckpt-8.data-00000-of-00001"
     names = ("metrics.jsonl", "eval_results.txt", data)
     assert is_same(folder / "again", folder / "whole", *names)
@@ -169,7 +169,7 @@ def test_a_temperature_without_scores_of_classes_is_refused(tmp_path, program, c
     given = flags_of(tmp_path, "run", teacher=tmp_path / "model", **changed)
     given = {name: value for name, value in given.items() if name != "eval_file"}
     message = refuse(program, **given, distillation_temperature=5)
-    assert f"{learned} have none: leave it out" in message
+    assert learned in message and "distillation_temperature=5" in message
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_flags_are_answered_without_tensorflow(tmp_path):
         out: "At least one of --do_train, --do_eval, --do_predict",
         train: "--train_file is empty; name the file, which --do_train needs.",
         f"{train} --train_file=x --early_stopping_evaluations=2": "_evaluations=2 needs.",
-        f"{out} --do_train --train_file=x.csv": "Nothing to start from",
+        f"{out} --do_train --train_file=x.csv": "--init_checkpoint",
     }
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, " ".join(PROGRAMS), *given]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -139,7 +139,7 @@ def test_flags_that_do_not_exist(program):
         ({"train_file": "nowhere.csv"}, "no file matches 'nowhere.csv'"),
         ({"do_train": "false"}, "has no classifier"),
         ({"do_predict": "true"}, "--predict_file is empty"),
-        ({"do_train": "false", "init_checkpoint": ""}, "Nothing to start from"),
+        ({"do_train": "false", "init_checkpoint": ""}, "--init_checkpoint"),
         (
             {"distribution": "mirrored", "num_devices": 2, "eval_batch_size": 7, "do_eval": "true"},
             "--eval_batch_size=7",

@@ -186,7 +186,7 @@ def test_version_1(folder):
 
 def test_what_is_refused(folder, trained):
     flags = flags_of(folder, "refused", do_train="true")
-    assert "learns from labels alone" in refuse("run_squad", **flags, teacher=folder / "model")
+    assert "learns only from labels" in refuse("run_squad", **flags, teacher=folder / "model")
     assert "span_head independent" in refuse("run_squad", **{**flags, "span_head": "independent"})
     predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
     shutil.copytree(trained, folder / "bare", ignore=shutil.ignore_patterns("run.flags"))

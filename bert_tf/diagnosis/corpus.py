@@ -1,7 +1,8 @@
 """Examines raw text: copies, damage, too few or too short documents, unsuitable vocabularies.
 
-Above `MAX_CHARACTERS` an even sample is read: parts of 1 MiB of all files, of compressed files,
-which have no middle, the beginning. Copies are counted within it: their share is a lower bound.
+Of more than `MAX_CHARACTERS` a sample is read: parts of 1 MiB from all files, and the beginning of
+compressed files, which cannot be read from the middle. Copies are counted within the sample, so
+their share is a lower bound.
 """
 
 import collections
@@ -10,6 +11,7 @@ import math
 import random
 import re
 import time
+from typing import Any
 
 import numpy as np
 
@@ -22,29 +24,33 @@ from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.wordpiece import WordPiece, split_words
 
-MAX_CHARACTERS, PART_BYTES = 32 << 20, 1 << 20
+MAX_CHARACTERS = 32 << 20
+PART_BYTES = 1 << 20
 MAX_SECONDS = 120.0
-COPY_CHARACTERS = 20  # a shorter line ("References") repeats without being a copy
-LONG_LINE, SHORT_WORDS = 60, 50
-MAX_UNKNOWN_LINES = 5000  # lines with [UNK] whose words are looked at: the slow way
+COPY_CHARACTERS = 20  # A shorter line ("References") may repeat without being a copy.
+LONG_LINE = 60  # characters
+SHORT_WORDS = 50
+MAX_UNKNOWN_LINES = 5000  # lines with [UNK] whose words are examined, which is slow
 SHOWN = 10
 
-# UTF-8 read as Latin-1 or Windows-1252: the lead byte of two or three, then a byte above 0x7f. Or
-# Windows-1252 read as Latin-1: its quotes are control characters there.
+# UTF-8 read as Latin-1 or Windows-1252: the first byte of a character of two or three bytes,
+# followed by a byte above 0x7f. Or Windows-1252 read as Latin-1, where its quotes are control
+# characters.
 _UPPER_HALF = "\x80-\xbf‚ƒ„…†‡ˆ‰‹‘’“”•–—˜™›œžŸ"
 DAMAGE = (
     (
         re.compile(f"\ufffd|[ÃÂ][{_UPPER_HALF}]|â€[{_UPPER_HALF}]|ï»¿|[\x80-\x9f]"),
         thresholds.LOST_CHARACTERS,
         "Wrongly decoded characters",
-        "Decode the source anew with its own encoding (UTF-8, or CP1252 if it is from Windows), or "
-        "repair it: text.encode('cp1252').decode('utf8').",
+        "Decode the source again with the right encoding (UTF-8, or CP1252 if it is from "
+        "Windows), or repair it: text.encode('cp1252').decode('utf8').",
     ),
     (
         re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"),
         thresholds.CONTROL_CHARACTERS,
         "Control characters",
-        "Replace them with blanks (tr '\\000-\\010' ' '): the tokenizer deletes them, words join.",
+        "Replace them with blanks (tr '\\000-\\010' ' '): the tokenizer deletes them and joins "
+        "words.",
     ),
     (
         re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?: [^<>]*)?/?>|&(?:[a-z]{2,6}|#\d{2,5});"),
@@ -56,15 +62,16 @@ DAMAGE = (
 
 
 class Corpus:
-    """Counts what documents hold.
+    """Statistics of documents.
 
     Attributes:
-      documents: how often each document was met, by its hash.
-      words, sentences: of each document.
-      lines: how often each line of `COPY_CHARACTERS` or more was met.
-      damaged: for each of `DAMAGE` the lines that have it.
-      pieces: how often each id was met.
-      unknown_words: words that are [UNK], with how often each was met.
+      documents: occurrences of each document, by its hash.
+      words: number of words in each document.
+      sentences: number of sentences in each document.
+      lines: occurrences of each line of `COPY_CHARACTERS` or more.
+      damaged: for each entry of `DAMAGE`, the lines that match it.
+      tokens: occurrences of each token id.
+      unknown_words: occurrences of each word that is [UNK].
     """
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
@@ -73,31 +80,42 @@ class Corpus:
         self.words: list[int] = []
         self.sentences: list[int] = []
         self.lines: collections.Counter[str] = collections.Counter()
-        self.num_characters = self.num_long = self.num_cut = 0
+        self.num_characters = 0
+        self.num_long = 0  # lines of `LONG_LINE` or more
+        self.num_cut = 0  # those without the end of a sentence
         self.damaged: list[list[str]] = [[] for _ in DAMAGE]
-        self.pieces: collections.Counter[int] = collections.Counter()
+        self.tokens: collections.Counter[int] = collections.Counter()
         self.unknown_words: collections.Counter[str] = collections.Counter()
         self._num_examined = 0
 
     def read(self, parts: list[CorpusPart], problems: list[str]) -> str:
-        """Reads the parts, or some of each; returns how much that was, and adds to `problems`."""
-        most = max(PART_BYTES, MAX_CHARACTERS // max(1, len(parts)))
+        """Reads the parts or a sample of them.
+
+        Args:
+          parts: of the files.
+          problems: gets the messages about parts that cannot be read.
+
+        Returns:
+          "all", or a description of the sample.
+        """
+        part_limit = max(PART_BYTES, MAX_CHARACTERS // max(1, len(parts)))
         end = time.monotonic() + MAX_SECONDS
-        num_read = num_cut = 0
+        num_read = 0
+        is_all = True
         for part in random.Random(0).sample(parts, len(parts)):
             before = self.num_characters
             if before >= MAX_CHARACTERS or time.monotonic() > end:
+                is_all = False
                 break
             num_read += 1
             try:
                 for document in read_documents(part):
-                    if self.num_characters - before > most:
-                        num_cut += 1
+                    if self.num_characters - before > part_limit:
+                        is_all = False
                         break
                     self.add(document)
             except ValueError as error:
                 problems.append(str(error))
-        is_all = num_read == len(parts) and not num_cut
         return "all" if is_all else f"a sample of {num_read} of {len(parts)} parts"
 
     def add(self, document: list[str]) -> None:
@@ -120,29 +138,29 @@ class Corpus:
 
     def _tokenize(self, line: str, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(line)
-        self.pieces.update(ids)
+        self.tokens.update(ids)
         unknown = tokenizer.vocab.unk_id
-        if not isinstance(tokenizer, WordPiece):  # Bytes write every word.
+        if not isinstance(tokenizer, WordPiece):  # Byte-level BPE has a token for every byte.
             return
         if unknown in ids and self._num_examined < MAX_UNKNOWN_LINES:
             self._num_examined += 1
             words = split_words(line, tokenizer.do_lower_case)
-            self.unknown_words.update(w for w in words if tokenizer.encode(w) == [unknown])
+            self.unknown_words.update(word for word in words if tokenizer.encode(word) == [unknown])
 
 
-def diagnose_corpus(place: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:
-    """Looks at text.
+def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:
+    """Examines text.
 
     Args:
-      place: files as of --input_file, or a folder of them.
+      source: files as in --input_file, or a folder of them.
       data: format of the text.
-      tokenizer: of the vocabulary to judge; None: none is judged.
+      tokenizer: tokenizer with the vocabulary to examine; None: no vocabulary is examined.
 
     Raises:
-      ValueError: if nothing of it can be read.
+      ValueError: if no file can be read.
     """
-    # Not as one list: of a file that is refused the others are read all the same.
-    names = sorted(glob.glob(place)) or [place]  # noqa: PTH207 (pathlib refuses absolute globs)
+    # One file at a time, so that an unreadable file does not keep the others from being read.
+    names = sorted(glob.glob(source)) or [source]  # noqa: PTH207 (pathlib refuses absolute globs)
     parts: list[CorpusPart] = []
     problems: list[str] = []
     for name in names:
@@ -154,8 +172,8 @@ def diagnose_corpus(place: str, data: DataConfig, tokenizer: Tokenizer | None) -
     scope = corpus.read(parts, problems)
     if not corpus.words:
         raise ValueError(problems[0])
-    found = Diagnosis(place, "corpus")
-    found.judge(
+    diagnosis = Diagnosis(source, "corpus")
+    diagnosis.check(
         thresholds.ANY,
         len(problems),
         "Input that cannot be read",
@@ -164,42 +182,47 @@ def diagnose_corpus(place: str, data: DataConfig, tokenizer: Tokenizer | None) -
         expected="none",
         details=tuple(problems[1:SHOWN]),
     )
-    found.facts = {
+    diagnosis.facts = {
         "read": scope,
         "documents": f"{len(corpus.words):,}",
         "lines": f"{sum(corpus.sentences):,}",
         "characters": f"{corpus.num_characters:,}",
-        "words a document": f"{np.median(corpus.words):,.0f} (median)",
+        "words per document": f"{np.median(corpus.words):,.0f} (median)",
     }
-    _judge_copies(corpus, found)
-    _judge_sizes(corpus, found, scope == "all")
+    _check_copies(corpus, diagnosis)
+    _check_sizes(corpus, diagnosis, scope == "all")
     for lines, (_, bounds, title, remedy) in zip(corpus.damaged, DAMAGE, strict=True):
         share = len(lines) / sum(corpus.sentences)
         measured = f"{percent(share)} of the lines ({len(lines):,})"
-        found.judge(bounds, share, title, remedy, measured, details=tuple(lines[:SHOWN]))
+        diagnosis.check(bounds, share, title, remedy, measured, details=tuple(lines[:SHOWN]))
     if tokenizer:
-        _judge_vocabulary(corpus, found, tokenizer)
+        _check_vocabulary(corpus, diagnosis, tokenizer)
     sizes = np.maximum(corpus.words, 1)
     edges = np.geomspace(1, max(2, sizes.max()), 40)
-    found.plots["Words a document"] = lambda axes: (axes.hist(sizes, edges), axes.set_xscale("log"))
-    return found
+
+    def plot(axes: Any) -> None:
+        axes.hist(sizes, edges)
+        axes.set_xscale("log")
+
+    diagnosis.plots["Words per document"] = plot
+    return diagnosis
 
 
-def _judge_copies(corpus: Corpus, found: Diagnosis) -> None:
+def _check_copies(corpus: Corpus, diagnosis: Diagnosis) -> None:
     number = len(corpus.words)
     copies = number - len(corpus.documents)
-    found.judge(
+    diagnosis.check(
         thresholds.DUPLICATE_DOCUMENTS,
         copies / number,
         "Documents that occur more than once in the corpus",
-        "Pass --deduplicate=exact (or near): repeated text is memorised, and held-out documents "
-        "would be known.",
+        "Pass --deduplicate=exact (or near): the model memorises repeated text, and held-out "
+        "documents may have been seen in training.",
         measured=f"{percent(copies / number)} ({copies:,} of {number:,})",
     )
     repeated = [(line, count) for line, count in corpus.lines.most_common() if count > 1]
     share = sum(len(line) * (count - 1) for line, count in repeated) / corpus.num_characters
-    found.facts["repeated lines"] = percent(share)
-    found.judge(
+    diagnosis.facts["repeated lines"] = percent(share)
+    diagnosis.check(
         thresholds.DUPLICATE_LINES,
         share,
         "Lines that repeat earlier ones",
@@ -209,35 +232,38 @@ def _judge_copies(corpus: Corpus, found: Diagnosis) -> None:
     )
 
 
-def _judge_sizes(corpus: Corpus, found: Diagnosis, is_whole: bool) -> None:
+def _check_sizes(corpus: Corpus, diagnosis: Diagnosis, is_whole: bool) -> None:
     words = np.array(corpus.words)
-    found.judge(
+    longest = math.nan  # share of the longest document
+    if is_whole and len(words) > 1:
+        longest = words.max() / max(1, words.sum())
+    diagnosis.check(
         thresholds.DOCUMENTS,
         len(words) if is_whole else math.nan,
         "Too few documents for next sentence prediction",
         "Separate documents by blank lines, give more text, or pass --use_next_sentence=false.",
         measured=f"{len(words):,} documents",
     )
-    found.judge(
+    diagnosis.check(
         thresholds.LONGEST_DOCUMENT,
-        words.max() / max(1, words.sum()) if is_whole and len(words) > 1 else math.nan,
-        "A document that is most of the corpus",
+        longest,
+        "One document makes up most of the corpus",
         "Split it at its chapters, with blank lines or as records.",
     )
-    found.judge(
+    diagnosis.check(
         thresholds.SINGLE_SENTENCES,
         float((np.array(corpus.sentences) == 1).mean()),
         "Documents of one sentence",
         "Put text that belongs together in one document, or pass --use_next_sentence=false.",
     )
-    found.judge(
+    diagnosis.check(
         thresholds.SHORT_DOCUMENTS,
         float((words < SHORT_WORDS).mean()),
-        f"Documents of less than {SHORT_WORDS} words",
-        "Check where documents end: if each line is one, pass JSONL. If they really are short, use "
-        "a shorter --max_seq_length.",
+        f"Documents of fewer than {SHORT_WORDS} words",
+        "Check where documents end: if each line is a document, pass JSONL. If they are really "
+        "short, use a shorter --max_seq_length.",
     )
-    found.judge(
+    diagnosis.check(
         thresholds.CUT_LINES,
         corpus.num_cut / corpus.num_long if corpus.num_long else math.nan,
         "Long lines that end in mid-sentence",
@@ -246,56 +272,63 @@ def _judge_sizes(corpus: Corpus, found: Diagnosis, is_whole: bool) -> None:
     )
 
 
-def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) -> None:
+def _check_vocabulary(corpus: Corpus, diagnosis: Diagnosis, tokenizer: Tokenizer) -> None:
     vocab = tokenizer.vocab
-    total = max(1, corpus.pieces.total())
-    unknown = corpus.pieces[vocab.unk_id] / total
-    continued = sum(n for index, n in corpus.pieces.items() if vocab.is_continuation[index])
+    total = max(1, corpus.tokens.total())
+    unknown = corpus.tokens[vocab.unk_id] / total
+    continued = sum(n for index, n in corpus.tokens.items() if vocab.is_continuation[index])
     per_word = total / max(1, total - continued)
-    found.facts |= {
-        "pieces a word": f"{per_word:.2f}",
+    diagnosis.facts |= {
+        "tokens per word": f"{per_word:.2f}",
         vocab.tokens[vocab.unk_id]: percent(unknown),
     }
-    guilty: collections.Counter[str] = collections.Counter()
-    for word, count in corpus.unknown_words.items():
-        lacking = [c for c in set(word) if c not in vocab.ids and f"##{c}" not in vocab.ids]
-        guilty.update(dict.fromkeys(lacking, count))
-    found.judge(
-        thresholds.UNKNOWN_PIECES,
+    diagnosis.check(
+        thresholds.UNKNOWN_TOKENS,
         unknown,
-        "Pieces that the vocabulary does not know",
+        "Words that the vocabulary cannot express",
         "Use a vocabulary of this language (python -m bert_tf.build_vocab trains one), or add the "
         "words with --added_words_file.",
-        measured=f"{percent(unknown)} of the pieces are [UNK]",
-        details=(
-            *(f"{c!r} (U+{ord(c):04X}) in {n:,} words" for c, n in guilty.most_common(SHOWN)),
-            "words: " + ", ".join(word for word, _ in corpus.unknown_words.most_common(SHOWN)),
-        ),
+        measured=f"{percent(unknown)} of the tokens are [UNK]",
+        details=tuple(_unknown_details(corpus, tokenizer)),
     )
-    found.judge(
-        thresholds.PIECES_PER_WORD,
+    diagnosis.check(
+        thresholds.TOKENS_PER_WORD,
         per_word,
-        "A vocabulary that splits words into small pieces",
+        "A vocabulary that splits words into short tokens",
         "Train a vocabulary on this text (python -m bert_tf.build_vocab), or enlarge it.",
     )
-    if not isinstance(tokenizer, WordPiece):  # Byte-level BPE has no casing of its own.
+    if not isinstance(tokenizer, WordPiece):  # Byte-level BPE does not depend on casing.
         return
     contradiction = ""
     try:
         check_casing(vocab, tokenizer.do_lower_case, "--vocab_file")
     except ValueError as error:
         contradiction = str(error).removesuffix(" Correct the file.")
-    found.judge(
+    diagnosis.check(
         thresholds.ANY,
         bool(contradiction),
-        "Casing does not agree",
+        "The casing does not match the vocabulary",
         "Set --do_lower_case to match the vocabulary: true for an uncased one.",
         measured=contradiction,
         expected="one casing",
     )
 
 
+def _unknown_details(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
+    """Lists the characters that the vocabulary lacks, then the most frequent unknown words."""
+    known = tokenizer.vocab.ids
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in corpus.unknown_words.items():
+        missing = [char for char in set(word) if char not in known and f"##{char}" not in known]
+        characters.update(dict.fromkeys(missing, count))
+    details = []
+    for char, count in characters.most_common(SHOWN):
+        details.append(f"{char!r} (U+{ord(char):04X}) in {count:,} words")
+    words = ", ".join(word for word, _ in corpus.unknown_words.most_common(SHOWN))
+    return [*details, f"words: {words}"]
+
+
 def shorten(text: str) -> str:
-    """Returns the text, its middle left out if it is long, control characters spelt out."""
+    """Returns the text without the middle if it is long, with control characters escaped."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= 80 else f"{text[:50]} ... {text[-25:]}"

@@ -1,4 +1,4 @@
-"""A finding (what was measured, what was expected, what to do), and all findings of a place."""
+"""Findings of the doctor: a measurement, its expected value and a remedy."""
 
 import dataclasses
 import enum
@@ -14,19 +14,19 @@ class Severity(enum.IntEnum):
 
 
 class Bounds(NamedTuple):
-    """The first values that are a warning and serious; if `serious` is less, small ones are bad."""
+    """Values at which a finding is a warning or serious; if serious < warning, small is bad."""
 
     warning: float
     serious: float
     is_share: bool = True
 
-    def write(self, value: float) -> str:
-        """Writes a value of this number: a share in percent."""
+    def format(self, value: float) -> str:
+        """Formats a value; a share in percent."""
         return percent(value) if self.is_share else f"{value:.4g}"
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be; `details` are lines, characters, records."""
+    """One problem; `details` are lines, characters or records."""
 
     severity: Severity
     title: str
@@ -38,23 +38,23 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass
 class Diagnosis:
-    """What was found in one place.
+    """The results for one file or folder.
 
     Attributes:
-      place: file or folder.
+      source: the file or folder.
       kind: corpus, labelled table, examples, pre-training run or fine-tuning run.
-      facts: numbers by name, good and bad.
-      findings: what is not as it should be.
-      plots: by title, what draws into matplotlib axes.
+      facts: measurements by name, whether good or bad.
+      findings: the problems.
+      plots: functions that draw into matplotlib axes, by title.
     """
 
-    place: str
+    source: str
     kind: str
     facts: dict[str, str] = dataclasses.field(default_factory=dict)
     findings: list[Finding] = dataclasses.field(default_factory=list)
     plots: dict[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
 
-    def judge(
+    def check(
         self,
         bounds: Bounds,
         value: float,
@@ -64,26 +64,34 @@ class Diagnosis:
         expected: str = "",
         details: tuple[str, ...] = (),
     ) -> None:
-        """Adds a finding if `value` is at or beyond the bounds; nan, nothing measured, never is.
+        """Adds a finding if `value` is at or beyond the bounds.
 
-        `measured` and `expected` say more than the value and the bound by themselves.
+        Args:
+          bounds: from which value on there is a finding.
+          value: the measurement; nan, for no measurement, adds no finding.
+          title: title of the finding.
+          remedy: what to do about it.
+          measured: description of the measurement; "": the value.
+          expected: description of the expectation; "": the warning bound.
+          details: examples of the problem.
         """
         sign = 1 if bounds.serious >= bounds.warning else -1
-        if not sign * value >= sign * bounds.warning:
+        if not sign * value >= sign * bounds.warning:  # Also for nan.
             return
         is_serious = sign * value >= sign * bounds.serious
         severity = Severity.SERIOUS if is_serious else Severity.WARNING
-        expected = expected or f"{'below' if sign > 0 else 'above'} {bounds.write(bounds.warning)}"
-        measured = measured or bounds.write(value)
+        side = "below" if sign > 0 else "above"
+        expected = expected or f"{side} {bounds.format(bounds.warning)}"
+        measured = measured or bounds.format(value)
         self.findings.append(Finding(severity, title, measured, expected, remedy, details))
 
     def worst_first(self) -> list[Finding]:
-        """Returns the findings, the worst first; of equal ones in the order they were made."""
+        """Returns the findings, the worst first; otherwise in the order they were added."""
         return sorted(self.findings, key=lambda finding: -finding.severity)
 
 
 def percent(share: float) -> str:
-    """Writes a share so that small ones keep two digits.
+    """Formats a share in percent; small ones keep two digits.
 
     >>> percent(0.5), percent(0.0712), percent(0.00012), percent(0)
     ('50 %', '7.1 %', '0.012 %', '0 %')

@@ -1,7 +1,8 @@
 """Examines a table of labelled examples: labels, copies, contradictions, rows that cannot be read.
 
-A table is recognised by its form: .csv and .tsv files, .txt files whose lines have the same number
-of tabs, and JSON objects that have the label's column. A text for pre-training has none of these.
+Tables are recognised by their format: .csv and .tsv files, .txt files whose lines have the same
+number of tabs, and JSON objects that have the label's column. Texts for pre-training have no such
+format.
 """
 
 import collections
@@ -16,18 +17,18 @@ from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.examples.tables import Row, read_rows
 
 HEAD_BYTES = 1 << 18
-HEAD_LINES = 5  # of a .txt, that must have the same number of tabs
-FEW_EXAMPLES = 5  # of a class
-MOST_CLASSES = 30  # that are listed
+HEAD_LINES = 5  # first lines of a .txt file, which must have the same number of tabs
+FEW_EXAMPLES = 5  # per class
+MAX_CLASSES = 30  # classes that are listed
 
 
 class Columns(NamedTuple):
-    """The columns that are looked at.
+    """The columns that are examined.
 
     Args:
-      text: the first text.
-      text_b: the second text; "" for single texts.
-      label: the label.
+      text: column of the first text.
+      text_b: column of the second text; "" for single texts.
+      label: column of the label.
     """
 
     text: str
@@ -36,7 +37,7 @@ class Columns(NamedTuple):
 
 
 def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
-    """Tells whether a file is a table of examples rather than text for pre-training."""
+    """Returns whether a file is a table of examples rather than text for pre-training."""
     ending = plain_ending(path)
     if not path.is_file() or ending not in (".csv", ".tsv", ".txt", ".json", ".jsonl"):
         return False
@@ -55,7 +56,7 @@ def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
 
 
 def _first_keys(line: str) -> set[str]:
-    """Returns the keys of the JSON object that a line, or the list in it, begins with."""
+    """Returns the keys of the first JSON object in a line, which may begin a list."""
     text = line.removeprefix("[").strip()
     if not JSON_OBJECT.match(text):
         return set()
@@ -67,8 +68,8 @@ def _first_keys(line: str) -> set[str]:
 
 
 def diagnose_table(path: str, columns: Columns) -> Diagnosis:
-    """Looks at a table of labelled examples."""
-    found = Diagnosis(path, "labelled table")
+    """Examines a table of labelled examples."""
+    diagnosis = Diagnosis(path, "labelled table")
     table = _Table()
     problem = ""
     try:
@@ -76,7 +77,7 @@ def diagnose_table(path: str, columns: Columns) -> Diagnosis:
             table.add(where, row, columns)
     except ValueError as error:
         problem = str(error)
-    found.judge(
+    diagnosis.check(
         thresholds.ANY,
         bool(problem),
         "A row that cannot be read",
@@ -85,28 +86,32 @@ def diagnose_table(path: str, columns: Columns) -> Diagnosis:
         expected="none",
     )
     names = ", ".join(table.columns)
-    found.facts = {"rows": f"{table.num_rows:,}", "columns": names, **_label_facts(table.labels)}
-    missing = [name for name in columns if name and name not in table.columns]
-    found.judge(
+    diagnosis.facts = {
+        "rows": f"{table.num_rows:,}",
+        "columns": names,
+        **_label_facts(table.labels),
+    }
+    missing = [column for column in columns if column and column not in table.columns]
+    diagnosis.check(
         thresholds.ANY,
         bool(missing and table.columns),
-        "Columns that the table does not have",
+        "Missing columns",
         "Name its columns with --text_column, --text_b_column and --label_column.",
         measured=f"no column {', '.join(missing)}",
         expected=f"some of {names}",
     )
     if not missing and table.num_rows:
-        _judge_rows(found, table)
-        _judge_texts(found, table)
-    return found
+        _check_rows(diagnosis, table)
+        _check_texts(diagnosis, table)
+    return diagnosis
 
 
 class _Table:
-    """Counts of the rows of a table."""
+    """Statistics of the rows of a table."""
 
     def __init__(self) -> None:
         self.num_rows = 0
-        self.columns: dict[str, None] = {}  # in the order in which they occur
+        self.columns: dict[str, None] = {}  # in order of appearance
         self.labels: collections.Counter[str] = collections.Counter()
         self.unlabelled: list[str] = []  # "FILE line N"
         self.num_copies = 0
@@ -128,26 +133,28 @@ class _Table:
 
 
 def _label_facts(labels: collections.Counter[str]) -> dict[str, str]:
-    shown = [f"{shorten(label)} {count:,}" for label, count in labels.most_common(MOST_CLASSES)]
-    if len(labels) > MOST_CLASSES:
+    shown = [f"{shorten(label)} {count:,}" for label, count in labels.most_common(MAX_CLASSES)]
+    if len(labels) > MAX_CLASSES:
         shown = [*shown[:SHOWN], ".."]
-    return {"labels": f"{len(labels):,} ({', '.join(shown)})" if shown else "none"}
+    if not shown:
+        return {"labels": "none"}
+    return {"labels": f"{len(labels):,} ({', '.join(shown)})"}
 
 
-def _judge_rows(found: Diagnosis, table: _Table) -> None:
+def _check_rows(diagnosis: Diagnosis, table: _Table) -> None:
     labels = table.labels
     count = len(table.unlabelled)
     share = count / table.num_rows
-    found.judge(
+    diagnosis.check(
         thresholds.UNLABELLED,
         share,
         "Rows without a label",
-        "Label them, or leave them out of the files to train or to evaluate on.",
+        "Label them, or leave them out of the training and evaluation files.",
         measured=f"{percent(share)} ({count:,} of {table.num_rows:,})",
         expected="none",
         details=tuple(table.unlabelled[:SHOWN]),
     )
-    found.judge(
+    diagnosis.check(
         thresholds.ANY,
         len(labels) == 1,
         "All rows have the same label",
@@ -156,33 +163,33 @@ def _judge_rows(found: Diagnosis, table: _Table) -> None:
         expected="two classes or more",
     )
     rare = [label for label, count in labels.items() if count < FEW_EXAMPLES]
-    is_classes = len(labels) <= table.num_rows / FEW_EXAMPLES  # else they are numbers or texts
-    found.judge(
+    is_classes = len(labels) <= table.num_rows / FEW_EXAMPLES  # otherwise numbers or texts
+    diagnosis.check(
         thresholds.RARE_CLASSES,
         len(rare) if is_classes else 0,
-        f"Classes of less than {FEW_EXAMPLES} examples",
-        "Look for misspelt labels; give more examples, or put small classes together.",
+        f"Classes of fewer than {FEW_EXAMPLES} examples",
+        "Look for misspelt labels; give more examples, or merge small classes.",
         measured=f"{len(rare)} classes",
         expected="none",
         details=tuple(f"{labels[label]} x {shorten(label)}" for label in rare[:SHOWN]),
     )
 
 
-def _judge_texts(found: Diagnosis, table: _Table) -> None:
+def _check_texts(diagnosis: Diagnosis, table: _Table) -> None:
     share = table.num_copies / table.num_rows
-    found.judge(
+    diagnosis.check(
         thresholds.DUPLICATE_DOCUMENTS,
         share,
         "Texts that occur more than once",
-        "Leave out the copies, above all those that training and evaluation share.",
+        "Remove the copies, above all those shared by training and evaluation.",
         measured=f"{percent(share)} ({table.num_copies:,} of {table.num_rows:,})",
     )
     disputed = [text for text, labels in table.labels_of_text.items() if len(labels) > 1]
-    found.judge(
+    diagnosis.check(
         thresholds.DISPUTED,
         len(disputed) / max(1, len(table.labels_of_text)),
         "The same text with different labels",
-        "Decide on one label each.",
+        "Decide on one label per text.",
         measured=f"{len(disputed):,} of {len(table.labels_of_text):,} texts",
         details=tuple(map(shorten, disputed[:SHOWN])),
     )

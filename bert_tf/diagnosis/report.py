@@ -12,22 +12,31 @@ from bert_tf.printable import escaped
 
 WORDS = {Severity.SERIOUS: "SERIOUS", Severity.WARNING: "warning"}
 WIDTH = 100
-SHOWN_FINDINGS, SHOWN_DETAILS = 8, 3  # of each place on the screen; the page has all
+# On the screen, for each source; the page shows everything.
+SHOWN_FINDINGS = 8
+SHOWN_DETAILS = 3
 
 
 def summary(diagnoses: Sequence[Diagnosis]) -> str:
-    """Says how many findings of which severity there are."""
-    found = [finding.severity for diagnosis in diagnoses for finding in diagnosis.findings]
-    if not found:
+    """Returns the number of findings of each severity, as a sentence."""
+    severities: list[Severity] = []
+    for diagnosis in diagnoses:
+        severities += [finding.severity for finding in diagnosis.findings]
+    if not severities:
         return "No problems found."
-    serious, warnings = map(found.count, WORDS)
-    counts = [f"{serious} serious"] * (serious > 0)
-    counts += [f"{warnings} warning{'s' * (warnings > 1)}"] * (warnings > 0)
-    return f"{len(found)} finding{'s' * (len(found) > 1)}: {', '.join(counts)}."
+    serious = severities.count(Severity.SERIOUS)
+    warnings = severities.count(Severity.WARNING)
+    counts = []
+    if serious:
+        counts.append(f"{serious} serious")
+    if warnings:
+        counts.append(f"{warnings} warning{'s' * (warnings > 1)}")
+    total = len(severities)
+    return f"{total} finding{'s' * (total > 1)}: {', '.join(counts)}."
 
 
 def screen(diagnoses: Sequence[Diagnosis]) -> str:
-    """Returns what is printed: each place with its facts, then its findings, the worst first."""
+    """Returns the text to print: for each source its facts, then its findings, the worst first."""
     return "\n\n".join([*map(_screen_of, diagnoses), summary(diagnoses)])
 
 
@@ -35,18 +44,20 @@ def _screen_of(diagnosis: Diagnosis) -> str:
     def wrapped(text: str, margin: str) -> list[str]:
         return textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=margin)
 
-    lines = [f"{escaped(diagnosis.place)} ({diagnosis.kind})", *wrapped(_facts(diagnosis), "  ")]
-    findings, margin = diagnosis.worst_first(), " " * 11
+    lines = [f"{escaped(diagnosis.source)} ({diagnosis.kind})", *wrapped(_facts(diagnosis), "  ")]
+    findings = diagnosis.worst_first()
+    margin = " " * 11
     for finding in findings[:SHOWN_FINDINGS]:
         lines.append(f"  {WORDS[finding.severity]:8} {escaped(finding.title)}")
         lines += wrapped(f"{finding.measured}; expected {finding.expected}", margin)
         lines += wrapped(f"-> {finding.remedy}", margin)
-        lines += [
-            f"{margin}  {escaped(line)[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]
-        ]
+        for detail in finding.details[:SHOWN_DETAILS]:
+            lines.append(f"{margin}  {escaped(detail)[: WIDTH - 13]}")
     if len(findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(findings) - SHOWN_FINDINGS} more in the report")
-    return "\n".join(lines if findings else [*lines, "  nothing found"])
+    if not findings:
+        lines.append("  nothing found")
+    return "\n".join(lines)
 
 
 def _facts(diagnosis: Diagnosis) -> str:
@@ -65,7 +76,7 @@ li { font: .8rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
 
 
 def page(diagnoses: Sequence[Diagnosis]) -> str:
-    """Returns the report as one HTML page that needs nothing else."""
+    """Returns the report as one HTML page that loads no other files."""
     body = "\n".join(map(_section, diagnoses))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -77,7 +88,7 @@ def page(diagnoses: Sequence[Diagnosis]) -> str:
 
 def _section(diagnosis: Diagnosis) -> str:
     escape = html.escape
-    parts = [f"<h2>{escape(diagnosis.place)} ({diagnosis.kind})</h2>"]
+    parts = [f"<h2>{escape(diagnosis.source)} ({diagnosis.kind})</h2>"]
     parts.append(f"<p>{escape(_facts(diagnosis))}</p>")
     for finding in diagnosis.worst_first():
         word = WORDS[finding.severity]
@@ -99,12 +110,12 @@ def _section(diagnosis: Diagnosis) -> str:
 
 
 def draw(diagnosis: Diagnosis) -> bytes:
-    """Returns one figure of all plots of a place, as SVG: grey on nothing, for light and dark."""
+    """Returns one figure with all plots, as SVG: grey on transparent, for light and dark pages."""
     import matplotlib
     from matplotlib.figure import Figure
 
     rows = -(-len(diagnosis.plots) // 2)
-    # "none" leaves text as text: small, and in the reader's own fonts.
+    # "none" keeps text as text: a small file, shown in the reader's fonts.
     style: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "text.color": "grey"}
     style |= {f"axes.{part}color": "grey" for part in ("label", "edge")}
     style |= {f"{axis}tick.color": "grey" for axis in "xy"}

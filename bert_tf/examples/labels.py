@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 
 SEPARATOR = "|"  # between several labels of one example
-# Of 1.10 and 1.1 (versions, sections) one is not the other: only whole numbers are unified.
+# Only whole numbers are unified: 1.10 and 1.1 may be different versions or sections.
 WHOLE = r"^\+?(-?\d+)(?:\.0+)?$"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _BOOLEANS = ("true", "false")
@@ -33,7 +33,7 @@ def kind_of_spelling(names: Iterable[str]) -> str:
 
 
 def spelling_key(kind: str) -> Callable[[str], str]:
-    """Returns the function whose value is the same for all spellings of one label."""
+    """Returns a function that maps all spellings of a label to the same key."""
     if kind == NUMBERS:
         return lambda name: re.sub(WHOLE, r"\1", name.strip())
     if kind == BOOLEANS:
@@ -42,10 +42,10 @@ def spelling_key(kind: str) -> Callable[[str], str]:
 
 
 def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns one name for each label, in the order of their first spelling.
+    """Returns one name for each label, in order of appearance.
 
-    If each label has one spelling only, all keep it. Otherwise all of them get
-    the plainest spelling: 1 instead of 1.0, true instead of True.
+    Labels that all have one spelling keep it. Otherwise all labels get the simplest spelling: 1
+    instead of 1.0, true instead of True.
     """
     spellings = tuple(dict.fromkeys(names))
     key = spelling_key(kind_of_spelling(spellings))
@@ -68,7 +68,8 @@ class LabelNames:
         for index, name in enumerate(self.names):
             if name:
                 self._indices[name] = index
-                # An older run may have True and true as two classes: then the exact name decides.
+                # Older runs may have two classes True and true, which only the exact name
+                # distinguishes.
                 self._indices_of_keys.setdefault(self._key(name), index)
 
     def find(self, spelling: str) -> int | None:
@@ -77,11 +78,11 @@ class LabelNames:
         return self._indices_of_keys.get(self._key(spelling)) if index is None else index
 
     def name_of(self, spelling: str) -> str:
-        """Returns a label as the task spells it; an unknown one as it is."""
+        """Returns a label in the spelling of the task; an unknown label is unchanged."""
         index = self.find(spelling)
         return spelling if index is None else self.names[index]
 
     def are_same(self, others: Iterable[str]) -> bool:
-        """Returns whether some labels are these, in any order and spelling."""
+        """Returns whether other labels are the same, in any order and spelling."""
         indices = {self.find(name) for name in others}
         return indices == set(range(len(self.names)))

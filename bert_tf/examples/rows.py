@@ -1,4 +1,4 @@
-"""Tokenized examples with labels in memory, without TensorFlow; `row_batches.py` deals them out.
+"""Tokenized examples with labels in memory, without TensorFlow; see `row_batches.py` for batches.
 
 texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [B, T], ...
 """
@@ -18,81 +18,89 @@ class TokenizedDataset:
     """Packed texts with labels.
 
     Args:
-      texts: N texts; with choices C texts a row, one after the other.
+      texts: N texts; with choices, C consecutive texts per example.
       labels: by name, an array [N, ...] of int32 or float32.
-      piece_labels: by name, N arrays int32 [t], a label for each piece of the row, NO_LABEL where
-        there is none.
-      num_choices: C; 0 where a row is one text.
-      pad_id: the vocabulary's padding.
+      token_labels: by name, N arrays int32 [t] with a label for each token, NO_LABEL for tokens
+        without label.
+      num_choices: C; 0 if an example is one text.
+      pad_id: the vocabulary's padding id.
 
     Attributes:
-      lengths: int32 [N], pieces of the (longest) text of each row.
-      piece_scores: by name, float32 [num_pieces, C], the rows one after the other.
-      num_pieces: of all texts.
+      lengths: int32 [N], number of tokens in the (longest) text of each example.
+      token_scores: by name, float32 [num_tokens, C], all examples concatenated.
+      num_tokens: number of tokens in all texts.
     """
 
     def __init__(
         self,
         texts: Sequence[PackedText],
         labels: Mapping[str, np.ndarray] | None = None,
-        piece_labels: Mapping[str, Sequence[np.ndarray]] | None = None,
+        token_labels: Mapping[str, Sequence[np.ndarray]] | None = None,
         num_choices: int = 0,
         pad_id: int = 0,
     ) -> None:
         sizes = np.array([len(text.ids) for text in texts], np.int32).reshape(-1, num_choices or 1)
-        self.num_choices, self.pad_id = num_choices, pad_id
+        self.num_choices = num_choices
+        self.pad_id = pad_id
         self.lengths = sizes.max(axis=1, initial=0)
-        self.num_pieces = int(sizes.sum())
-        self._sizes, self._starts = sizes, _starts(sizes)
-        self._ids, self._type_ids = _flat(texts, 0), _flat(texts, 1)
+        self.num_tokens = int(sizes.sum())
+        self._sizes = sizes  # [N, C], or [N, 1] without choices
+        self._starts = _starts(sizes)
+        # All texts are concatenated into one array, which takes little memory.
+        self._ids = _flat(texts, 0)
+        self._type_ids = _flat(texts, 1)
         self.labels = dict(labels or {})
-        self.piece_scores: dict[str, np.ndarray] = {}
-        self._piece_labels = {
-            name: np.concatenate([*values, np.zeros([0], np.int32)]).astype(np.int32)
-            for name, values in (piece_labels or {}).items()
-        }
+        self.token_scores: dict[str, np.ndarray] = {}
+        self._token_labels: dict[str, np.ndarray] = {}
+        for name, values in (token_labels or {}).items():
+            flat = np.concatenate([*values, np.zeros([0], np.int32)])
+            self._token_labels[name] = flat.astype(np.int32)
         wrong = [name for name, values in self.labels.items() if len(values) != len(self)]
-        wrong += [n for n, values in self._piece_labels.items() if len(values) != self.num_pieces]
+        wrong += [n for n, values in self._token_labels.items() if len(values) != self.num_tokens]
         if wrong:
-            raise ValueError(f"{len(self)} rows, but another number of labels in {wrong}.")
+            raise ValueError(
+                f"The number of labels in {wrong} is not that of {len(self)} examples."
+            )
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def has(self, name: str) -> bool:
-        """Tells whether there are labels or scores of this name."""
-        return name in (*self.labels, *self.piece_scores)
+        """Returns whether there are labels or scores of this name."""
+        return name in (*self.labels, *self.token_scores)
 
     def fingerprint(self) -> str:
-        """Returns a digest that changes with any piece or label."""
+        """Returns a digest that changes with any token or label."""
         digest = hashlib.sha256()
         arrays = [self._sizes, self._ids, self._type_ids]
         arrays += [values for _, values in sorted(self.labels.items())]
-        arrays += [values for _, values in sorted(self._piece_labels.items())]
+        arrays += [values for _, values in sorted(self._token_labels.items())]
         for values in arrays:
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:16]
 
     def batch(self, row_ids: np.ndarray, num_rows: int, length: int) -> dict[str, np.ndarray]:
-        """Makes a batch, filled up with rows of weight 0.
+        """Returns a batch, filled up with examples of weight 0.
 
         Args:
-          row_ids: int64 [n], n <= B.
+          row_ids: int64 [n], indices of the examples, n <= B.
           num_rows: B.
-          length: T, at least the longest of the rows.
+          length: T, at least the length of the longest example.
 
         Returns:
-          The encoder's inputs, int32 [B, T] ([B, C, T] with choices), the labels, `row_ids` int32
-          [B] with -1 in rows that fill, `example_weights` float32 [B], where the labels have
-          none: 1, and the scores of pieces, float32 [B, T, C].
+          The encoder's inputs, int32 [B, T] ([B, C, T] with choices); the labels; `row_ids` int32
+          [B], -1 for fillers; `example_weights` float32 [B], by default 1; and the scores of
+          tokens, float32 [B, T, C].
         """
-        positions = np.arange(length)
+        positions = np.arange(length)  # [T]
         mask = positions < self._sizes[row_ids][..., None]  # [n, C, T]
-        places = np.where(mask, self._starts[row_ids][..., None] + positions, 0)
-        shape = (len(row_ids), *([self.num_choices] if self.num_choices else []), length)
+        flat_positions = np.where(mask, self._starts[row_ids][..., None] + positions, 0)
+        shape = [len(row_ids), length]
+        if self.num_choices:
+            shape.insert(1, self.num_choices)
 
         def gather(flat: np.ndarray, empty: int = 0) -> np.ndarray:
-            values = np.where(mask, flat[places] if len(flat) else empty, empty)
+            values = np.where(mask, flat[flat_positions] if len(flat) else empty, empty)
             return _fill(values.reshape(shape).astype(np.int32), num_rows, empty)
 
         batch = {
@@ -102,28 +110,28 @@ class TokenizedDataset:
             "row_ids": _fill(row_ids.astype(np.int32), num_rows, -1),
             "example_weights": _fill(np.ones([len(row_ids)], np.float32), num_rows),
         }
-        batch |= {name: gather(flat, NO_LABEL) for name, flat in self._piece_labels.items()}
-        batch |= {
-            name: _fill(np.where(mask[:, 0, :, None], flat[places[:, 0]], 0.0), num_rows)
-            for name, flat in self.piece_scores.items()
-        }
-        return batch | {
-            name: _fill(values[row_ids], num_rows) for name, values in self.labels.items()
-        }
+        for name, labels in self._token_labels.items():
+            batch[name] = gather(labels, NO_LABEL)
+        for name, scores in self.token_scores.items():
+            values = np.where(mask[:, 0, :, None], scores[flat_positions[:, 0]], 0.0)  # [n, T, C]
+            batch[name] = _fill(values, num_rows)
+        for name, labels in self.labels.items():
+            batch[name] = _fill(labels[row_ids], num_rows)
+        return batch
 
 
 def longest_first(rows: TokenizedDataset) -> np.ndarray:
-    """Returns the numbers of the rows by their length, int64 [N]: those of like length together."""
+    """Returns the indices of the examples by descending length, int64 [N]."""
     return np.argsort(-rows.lengths, kind="stable")
 
 
 def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = False) -> list[int]:
-    """Returns the lengths that batches are padded to, ascending, the last is the maximum.
+    """Returns the lengths that batches are padded to, ascending; the last is the maximum.
 
     Args:
       max_seq_length: the maximum.
-      is_compiled: whether XLA compiles the step, anew for each length: then there are few.
-      is_plain: the maximum alone.
+      is_compiled: whether XLA compiles the step once per length, so that there should be few.
+      is_plain: whether to return only the maximum.
     """
     if is_plain:
         return [max_seq_length]

@@ -1,4 +1,4 @@
-"""Settings of a fine-tuning program that no flag gives: they follow the model and the data.
+"""Default settings of a fine-tuning program that depend on the model and the data.
 
 The rules are those of `bert_tf.fine_tuning_defaults`, which `fit` uses as well. The chosen values
 become part of the run's record, and a resumed run takes them from there.
@@ -27,8 +27,8 @@ class Choice(NamedTuple):
     """The settings to choose.
 
     Attributes:
-      names: of FOLLOWING.
-      lengths: the least and the most tokens of a sequence.
+      names: settings to choose, a subset of FOLLOWING.
+      lengths: the smallest and the largest default length of a sequence.
     """
 
     names: frozenset[str]
@@ -36,10 +36,10 @@ class Choice(NamedTuple):
 
 
 def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Choice:
-    """Returns the settings that neither a flag nor the run's record gives.
+    """Returns the settings that are neither given by a flag nor recorded by the run.
 
     Args:
-      configs: of the run.
+      configs: the run's configuration.
       lengths: `Program.default_lengths`.
     """
     if lengths is None:
@@ -59,7 +59,7 @@ def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Cho
 
 
 def before_reading(choice: Choice, configs: Configs) -> Configs:
-    """Returns the configuration to read examples with: as long as sequences may become."""
+    """Returns the configuration to read examples with, at the largest default length."""
     if "max_seq_length" not in choice.names:
         return configs
     most = most_default_length(configs.model.longest_row, choice.lengths[1])
@@ -69,21 +69,23 @@ def before_reading(choice: Choice, configs: Configs) -> Configs:
 def after_reading(
     choice: Choice, configs: Configs, examples: Examples, num_classes: int
 ) -> Configs:
-    """Returns the configuration with the settings chosen for these examples, which are logged.
+    """Returns the configuration with the settings chosen for these examples, and logs them.
 
     Args:
       choice: the settings to choose.
-      configs: of the run.
-      examples: as they were read.
-      num_classes: of texts; 0: there are none.
+      configs: the run's configuration.
+      examples: the examples, at the largest default length.
+      num_classes: number of classes of texts; 0 for tasks without classes.
     """
-    data, optimizer, tuning = configs.data, configs.optimizer, configs.tuning
+    data = configs.data
+    optimizer = configs.optimizer
+    tuning = configs.tuning
     chosen = []
     if "max_seq_length" in choice.names:
         read = [*examples.eval.values(), *examples.predict.values()]
         if examples.train:
             read.append(examples.train)
-        longest = max(int(one.rows.lengths.max(initial=0)) for one in read)
+        longest = max(int(dataset.rows.lengths.max(initial=0)) for dataset in read)
         # No sequence is longer than the length that examples were read with.
         length = default_length(longest, data.max_seq_length, choice.lengths[0])
         data = dataclasses.replace(data, max_seq_length=length)

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import typing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -25,19 +25,21 @@ class InitialState(NamedTuple):
 
     config: ModelConfig
     vocab: AnyVocab
-    labels: tuple[str, ...]  # of the head; () if it is new or has no names
+    labels: tuple[str, ...]  # labels of the head; () if it is new or has no names
     num_labels: int  # 0 if the head is new
-    weights: Checkpoint | None  # None: the run directory's own, or random ones
+    weights: Checkpoint | None  # None: those of the run directory, or random ones
 
 
 def load_initial_state(configs: Configs, program: Program) -> InitialState:
-    """Finds the weights to start from: the run's own checkpoints, else --init_checkpoint.
+    """Finds the initial weights: the checkpoints of the run, by default --init_checkpoint.
 
     Raises:
       ValueError: if the weights contradict the flags.
     """
-    training, data = configs.training, configs.data
-    folder, named = pathlib.Path(training.output_dir), training.init_checkpoint
+    training = configs.training
+    data = configs.data
+    folder = pathlib.Path(training.output_dir)
+    named = training.init_checkpoint
     given = config_flags.given(ModelConfig)
     if training.do_train:
         check_output_dir(training.output_dir)
@@ -50,17 +52,10 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
     if not named and not training.do_train:
         check_seeds(folder)
         raise ValueError(
-            f"{folder} holds no checkpoint; train it first, or give weights as --init_checkpoint."
+            f"{folder} has no checkpoint; train it first, or give weights as --init_checkpoint."
         )
     if not named:
-        logging.warning("No --init_checkpoint: all weights are initialized at random.")
-        model = configs.model
-        if training.bert_config_file:
-            model = config_flags.read_model(training.bert_config_file, model)
-        vocab = read_vocab(data.vocab_file)
-        check_kind(vocab, given, data.vocab_file)
-        model = with_vocabulary(dataclasses.replace(model, vocab_size=len(vocab)), vocab)
-        return InitialState(model, vocab, (), 0, None)
+        return _random_state(configs, given)
     start = read_start(
         named,
         given,
@@ -82,10 +77,22 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
     return InitialState(start.config, vocab, start.labels, max(1, start.num_labels), start)
 
 
+def _random_state(configs: Configs, given: dict[str, Any]) -> InitialState:
+    """Returns a state without weights, which are initialized at random."""
+    logging.warning("No --init_checkpoint: all weights are initialized at random.")
+    model = configs.model
+    if configs.training.bert_config_file:
+        model = config_flags.read_model(configs.training.bert_config_file, model)
+    vocab = read_vocab(configs.data.vocab_file)
+    check_kind(vocab, given, configs.data.vocab_file)
+    model = with_vocabulary(dataclasses.replace(model, vocab_size=len(vocab)), vocab)
+    return InitialState(model, vocab, (), 0, None)
+
+
 def fit_head(
     initial: InitialState, labels: tuple[str, ...], training: TrainingConfig
 ) -> InitialState:
-    """Returns the weights with the rows of the head in the order of the task's labels.
+    """Reorders the rows of the head to the order of the task's labels.
 
     Raises:
       ValueError: if the head has other labels than the task, or their order is unknown.
@@ -98,11 +105,13 @@ def fit_head(
             return initial._replace(labels=labels, weights=weights)
     if initial.weights is not None and initial.num_labels == expected:
         check_names(initial.weights, labels, "init_checkpoint")
-    is_other = initial.labels and initial.labels != labels
-    if initial.num_labels and (is_other or initial.num_labels != expected):
-        source, remedy = training.init_checkpoint, "Give --new_head to start with a new one."
+    has_other_labels = initial.labels and initial.labels != labels
+    if initial.num_labels and (has_other_labels or initial.num_labels != expected):
+        source = training.init_checkpoint
+        remedy = "Give --new_head to start with a new head."
         if initial.weights is None:
-            source, remedy = training.output_dir, "Give the same examples, or another --output_dir."
+            source = training.output_dir
+            remedy = "Give the same examples, or another --output_dir."
         named = f" {list(initial.labels)[:10]}" if initial.labels else ""
         raise ValueError(
             f"{source} has a head with {initial.num_labels} labels{named}, but the task has "

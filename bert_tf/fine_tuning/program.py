@@ -25,24 +25,25 @@ if typing.TYPE_CHECKING:
     from bert_tf.fine_tuning.rows_task import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
-# Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces,
-# epochs say how long a run is.
+# The fields of DataConfig that are flags of a program.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
-# Settings that follow the model and the data where no flag gives them; see `fine_tuning.defaults`.
+# Settings that depend on the model and the data unless a flag gives them; see
+# `fine_tuning.defaults`.
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
 NAMES_DATA = ("data_dir", "eval_file", "predict_file")
-# With bias correction. Without it the first hundred steps are up to six times as long, as those of
-# google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
+# Adam with bias correction. Without it, as in google-research/bert, the first hundred updates are
+# up to six times as large; see configs/google_fine_tuning.flags and the comparison in
+# docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
 
-# The flags that are defined here are those of the program, for its --help.
+# Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
 RowsTaskData = tuple[Any, Any, list[int], int]
 
 
 class Configs(NamedTuple):
-    """The groups of a run."""
+    """The groups of a run's configuration."""
 
     model: ModelConfig
     data: DataConfig
@@ -53,31 +54,31 @@ class Configs(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """All examples of a run; empty where none are needed.
+    """All examples of a run; empty for uses that the run does not need.
 
-    Each is an object with `rows`; examples to predict also have `is_labelled`, and are then
-    evaluated, too.
+    Each value is an object with `rows`. Examples to predict also have `is_labelled`; labelled ones
+    are evaluated as well.
     """
 
-    train: Any  # None if nothing is trained
-    eval: dict[str, Any]  # by name; the first is evaluated while training
+    train: Any  # None without training
+    eval: dict[str, Any]  # by name; the first is evaluated during training
     predict: dict[str, Any]
     labels: tuple[str, ...]
 
     @classmethod
-    def of_files(cls, made: dict[str, Any], labels: tuple[str, ...] = ()) -> "Examples":
-        """Makes them from one file for each use."""
-        evaluated, predicted = (
-            {"": made[use]} if use in made else {} for use in ("eval", "predict")
-        )
-        return cls(made.get("train"), evaluated, predicted, labels)
+    def of_files(cls, by_use: dict[str, Any], labels: tuple[str, ...] = ()) -> "Examples":
+        """Returns the examples of one file for each use."""
+        evaluated = {"": by_use["eval"]} if "eval" in by_use else {}
+        predicted = {"": by_use["predict"]} if "predict" in by_use else {}
+        return cls(by_use.get("train"), evaluated, predicted, labels)
 
 
 class Program(abc.ABC):
     """The parts of a fine-tuning program that `fine_tuning.run` needs.
 
     Args:
-      configs: those of the command; a run's own may differ in the seed and what depends on it.
+      configs: the configuration of the command; a run's may differ in the seed and settings that
+        depend on it.
       files: the files of examples by use: train, eval, predict.
       inputs: the content of the files, by use.
 
@@ -85,10 +86,10 @@ class Program(abc.ABC):
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
       needs_pooler: whether the head's input is the pooler's output.
       plot_titles: titles of the curves by metric.
-      default_lengths: least and most tokens of a sequence by default; None: this program's learning
-        rate, epochs and lengths do not follow the data, see `fine_tuning.defaults`.
+      default_lengths: smallest and largest default length of a sequence; None: learning rate,
+        epochs and lengths do not depend on the data, see `fine_tuning.defaults`.
       needs_head: whether weights without the head must be trained first.
-      kept_heads: other heads of the initial weights that are of use.
+      kept_heads: other heads of the initial weights to keep.
       results_start: prefix of the keys in eval_results.txt.
     """
 
@@ -108,52 +109,52 @@ class Program(abc.ABC):
         self.inputs = inputs or {}
 
     def receive_weights(self, weights: Any) -> None:  # noqa: B027
-        """Receives the initial weights, before anything is read; may change `configs`.
+        """Receives the initial weights before examples are read; may change `configs`.
 
         Args:
-          weights: a `Checkpoint`; None: the run directory's own.
+          weights: a `Checkpoint`; None: the checkpoints of the run directory.
         """
 
     def check_missing_head(self, weights: Any, do_train: bool) -> None:  # noqa: B027
-        """Looks at the initial weights, a `Checkpoint`, before their heads are left out.
+        """Checks the initial weights, a `Checkpoint`, before their heads are removed.
 
         Raises:
-          ValueError: if another setting is what they need.
+          ValueError: if they require another setting.
         """
 
     def load_initial_weights(self, model: Any, start: Any, allow_missing: Sequence[str]) -> None:
         """Assigns the initial weights to the model.
 
-        Args:
-          model: that of `make_task`.
-          start: a `Checkpoint`.
-          allow_missing: prefixes of names of weights that it may lack.
+              Args:
+                model: the model of `make_task`.
+                start: a `Checkpoint`.
+        allow_missing: prefixes of the names of weights that may be missing.
         """
         from bert_tf.network.pretrained import assign_checkpoint
 
         assign_checkpoint(model, start, allow_missing)
 
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
-        """Writes the model's files of a run directory other than configuration and labels."""
+        """Writes files of the model besides configuration and labels into a run directory."""
 
     def compute_teacher_outputs(  # noqa: B027
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds the outputs of --teacher to the rows to train on; called if there is one."""
+        """Adds the outputs of --teacher to the training examples; called if there is a teacher."""
 
     @abc.abstractmethod
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the examples; `labels`: the labels of the weights, if any."""
+        """Tokenizes the examples; `labels` are the labels of the weights, if any."""
 
     @abc.abstractmethod
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> "RowsTask":
-        """Makes the model, with `options`, and the task around it, under the strategy's scope.
+        """Builds the model, with `options`, and its task, in the strategy's scope.
 
         Args:
           config: configuration of the encoder.
-          labels: those of `Examples`.
+          labels: the labels of `Examples`.
           data: the arguments of `RowsTask` after the model.
         """
 
@@ -168,7 +169,7 @@ class Program(abc.ABC):
 
 
 def define_flags(task_config: type[Config]) -> None:
-    """Defines the flags of a program with this group of its own."""
+    """Defines the flags of a program, including those of its task."""
     groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
     config_flags.define_flags(*groups, without=WITHOUT_EFFECT)
     config_flags.define_flags(DataConfig, only=DATA_FLAGS)
@@ -183,12 +184,12 @@ def run(
     """Runs the program; returns the exit status, `PREEMPTED` after a signal.
 
     Args:
-      task_config: the program's own group.
+      task_config: the configuration of the program's task.
       find_files: see `asked_files`.
-      execute: the run itself, which loads TensorFlow.
+      execute: runs the program, and loads TensorFlow.
 
     Raises:
-      ValueError: for errors in flags, input or numbers.
+      ValueError: for errors in flags or input, and losses that are not finite.
     """
 
     def work() -> int:
@@ -203,31 +204,32 @@ def run(
 
 def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
     """Returns the directory of the run whose weights are used without training."""
-    source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
+    source = training.init_checkpoint
+    folder = str(pathlib.Path(training.output_dir, seed_folder))
     if not source or is_same_path(source, recorded(folder, "init_checkpoint")):
         return folder
     return str(record_of(source))
 
 
 def read_configs(task_config: type[Config]) -> Configs:
-    """Makes the configuration from the flags.
+    """Creates the configuration from the flags and the run's record.
 
-    Unless a flag says otherwise, a run continues with the optimizer and the settings of FOLLOWING
-    that it recorded; without training, all settings of the task are those that the run of the
-    weights recorded. Those of the data are not if the command names data of its own.
+    Flags have precedence. A run otherwise continues with the optimizer and the settings of
+    FOLLOWING that it recorded. Without training, all settings of the task are those that the run of
+    the weights recorded, except for settings of the data if the command names other data.
 
     Raises:
-      ValueError: if there is nothing to do, or no run directory.
+      ValueError: if there is nothing to do, or no run directory is given.
     """
     training = config_flags.from_flags(TrainingConfig)
     tuning = config_flags.from_flags(FineTuningConfig)
     seed = config_flags.from_flags(DataConfig).random_seed
-    several = f"seed-{seed}" if tuning.num_seeds > 1 else ""
+    seed_folder = f"seed-{seed}" if tuning.num_seeds > 1 else ""
     if training.do_train:
-        source = str(first_record(pathlib.Path(training.output_dir, several)))
+        source = str(first_record(pathlib.Path(training.output_dir, seed_folder)))
         names = ["optimizer", *FOLLOWING]
     else:
-        source = source_of(training, several)
+        source = source_of(training, seed_folder)
         names = task_config.names()
         for group in (DataConfig, OptimizerConfig, FineTuningConfig):
             names += group.names(from_run=True)
@@ -236,10 +238,19 @@ def read_configs(task_config: type[Config]) -> Configs:
             names = [name for name in names if name not in task_config.names(of_data=True)]
         if "data_dir" in given:
             names.remove("eval_file")
-    before = {name: recorded(source, name) for name in names}
-    config_flags.set_defaults(**{name: value for name, value in before.items() if value})
-    groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
-    configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))
+    defaults = {}
+    for name in names:
+        if value := recorded(source, name):
+            defaults[name] = value
+    config_flags.set_defaults(**defaults)
+    configs = Configs(
+        model=config_flags.from_flags(ModelConfig),
+        data=config_flags.from_flags(DataConfig),
+        optimizer=config_flags.from_flags(OptimizerConfig),
+        training=config_flags.from_flags(TrainingConfig),
+        tuning=config_flags.from_flags(FineTuningConfig),
+        task=config_flags.from_flags(task_config),
+    )
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, for example runs/my_task.")
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):
@@ -248,10 +259,10 @@ def read_configs(task_config: type[Config]) -> Configs:
 
 
 def first_record(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the run directory whose settings a run continues with.
+    """Returns the run directory whose recorded settings a run uses.
 
     Args:
-      folder: of the run. For one of several seeds it is the first of these that has a record.
+      folder: the run directory. Of several seeds, the first with a record is used.
     """
     candidates = [folder]
     if folder.name.startswith("seed-"):
@@ -260,45 +271,48 @@ def first_record(folder: pathlib.Path) -> pathlib.Path:
 
 
 def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
-    """True if a run resumes from its own checkpoints.
+    """Returns whether a run resumes from its own checkpoints.
 
-    Without training, an --init_checkpoint that the run did not start from is used itself.
+    Without training, an --init_checkpoint other than the run's initial one has precedence.
     """
-    named, began_from = training.init_checkpoint, recorded(str(folder), "init_checkpoint")
-    if named and not training.do_train and not is_same_path(named, began_from):
+    named = training.init_checkpoint
+    initial = recorded(str(folder), "init_checkpoint")
+    if named and not training.do_train and not is_same_path(named, initial):
         return False
     return has_checkpoints(folder)
 
 
 def check_start(configs: Configs) -> None:
-    """Checks that there is something to start from, and that a run's own files are unchanged.
+    """Checks that there are initial weights, and that the run's files are unchanged.
 
     Raises:
       ValueError: if there are neither weights nor a vocabulary, or files were changed.
     """
-    training, folder = configs.training, pathlib.Path(configs.training.output_dir)
-    folders = (folder, *folder.glob("seed-*"))
-    own = [path for path in folders if has_own_weights(training, path)]
-    for path in own:
+    training = configs.training
+    folder = pathlib.Path(training.output_dir)
+    candidates = (folder, *folder.glob("seed-*"))
+    trained = [path for path in candidates if has_own_weights(training, path)]
+    for path in trained:
         check_files(path)
     is_new = configs.data.vocab_file and training.do_train
-    if not (own or training.init_checkpoint or is_new):
-        raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
+    if not (trained or training.init_checkpoint or is_new):
+        raise ValueError("There are no initial weights; give them as --init_checkpoint.")
 
 
 def asked_for(configs: Configs) -> dict[str, str]:
-    """Returns by use (train, eval, predict) the flag that needs examples, "" for none."""
-    training, asked = configs.training, {"train": "", "eval": "", "predict": ""}
+    """Returns for each use (train, eval, predict) the flag that needs examples, or ""."""
+    training = configs.training
+    needed_by = {"train": "", "eval": "", "predict": ""}
     if training.do_train:
-        asked["train"] = "--do_train"
+        needed_by["train"] = "--do_train"
         for name in ("early_stopping_evaluations", "eval_steps"):
-            if value := getattr(training, name):  # Evaluations during training.
-                asked["eval"] = f"--{name}={value}"
+            if value := getattr(training, name):  # evaluations during training
+                needed_by["eval"] = f"--{name}={value}"
     if training.do_eval:
-        asked["eval"] = "--do_eval"
+        needed_by["eval"] = "--do_eval"
     if configs.tuning.do_predict:
-        asked["predict"] = "--do_predict"
-    return asked
+        needed_by["predict"] = "--do_predict"
+    return needed_by
 
 
 def asked_files(configs: Configs) -> dict[str, str]:
@@ -313,8 +327,10 @@ def asked_files(configs: Configs) -> dict[str, str]:
         "eval": configs.data.eval_file,
         "predict": tuning.predict_file,
     }
-    asked = {use: flag for use, flag in asked_for(configs).items() if flag}
-    for use, flag in asked.items():
-        if not named[use]:
+    files = {}
+    for use, flag in asked_for(configs).items():
+        if flag and not named[use]:
             raise ValueError(f"--{use}_file is empty; name the file, which {flag} needs.")
-    return {use: named[use] for use in asked}
+        if flag:
+            files[use] = named[use]
+    return files

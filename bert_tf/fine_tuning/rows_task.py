@@ -1,8 +1,8 @@
-"""The base of fine-tuning tasks: rows in memory, in batches."""
+"""The base class of fine-tuning tasks, whose examples are in memory."""
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,23 +15,23 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.training.task import Batch
 
-# A teacher's scores of the rows [N, C] or of their pieces.
+# A teacher's scores of the examples [N, C] or of their tokens.
 TEACHER_LOGITS = "teacher_logits"
 
 
 class RowsTask(abc.ABC):
-    """A model with rows to train on and examples to evaluate; see `training.task.Task`.
+    """A model with examples to train on and to evaluate; see `training.task.Task`.
 
     A subclass defines losses and metrics. The loss of a batch is the sum "loss" of
     `loss_and_metric_sums`, divided by its weight.
 
     Args:
       model: the network with its head.
-      train_rows: None if nothing is trained.
-      eval_examples: an object with `rows`; None if nothing is evaluated.
+      train_rows: the examples to train on; None without training.
+      eval_examples: an object with `rows`; None without evaluation.
       buckets: lengths that batches are padded to.
-      seed: of the order of the rows.
-      teacher: how rows with `TEACHER_LOGITS` are learned.
+      seed: seed of the order of the examples.
+      teacher: how `TEACHER_LOGITS` are learned.
     """
 
     loss_names: tuple[str, ...] = ("loss",)
@@ -59,25 +59,25 @@ class RowsTask(abc.ABC):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `TokenizedDataset.batch`."""
-        shares = InputShard(worker_index, num_workers)
+        """Returns batches of `TokenizedDataset.batch`; see `Task`."""
+        shard = InputShard(worker_index, num_workers)
         rows = self.train_rows
         if rows is None:
             raise ValueError("There are no training examples.")
-        return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shares)
+        return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shard)
 
     def eval_dataset(
         self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `TokenizedDataset.batch`, every row once."""
-        shares = InputShard(worker_index, num_workers)
+        """Returns batches of `TokenizedDataset.batch`, with every example once."""
+        shard = InputShard(worker_index, num_workers)
         rows = self.eval_examples.rows
-        return evaluation_batches(rows, batch_size, max_steps, self.buckets, shares)
+        return evaluation_batches(rows, batch_size, max_steps, self.buckets, shard)
 
     def score(self, results: dict[str, float]) -> float:
-        """The higher the task's metric, the better; the lower the loss; nan is the worst."""
+        """Returns the task's main metric, negated for the loss; nan is the worst score."""
         value = results[self.best_metric]
-        if math.isnan(value):  # A correlation of constants; every number is better.
+        if math.isnan(value):  # The correlation of constant predictions.
             return -math.inf
         return -value if self.best_metric == "loss" else value
 
@@ -86,22 +86,29 @@ class RowsTask(abc.ABC):
         return {"loss": tf.reduce_sum(batch["example_weights"])}
 
     def losses_with_teacher(
-        self, batch: Batch, losses: Any, soft: Any, weights: Any
-    ) -> dict[str, Any]:
-        """Returns the sums "loss" and, where a teacher has scored the rows, "teacher_loss".
+        self,
+        batch: Batch,
+        losses: tf.Tensor,
+        soft: Callable[[tf.Tensor, float], tf.Tensor],
+        weights: tf.Tensor,
+    ) -> dict[str, WeightedSum]:
+        """Returns the sums "loss" and, if a teacher has scored the examples, "teacher_loss".
 
         Args:
-          batch: with `TEACHER_LOGITS` if there is a teacher.
-          losses: to the labels, float32 [...].
-          soft: takes the teacher's scores and the temperature; returns the losses to them.
+          batch: a batch, with `TEACHER_LOGITS` if there is a teacher.
+          losses: the losses with respect to the labels, float32 [...].
+          soft: takes the teacher's scores and the temperature; returns the losses with respect to
+            them.
           weights: float32 [...].
         """
         if TEACHER_LOGITS not in batch:
             return {"loss": weigh(losses, weights)}
         config = self.teacher
-        taught = soft(batch[TEACHER_LOGITS], config.distillation_temperature)
-        both = config.teacher_weight * taught + (losses if config.learn_labels else 0.0)
-        return {"teacher_loss": weigh(taught, weights), "loss": weigh(both, weights)}
+        teacher_losses = soft(batch[TEACHER_LOGITS], config.distillation_temperature)
+        total = config.teacher_weight * teacher_losses
+        if config.learn_labels:
+            total += losses
+        return {"teacher_loss": weigh(teacher_losses, weights), "loss": weigh(total, weights)}
 
     @abc.abstractmethod
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:

@@ -3,7 +3,7 @@
     flags, --init_checkpoint --> vocabulary, labels --> examples in memory --> model with its head
         --> training (resumable) --> evaluation, reports --> predictions
 
-A program (such as `run_classifier.py`) defines its examples and how its model is evaluated; see
+A program such as `run_classifier.py` defines its examples and the evaluation of its model; see
 `Program`.
 """
 
@@ -43,27 +43,28 @@ from bert_tf.training.trainer import note_evaluation
 def run_program(program: Program, configs: Configs) -> int:
     """Runs once for each seed; returns the exit status.
 
-    For several seeds, writes the mean and the spread of the results.
+    For several seeds, it writes the mean and the spread of the results.
     """
     if configs.tuning.num_seeds == 1:
         return Run(program, configs).execute()
-    folder, first = pathlib.Path(configs.training.output_dir), configs.data.random_seed
+    folder = pathlib.Path(configs.training.output_dir)
+    first = configs.data.random_seed
     results: dict[int, dict[str, float]] = {}
-    strategy = None  # One for all: TensorFlow mixes up the all-reduces of several in one process.
+    # All runs share a strategy: TensorFlow confuses the all-reduces of several in one process.
+    strategy = None
     for seed in range(first, first + configs.tuning.num_seeds):
         logging.info("Seed %d (%d of %d)", seed, len(results) + 1, configs.tuning.num_seeds)
         output_dir = str(folder / f"seed-{seed}")
-        one = Run(
-            program,
-            configs._replace(
-                data=dataclasses.replace(configs.data, random_seed=seed),
-                training=dataclasses.replace(configs.training, output_dir=output_dir),
-                tuning=dataclasses.replace(configs.tuning, num_seeds=1),
-            ),
+        seed_configs = configs._replace(
+            data=dataclasses.replace(configs.data, random_seed=seed),
+            training=dataclasses.replace(configs.training, output_dir=output_dir),
+            tuning=dataclasses.replace(configs.tuning, num_seeds=1),
         )
-        if status := one.execute(strategy):
+        seed_run = Run(program, seed_configs)
+        if status := seed_run.execute(strategy):
             return status
-        results[seed], strategy = one.results, one.strategy
+        results[seed] = seed_run.results
+        strategy = seed_run.strategy
     write_summary(folder, results)
     return 0
 
@@ -72,8 +73,8 @@ class Run:
     """One run of a program with one seed.
 
     Attributes:
-      results: of the evaluation at the end.
-      strategy: what it ran under.
+      results: the results of the final evaluation.
+      strategy: the strategy that the run used.
     """
 
     def __init__(self, program: Program, configs: Configs) -> None:
@@ -87,8 +88,9 @@ class Run:
         self.strategy: Any = None
 
     def execute(self, strategy: Any = None) -> int:
-        """Trains, evaluates, predicts; returns the exit status. Without a strategy it makes one."""
-        self.strategy = strategy = strategy or make_strategy(self.configs.training)
+        """Trains, evaluates and predicts; returns the exit status. Creates a strategy if None."""
+        strategy = strategy or make_strategy(self.configs.training)
+        self.strategy = strategy
         with contextlib.ExitStack() as stack:
             if self.configs.training.do_train and is_chief(strategy):
                 stack.enter_context(only_training(self.configs.training.output_dir))
@@ -108,74 +110,98 @@ class Run:
         """Reads the examples and builds model, optimizer and trainer."""
         start = self.start
         tokenizer = CountingTokenizer(make_tokenizer(start.vocab, start.config.do_lower_case))
-        labels = start.labels
-        if start.num_labels > 1 and not labels and not self.configs.training.do_train:
-            labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
+        examples = self.read_examples(tokenizer)
+        start = fit_head(start, examples.labels, self.configs.training)
+        self.start = start
+        self.set_sizes(examples, strategy)
+        training = self.configs.training
+        if training.do_train:
+            check_same_run(training.output_dir, *self.configs)
+        # Taken before the teacher adds its outputs, whose last bits may differ in another run.
+        fingerprint = examples.train.rows.fingerprint() if examples.train else ""
+        task_config = self.configs.task
+        if training.do_train and "teacher" in task_config.names() and task_config.teacher:
+            self.program.compute_teacher_outputs(examples, tokenizer, strategy)
+        trainer = self.make_trainer(examples, strategy, fingerprint)
+        self.load_weights(trainer)
+        # The record is written last: a run that is rejected above leaves no record.
+        if training.do_train and is_chief(strategy):
+            write_labels(self.folder, examples.labels)
+            self.program.write_record(self.folder)
+            write_run_record(training.output_dir, start.vocab, *self.configs)
+            record_identity(self.folder)
+        return trainer, examples
+
+    def read_examples(self, tokenizer: CountingTokenizer) -> Examples:
+        """Reads the examples, and chooses the settings that depend on them."""
+        labels = self.start.labels
+        if self.start.num_labels > 1 and not labels and not self.configs.training.do_train:
+            # A head from elsewhere without names: the labels are their indices.
+            labels = tuple(map(str, range(self.start.num_labels)))
         following = settings_to_choose(self.configs, self.program.default_lengths)
-        self.configs = self.program.configs = before_reading(following, self.configs)
+        self.configs = before_reading(following, self.configs)
+        self.program.configs = self.configs
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()
-        # The labels of a tagger are those of words, of which each text has many examples.
+        # A tagger's labels belong to words, of which each text has many, so they do not count here.
         num_classes = len(examples.labels) if self.program.head == "classifier" else 0
-        self.configs = self.program.configs = after_reading(
-            following, self.configs, examples, num_classes
-        )
-        start = self.start = fit_head(start, examples.labels, self.configs.training)
-        num_rows = len(examples.train.rows) if examples.train else 0
+        self.configs = after_reading(following, self.configs, examples, num_classes)
+        self.program.configs = self.configs
+        return examples
+
+    def set_sizes(self, examples: Examples, strategy: Any) -> None:
+        """Sets the precision, and the steps and batch sizes that depend on the examples."""
         training = choose_precision(self.configs.training, strategy)
-        self.configs = self.configs._replace(training=training)
-        texts = texts_per_row(examples.train)
-        predictions = getattr(examples.train, "predictions_per_row", 0)
-        configs = self.configs = with_sizes(self.configs, num_rows, strategy, texts, predictions)
-        model, data, optimization, training, tuning, _ = configs
-        if training.do_train:
-            check_same_run(training.output_dir, *configs)
-        # Before the teacher adds its outputs, whose last bits may differ when they are made again.
-        fingerprint = examples.train.rows.fingerprint() if examples.train else ""
-        if training.do_train and "teacher" in configs.task.names() and configs.task.teacher:
-            self.program.compute_teacher_outputs(examples, tokenizer, strategy)
+        self.configs = with_sizes(
+            self.configs._replace(training=training),
+            num_rows=len(examples.train.rows) if examples.train else 0,
+            strategy=strategy,
+            texts_per_row=texts_per_row(examples.train),
+            predictions_per_row=getattr(examples.train, "predictions_per_row", 0),
+        )
+
+    def make_trainer(self, examples: Examples, strategy: Any, fingerprint: str) -> FineTuner:
+        """Builds model, task, optimizer and trainer."""
+        model, data, optimization, training, tuning, _ = self.configs
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
-        # XLA compiles packed rows anew for each number of them: one length is enough.
-        is_plain = tuning.pad_to_max_length or training.pack_rows and training.jit_compile
-        buckets = length_buckets(data.max_seq_length, training.jit_compile, is_plain)
+        # XLA compiles packed rows for each number of rows, so there is only one length.
+        has_one_length = tuning.pad_to_max_length or training.pack_rows and training.jit_compile
+        buckets = length_buckets(data.max_seq_length, training.jit_compile, has_one_length)
+        # XLA needs fixed lengths. Without XLA, only attention computes on padding.
+        is_padded = training.jit_compile or tuning.pad_to_max_length
+        rows = examples.train.rows if examples.train else None
+        eval_examples = next(iter(examples.eval.values()), None)
         with strategy.scope():
-            # XLA needs fixed lengths; without it padding is left out of all but attention.
-            is_padded = training.jit_compile or tuning.pad_to_max_length
-            options = {"recompute": training.recompute, "unpad": not is_padded}
-            rows = examples.train.rows if examples.train else None
-            watched = next(iter(examples.eval.values()), None)
-            data_of_task = rows, watched, buckets, data.random_seed
-            task = self.program.make_task(model, examples.labels, data_of_task, **options)
+            task = self.program.make_task(
+                model,
+                examples.labels,
+                (rows, eval_examples, buckets, data.random_seed),
+                recompute=training.recompute,
+                unpad=not is_padded,
+            )
             freeze(task.model, tuning.frozen_layers)
             optimizer = build_optimizer(optimization)
             optimizer.build(task.model.trainable_variables)
         interval = line_interval(training.log_steps, optimization.num_train_steps)
-        trainer = FineTuner(
+        return FineTuner(
             task,
             optimizer,
             strategy,
             dataclasses.replace(training, log_steps=interval),
             num_train_steps=optimization.num_train_steps,
             random_seed=data.random_seed,
-            progress=make_progress(configs, examples),
+            progress=make_progress(self.configs, examples),
             data_fingerprint=fingerprint,
         )
-        self.load_weights(trainer)
-        if training.do_train and is_chief(strategy):  # What is refused above leaves no record.
-            write_labels(self.folder, examples.labels)
-            self.program.write_record(self.folder)
-            write_run_record(training.output_dir, start.vocab, *configs)
-            record_identity(self.folder)
-        return trainer, examples
 
     def load_weights(self, trainer: FineTuner) -> None:
-        """Loads the run's newest checkpoint, else the weights to start from."""
+        """Loads the run's newest checkpoint, or else the initial weights."""
         training = self.configs.training
         if self.start.weights is None:
             if not trainer.restore() and not training.do_train:
                 raise ValueError(
-                    f"{self.folder} holds no checkpoint; train first, or give a fine-tuned model "
+                    f"{self.folder} has no checkpoint; train first, or give a fine-tuned model "
                     f"as --init_checkpoint."
                 )
             return
@@ -188,96 +214,117 @@ class Run:
                 )
             allow_missing += ("cls/",)
         self.program.load_initial_weights(trainer.task.model, self.start.weights, allow_missing)
-        # Arrays as large as the model: not kept while it trains.
-        self.start = self.start._replace(
-            weights=dataclasses.replace(self.start.weights, weights={})
-        )
+        # The arrays are as large as the model, so they are freed before training.
+        without_arrays = dataclasses.replace(self.start.weights, weights={})
+        self.start = self.start._replace(weights=without_arrays)
 
     def train_and_use(self, trainer: FineTuner, examples: Examples) -> None:
-        """Trains, then evaluates and predicts with the chosen checkpoint."""
+        """Trains, then evaluates and predicts with the best or the last checkpoint."""
         _, _, _, training, tuning, _ = self.configs
         if training.do_train:
             trainer.train()
-        is_judged = training.eval_steps if training.do_train else self.start.weights is None
-        if tuning.use_best_checkpoint and is_judged:
+        has_scores = training.eval_steps if training.do_train else self.start.weights is None
+        if tuning.use_best_checkpoint and has_scores:
             if step := trainer.directory.restore_best():
                 logging.info("Using the best checkpoint, of step %d.", step)
                 trainer.step = step
-        outputs: dict[int, Outputs] = {}  # By the id() of the examples: a file may be both.
+        # By the id() of the examples, because a file may be evaluated and predicted.
+        outputs: dict[int, Outputs] = {}
         if training.do_eval:
             if not examples.eval:
                 raise ValueError("--do_eval needs examples with labels; give --eval_file.")
-            for chosen in examples.eval.values():
-                outputs[id(chosen)] = trainer.predict(chosen.rows, training.eval_batch_size)
-            self.results = self.judge(trainer, "eval", examples.eval, outputs)
-        labelled = {}
-        for name, chosen in examples.predict.items() if tuning.do_predict else ():
-            if chosen.is_labelled and id(chosen) not in outputs:
-                labelled[name] = chosen
-            found = outputs.get(id(chosen)) or trainer.predict(
-                chosen.rows, tuning.predict_batch_size
-            )
-            outputs[id(chosen)] = found
-            if trainer.is_chief:
-                self.program.write_predictions(self.folder, trainer.task, name, chosen, found)
-        if labelled:
-            self.judge(trainer, "predict", labelled, outputs)
+            for dataset in examples.eval.values():
+                outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
+            self.results = self.evaluate(trainer, "eval", examples.eval, outputs)
+        if tuning.do_predict:
+            self.predict(trainer, examples.predict, outputs)
 
-    def judge(
-        self, trainer: FineTuner, use: str, chosen: dict[str, Any], outputs: dict[int, Outputs]
+    def predict(
+        self, trainer: FineTuner, datasets: dict[str, Any], outputs: dict[int, Outputs]
+    ) -> None:
+        """Writes predictions, and evaluates labelled examples that are not evaluated yet."""
+        labelled = {}
+        for name, dataset in datasets.items():
+            if dataset.is_labelled and id(dataset) not in outputs:
+                labelled[name] = dataset
+            if id(dataset) not in outputs:
+                batch_size = self.configs.tuning.predict_batch_size
+                outputs[id(dataset)] = trainer.predict(dataset.rows, batch_size)
+            if trainer.is_chief:
+                self.program.write_predictions(
+                    self.folder,
+                    trainer.task,
+                    name,
+                    dataset,
+                    outputs[id(dataset)],
+                )
+        if labelled:
+            self.evaluate(trainer, "predict", labelled, outputs)
+
+    def evaluate(
+        self, trainer: FineTuner, use: str, datasets: dict[str, Any], outputs: dict[int, Outputs]
     ) -> dict[str, float]:
-        """Evaluates the examples of a file; writes its results, and curves.png for the run's own
-        file.
+        """Evaluates the examples of a file and writes the results.
+
+        The results of the run's evaluation file are also drawn in curves.png.
 
         Args:
-          trainer: whose step the results are of.
+          trainer: the trainer, at the step to evaluate.
           use: eval or predict.
-          chosen: examples by name.
-          outputs: of the model, by the id() of the examples.
+          datasets: examples by name.
+          outputs: outputs of the model, by the id() of the examples.
 
         Returns:
-          Metrics by name, those of the second examples and so on behind the examples' name.
+          Metrics by name; the name of examples, unless it is "", is a prefix.
         """
         file = self.program.files[use]
         results: dict[str, float] = {}
         ending = ending_of(self.folder, file, use)
-        for name, examples in chosen.items():
-            found = trainer.task.metrics(examples, outputs[id(examples)])
-            results |= {f"{name}_{key}" if name else key: value for key, value in found.items()}
+        for name, examples in datasets.items():
+            prefix = f"{name}_" if name else ""
+            for key, value in trainer.task.metrics(examples, outputs[id(examples)]).items():
+                results[prefix + key] = value
             if trainer.is_chief:
                 texts = self.program.report(trainer.task, examples, outputs[id(examples)])
                 if "report.txt" in texts:
                     texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
                 write_texts(self.folder, texts, f"{ending}_{name}" if name else ending)
         if trainer.is_chief:
-            start = self.program.results_start
-            text = results_text(file, trainer.step, results, start)
+            text = results_text(file, trainer.step, results, self.program.results_start)
             write_texts(self.folder, {"eval_results.txt": text}, ending)
             if not ending:
-                self.note(trainer.step, results)
+                self.add_to_curves(trainer.step, results)
             logging.info("Evaluation of %s at step %d:", file, trainer.step)
             for name, value in results.items():
                 logging.info("  %-24s %.4f", name, value)
         return results
 
-    def note(self, step: int, results: dict[str, float]) -> None:
-        """Adds an evaluation of the run's own file to those during training, in curves.png."""
+    def add_to_curves(self, step: int, results: dict[str, float]) -> None:
+        """Records an evaluation of the run's evaluation file, and draws curves.png."""
         if self.configs.training.do_train:
             note_evaluation(self.folder, step, results)
-        names = ("metrics.jsonl", "eval_metrics.jsonl")
-        steps, evaluations = (read_metrics(self.folder / name) for name in names)
-        draw_curves(self.folder / "curves.png", self.program.plot_titles, steps, evaluations, {})
+        draw_curves(
+            self.folder / "curves.png",
+            self.program.plot_titles,
+            training=read_metrics(self.folder / "metrics.jsonl"),
+            evaluation=read_metrics(self.folder / "eval_metrics.jsonl"),
+            baseline={},
+        )
 
 
 def texts_per_row(train: Any) -> int:
-    """Returns how many texts a row to train on holds: choices, documents of a list, a pair's."""
-    own = getattr(train, "texts_per_row", 0)
-    return own or getattr(getattr(train, "rows", None), "num_choices", 0) or 1
+    """Returns the number of texts in a training example: choices, documents, or sides of a pair."""
+    stated = getattr(train, "texts_per_row", 0)
+    return stated or getattr(getattr(train, "rows", None), "num_choices", 0) or 1
 
 
 def make_progress(configs: Configs, examples: Examples) -> Progress:
-    """Makes the report of rates; tokens are pieces without padding."""
-    steps, batch_size = configs.optimizer.num_train_steps, configs.training.train_batch_size
+    """Returns the report of rates, which counts tokens without padding."""
     rows = examples.train.rows if examples.train else None
-    tokens = rows.num_pieces / len(rows) if rows else 0
-    return Progress(steps, batch_size, tokens, 0.0, 0.0)
+    return Progress(
+        configs.optimizer.num_train_steps,
+        configs.training.train_batch_size,
+        tokens=rows.num_tokens / len(rows) if rows else 0,
+        flops=0.0,
+        peak=0.0,
+    )

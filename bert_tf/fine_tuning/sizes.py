@@ -1,8 +1,8 @@
-"""The numbers of a fine-tuning run that follow from its data and its machine."""
+"""Steps and batch sizes of a fine-tuning run, which depend on the data and the machine."""
 
 import dataclasses
-from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from bert_tf import config_flags
@@ -17,21 +17,21 @@ from bert_tf.training.memory import activation_bytes, choose_micro_batches
 def with_sizes(
     configs: Configs,
     num_rows: int,
-    strategy: Any,
+    strategy: tf.distribute.Strategy,
     texts_per_row: int = 1,
     predictions_per_row: int = 0,
 ) -> Configs:
-    """Returns the configuration with the numbers that follow from data and machine.
+    """Returns the configuration with the settings that depend on the data and the machine.
 
     Args:
-      configs: of the run.
-      num_rows: to train on.
-      strategy: that the run will be under.
-      texts_per_row: texts of max_seq_length that a row may hold.
-      predictions_per_row: pieces of the vocabulary that are predicted of a row.
+      configs: the run's configuration.
+      num_rows: number of training examples.
+      strategy: the strategy that the run will use.
+      texts_per_row: texts of max_seq_length in an example.
+      predictions_per_row: tokens that are predicted per example.
 
     Raises:
-      ValueError: if there is no row to train on, or batches do not fit.
+      ValueError: if there are no training examples, or batches do not fit.
     """
     model, data, optimization, training, tuning, _ = configs
     if data.max_seq_length > model.longest_row:
@@ -68,14 +68,14 @@ def with_sizes(
         logging.info(
             "--eval_steps=0 with --early_stopping_evaluations=%d: evaluates after each epoch, "
             "every %d steps. Give --eval_steps for another interval.",
-            *(training.early_stopping_evaluations, training.eval_steps),
+            training.early_stopping_evaluations,
+            training.eval_steps,
         )
     check_batch_sizes(training, replicas)
-    text, with_predictions = (
-        activation_bytes(model, data.max_seq_length, count, training.recompute)
-        for count in (0, predictions_per_row)
-    )
-    example = with_predictions + (texts_per_row - 1) * text
+    length = data.max_seq_length
+    bytes_per_text = activation_bytes(model, length, 0, training.recompute)
+    bytes_per_example = activation_bytes(model, length, predictions_per_row, training.recompute)
+    bytes_per_example += (texts_per_row - 1) * bytes_per_text
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
-    training = choose_micro_batches(training, example, replicas, before)
+    training = choose_micro_batches(training, bytes_per_example, replicas, before)
     return configs._replace(optimizer=optimization, training=training)

@@ -1,7 +1,7 @@
-"""What a teacher says of the rows to train on: computed once, and kept for the next run.
+"""A teacher's outputs for the training examples, computed once and cached for later runs.
 
-The rows are the same in every epoch, and the teacher has no dropout: its outputs are labels like
-others. They are small: a number for each class, or an embedding for each text.
+The examples are the same in every epoch and the teacher has no dropout, so its outputs are used
+like labels. They are small: a number per class, or an embedding per text.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ BATCH_SIZE = 32
 
 
 def read_known(configs: Configs, tokenizer: Tokenizer, head: str) -> Checkpoint:
-    """Reads the --teacher, which must have the head and the student's vocabulary.
+    """Reads the --teacher, which must have the given head and the student's vocabulary.
 
     Raises:
-      ValueError: if it has another, or reads other pieces.
+      ValueError: if the head is missing, or the vocabulary differs.
     """
     heads = (head,) if head else ()
     teacher = read_teacher(configs.task.teacher, heads, configs.data.max_seq_length)
@@ -41,10 +41,10 @@ def read_known(configs: Configs, tokenizer: Tokenizer, head: str) -> Checkpoint:
 def check_labels(
     teacher: Checkpoint, labels: tuple[str, ...], kind: str = "class", own_kind: str = "class"
 ) -> list[int]:
-    """Returns the place of each of the student's labels among the teacher's, [0] without labels.
+    """Returns the teacher's index of each of the student's labels; [0] without labels.
 
     Raises:
-      ValueError: if they are not the same labels, or of another kind.
+      ValueError: if the labels differ, or are of another kind.
     """
     count = max(1, len(labels))
     order = label_order(teacher.labels or labels, labels)
@@ -61,55 +61,57 @@ def check_labels(
 def teacher_outputs(
     model: Any, teacher: Checkpoint, rows: TokenizedDataset, configs: Configs, strategy: Any
 ) -> np.ndarray:
-    """Returns the teacher's outputs for each row, float32 [N, ...], from the cache if it has them.
+    """Returns the teacher's outputs for each example, float32 [N, ...], from the cache if possible.
 
-    Of a model that scores pieces: [num_pieces, C], the rows one after the other, without padding.
+    A model that scores tokens has outputs [num_tokens, C], all examples concatenated without
+    padding.
 
     Args:
-      model: the teacher, which returns one tensor [B, ...], or scores of pieces [B, T].
-      teacher: what it was made from.
-      rows: without the teacher's outputs.
-      configs: of the run.
-      strategy: that the run is under: one host computes for all that see its folder.
+      model: the teacher, which returns one tensor [B, ...], or scores of tokens [B, T].
+      teacher: the checkpoint of the model.
+      rows: the examples, without the teacher's outputs.
+      configs: the run's configuration.
+      strategy: the run's strategy; one host computes for all hosts that share its folder.
 
     Raises:
-      ValueError: if neither labels nor teacher are learned.
+      ValueError: if the student learns neither labels nor teacher.
     """
     task = configs.task
     if not task.learn_labels and not task.teacher_weight:
         raise ValueError("--learn_labels=false with --teacher_weight=0 leaves nothing to learn.")
     folder = pathlib.Path(configs.training.output_dir)
     digest = check_same_teacher(folder, teacher, is_chief(strategy))
-    # All that decides on the outputs; of an embedder also how it pools.
+    # Everything that affects the outputs, including an embedder's pooling.
     embedding = getattr(model, "embedding", None)
-    parts = digest, rows.fingerprint(), embedding, sorted(teacher.config.to_dict().items())
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()
+    inputs = (digest, rows.fingerprint(), embedding, sorted(teacher.config.to_dict().items()))
+    key = hashlib.sha256(repr(inputs).encode()).hexdigest()
     path = cache_folder(folder) / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:
         with exclusive(path.with_suffix(".lock"), waits=True):
             drop_damaged([path])
-            found = _read(path, rows.num_pieces if has_pieces(model) else len(rows))
-            if found is None:
-                found = _compute(model, rows)
-                check_finite(found, teacher.source)
-                with atomic_write(path, "wb") as file:
-                    np.save(file, found)
-                write_checksum(path)
-        return found
+            cached = _read(path, rows.num_tokens if scores_tokens(model) else len(rows))
+            if cached is not None:
+                return cached
+            computed = _compute(model, rows)
+            check_finite(computed, teacher.source)
+            with atomic_write(path, "wb") as file:
+                np.save(file, computed)
+            write_checksum(path)
+            return computed
 
-    found = compute_or_read() if is_chief(strategy) else None
-    any_worker(strategy, False)  # The others wait here, then find everything made.
-    return compute_or_read() if found is None else found
+    outputs = compute_or_read() if is_chief(strategy) else None
+    any_worker(strategy, False)  # The other hosts wait here until the cache is written.
+    return compute_or_read() if outputs is None else outputs
 
 
-def has_pieces(model: Any) -> bool:
-    """Tells whether a model scores every piece of a text."""
-    return getattr(model, "has_pieces", False)
+def scores_tokens(model: Any) -> bool:
+    """Returns whether a model scores every token of a text."""
+    return getattr(model, "scores_tokens", False)
 
 
 def check_finite(outputs: np.ndarray, source: str) -> None:
-    """Raises ValueError if a teacher's outputs hold numbers that are not finite."""
+    """Raises ValueError if a teacher's outputs contain numbers that are not finite."""
     num_bad = int((~np.isfinite(outputs)).sum())
     if num_bad:
         raise ValueError(
@@ -119,14 +121,14 @@ def check_finite(outputs: np.ndarray, source: str) -> None:
 
 
 def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
-    """Returns the outputs that an earlier run kept for this number of rows; None without them."""
+    """Returns the cached outputs if there are as many as examples; otherwise None."""
     if not path.exists():
         return None
-    found = np.load(path, allow_pickle=False)
-    if len(found) != count:
+    outputs = np.load(path, allow_pickle=False)
+    if len(outputs) != count:
         return None
-    logging.info("The teacher's outputs are those of %s.", path)
-    return found
+    logging.info("Using the teacher's outputs in %s.", path)
+    return outputs
 
 
 def _compute(model: Any, rows: TokenizedDataset) -> np.ndarray:
@@ -139,20 +141,23 @@ def _compute(model: Any, rows: TokenizedDataset) -> np.ndarray:
         outputs = model(batch, training=False)
         return tf.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
 
-    is_long = has_pieces(model)
-    starts = np.cumsum(rows.lengths) - rows.lengths if is_long else np.arange(len(rows))
-    found: np.ndarray | None = None
+    has_tokens = scores_tokens(model)
+    starts = np.cumsum(rows.lengths) - rows.lengths  # first token of each example
+    collected: np.ndarray | None = None
     for batch in batches:
         values = compute(batch).numpy().astype(np.float32)
-        if found is None:
-            shape = (
-                [rows.num_pieces, *values.shape[2:]] if is_long else [len(rows), *values.shape[1:]]
-            )
-            found = np.zeros(shape, np.float32)
+        if collected is None and has_tokens:
+            collected = np.zeros([rows.num_tokens, *values.shape[2:]], np.float32)
+        elif collected is None:
+            collected = np.zeros([len(rows), *values.shape[1:]], np.float32)
         for value, row in zip(values, batch["row_ids"].numpy(), strict=True):
-            if row >= 0:  # The others fill the last batch.
-                count = rows.lengths[row] if is_long else 1
-                found[starts[row] : starts[row] + count] = value[:count] if is_long else value
-    if found is None:
-        raise ValueError("There is nothing to train on.")
-    return found
+            if row < 0:  # A negative id fills the last batch.
+                continue
+            if has_tokens:
+                count = rows.lengths[row]
+                collected[starts[row] : starts[row] + count] = value[:count]
+            else:
+                collected[row] = value
+    if collected is None:
+        raise ValueError("There are no training examples.")
+    return collected

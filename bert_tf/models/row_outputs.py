@@ -16,7 +16,7 @@ class RowOutputs:
     """Gives a Keras model `predict_rows`; mixed in before it."""
 
     # Whether the outputs have an axis of tokens.
-    has_pieces = False
+    scores_tokens = False
     _compute_rows: Any = None
 
     def predict_rows(
@@ -63,7 +63,7 @@ class RowOutputs:
 
     def _row_of(self, outputs: Any, position: int, length: int) -> Any:
         """Returns the outputs of one row of a batch, without its padding."""
-        kept = (position, slice(length)) if self.has_pieces else position
+        kept = (position, slice(length)) if self.scores_tokens else position
         return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
 

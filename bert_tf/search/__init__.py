@@ -1,1 +1,1 @@
-"""Finds the nearest of many vectors: exact search, the index on disk, and what is joined to it."""
+"""Search over document vectors: indexes on disk, BM25, hybrid search, FAISS, bulk embedding."""

@@ -3,11 +3,12 @@
     python -m bert_tf.search --index=notes.index --query="Who wound the clock?"
     python -m bert_tf.search --index=scifact.index --data_dir=scifact --output_file=scifact.run
 
-The first prints the best documents of each query; without --query they are read from the terminal.
-The second searches the queries of a BEIR folder, writes a TREC run and prints its measures.
+The first command prints the best documents of each query; without --query it reads queries from the
+terminal. The second searches the queries of a BEIR folder, writes a TREC run and prints its
+metrics.
 
---mode: `vectors`; `words` (BM25); `hybrid`, both joined by ranks or by weights (--fusion).
---rerank=FOLDER: a cross-encoder orders the first --rerank_k anew; the others stay behind them.
+--mode: `vectors`; `words` (BM25); `hybrid`, both combined by ranks or by weights (--fusion).
+--rerank=FOLDER: a cross-encoder reorders the first --rerank_k documents; the others follow them.
 """
 
 import pathlib
@@ -23,8 +24,8 @@ from bert_tf.printable import escaped
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
-QUERY = flags.DEFINE_multi_string("query", [], "What to search; may be given several times.")
-K = flags.DEFINE_integer("k", 10, "Documents of each query; with --data_dir 100.", 1)
+QUERY = flags.DEFINE_multi_string("query", [], "Text to search for; may be given several times.")
+K = flags.DEFINE_integer("k", 10, "Documents to return per query; 100 with --data_dir.", 1)
 MODE = flags.DEFINE_enum(
     "mode",
     "vectors",
@@ -44,21 +45,21 @@ WEIGHT = flags.DEFINE_float(
     0.0,
     1.0,
 )
-RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that orders the first --rerank_k anew.")
+RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that reorders the first --rerank_k.")
 RERANK_K = flags.DEFINE_integer("rerank_k", 100, "Documents that --rerank reads.", 1)
 LENGTH = flags.DEFINE_integer(
-    "max_seq_length", 0, "Pieces of a query; 0: what the model's folder says.", 0
+    "max_seq_length", 0, "Tokens per query; 0: the length that the model's folder records.", 0
 )
 DATA_DIR = flags.DEFINE_string("data_dir", "", "A BEIR folder, whose queries are searched.")
 SPLIT = flags.DEFINE_string("split", "test", "The judgments of --data_dir: train, dev or test.")
 IGNORE = flags.DEFINE_bool(
     "ignore_identical_ids",
     False,
-    "A query never finds the document of its id (ArguAna, Quora).",
+    "Drop the document whose id equals the query's id (ArguAna, Quora).",
 )
 OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
-MOST_SHOWN = 300  # characters of a text
+MAX_SHOWN = 300  # characters of a text
 
 
 def main(_: list[str]) -> None:
@@ -88,16 +89,17 @@ def main(_: list[str]) -> None:
     if beir is None:
         if not K.present:
             k = min(k, len(searcher.index))
-        for query in QUERY.value or typed_lines("Type what to search; an empty line ends."):
-            (found,) = searcher.search([query], k)
+        for query in QUERY.value or typed_lines("Type a query; an empty line ends."):
+            (hits,) = searcher.search([query], k)
             show(
                 query,
-                found.scores,
-                [searcher.index.ids[row] for row in found.rows],
-                [searcher.index.text(row) for row in found.rows],
+                hits.scores,
+                [searcher.index.ids[row] for row in hits.rows],
+                [searcher.index.text(row) for row in hits.rows],
             )
         return
-    depth = min(DEPTH + IGNORE.value, len(searcher.index))  # The query itself may be among them.
+    # With --ignore_identical_ids one hit may be the query itself, so one more is needed.
+    depth = min(DEPTH + IGNORE.value, len(searcher.index))
     if not K.present:
         k = depth
     if k < depth:
@@ -105,28 +107,28 @@ def main(_: list[str]) -> None:
     judged = {name for grades in beir.qrels.values() for name in grades}
     if judged.isdisjoint(searcher.index.ids):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
-    run = {}
-    for query, found in zip(
-        beir.queries, searcher.search(list(beir.queries.values()), k), strict=True
-    ):
-        scores = zip((searcher.index.ids[row] for row in found.rows), found.scores, strict=True)
-        run[query] = {
-            name: float(score) for name, score in scores if not (IGNORE.value and name == query)
-        }
+    run: dict[str, dict[str, float]] = {}
+    results = searcher.search(list(beir.queries.values()), k)
+    for query, hits in zip(beir.queries, results, strict=True):
+        run[query] = {}
+        for row, score in zip(hits.rows, hits.scores, strict=True):
+            name = searcher.index.ids[row]
+            if not (IGNORE.value and name == query):
+                run[query][name] = float(score)
     for name, value in evaluate(run, beir.qrels, MEASURES).items():
         printable.show(f"{name} = {value:.4f}")
-    if OUTPUT.value:  # Not before: a run file cannot hold ids with white space.
+    if OUTPUT.value:  # After the metrics: writing fails if an id contains white space.
         write_run(pathlib.Path(OUTPUT.value).expanduser(), run)
         logging.info("Wrote %s", OUTPUT.value)
 
 
 def check_flags() -> None:
     """Raises ValueError for a flag that would have no effect."""
-    without = {
+    dependent = {
         "data_dir": ("split", "output_file", "ignore_identical_ids"),
         "rerank": ("rerank_k",),
     }
-    for needed, names in without.items():
+    for needed, names in dependent.items():
         for name in names:
             if flags.FLAGS[name].present and not flags.FLAGS[needed].value:
                 raise ValueError(f"--{name} needs --{needed}.")
@@ -135,9 +137,9 @@ def check_flags() -> None:
             raise ValueError(f"--{name} needs --mode=hybrid.")
     for name in ("faiss", "init_checkpoint", "max_seq_length"):
         if MODE.value == "words" and flags.FLAGS[name].value:
-            raise ValueError(f"--{name} is for vectors, which --mode=words does not use.")
+            raise ValueError(f"--{name} applies to vectors, which --mode=words does not use.")
     if DATA_DIR.value and QUERY.value:
-        raise ValueError("--query and --data_dir exclude each other.")
+        raise ValueError("Give either --query or --data_dir, not both.")
     if OUTPUT.value:
         check_writable(OUTPUT.value, "output_file")
 
@@ -146,12 +148,14 @@ def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str
     """Prints the documents found for a query."""
     printable.show(escaped(query))
     if not ids:
-        printable.show("      No document shares a word with it.")
-    for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
+        printable.show("      No document shares a word with this query.")
+    for rank, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
+        printable.show(f"{rank:4}  {score:.4f}  {escaped(name)}")
         line = escaped(" ".join(text.split()))
-        shown = line if len(line) <= MOST_SHOWN else line[: MOST_SHOWN - 3] + "..."
-        title = f"{place:4}  {score:.4f}  {escaped(name)}"
-        printable.show(f"{title}\n      {shown}" if shown else title)
+        if len(line) > MAX_SHOWN:
+            line = line[: MAX_SHOWN - 3] + "..."
+        if line:
+            printable.show(f"      {line}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Vectors in Apache Beam pipelines of one's own. Needs the extra: pip install '.[beam]'.
+"""Embeds texts in Apache Beam pipelines. Needs the extra: pip install '.[beam]'.
 
     texts | RunInference(SavedModelHandler("serving/mine/1"))  # vectors [D]
     embeddings = SavedModelEmbeddings("serving/mine/1", columns=["text"])
     rows | MLTransform(write_artifact_location=FOLDER).with_transform(embeddings)
 
-Without columns its elements are items of apache_beam.ml.rag, and its sinks take what comes out.
+Without columns the elements are items of apache_beam.ml.rag, whose sinks accept the results.
 
-Beam's own handlers of TensorFlow load by `tf.keras.models.load_model`, which reads no SavedModel in
+Beam's own TensorFlow handlers load by `tf.keras.models.load_model`, which reads no SavedModel in
 Keras 3 (apache/beam issue 30616).
 """
 
@@ -23,13 +23,13 @@ from bert_tf.search.saved_embedder import SavedEmbedder
 
 
 class SavedModelHandler(ModelHandler):
-    """Embeds texts by a SavedModel of `python -m export.saved_model --kind=embeddings`.
+    """Embeds texts with a SavedModel of `python -m export.saved_model --kind=embeddings`.
 
-    Beam makes the batches, and a text's last bits depend on the texts it shares one with.
+    Beam forms the batches, and the last bits of a vector depend on the other texts of its batch.
 
     Args:
-      path: the folder with saved_model.pb, local or anything that TensorFlow reads.
-      max_batch_size: texts computed at once.
+      path: the folder with saved_model.pb, local or on any file system that TensorFlow reads.
+      max_batch_size: largest number of texts per batch.
     """
 
     def __init__(self, path: str, max_batch_size: int = 64) -> None:
@@ -54,8 +54,8 @@ class SavedModelEmbeddings(EmbeddingsManager):
 
     Args:
       path: see `SavedModelHandler`.
-      columns: whose texts become vectors, list of D floats; None: the elements are
-        `EmbeddableItem`, and get a `dense_embedding`.
+      columns: names of the columns whose texts are replaced by vectors, lists of D floats; None:
+        the elements are `EmbeddableItem`, and get a `dense_embedding`.
       max_batch_size: see `SavedModelHandler`.
     """
 
@@ -69,15 +69,15 @@ class SavedModelEmbeddings(EmbeddingsManager):
     def get_model_handler(self) -> ModelHandler:
         return SavedModelHandler(self.path, self.max_batch_size)
 
-    def get_ptransform_for_processing(self, **_: Any) -> Any:
+    def get_ptransform_for_processing(self, **_: Any) -> RunInference:
         return RunInference(_TextEmbeddingHandler(self), inference_args=self.inference_args)
 
 
 class ShardHandler(ModelHandler):
-    """Makes whole shards of a job: its batches are those of every other runner.
+    """Embeds whole shards of a job, in the same batches as every other runner.
 
     Args:
-      job: whose shards the elements name.
+      job: the job; elements are names of its shards.
     """
 
     def __init__(self, job: Job) -> None:

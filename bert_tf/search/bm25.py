@@ -1,10 +1,10 @@
-"""BM25: documents found by their words. Needs the extra `search`.
+"""BM25, search by words. Needs the extra `search`.
 
-The words are runs of letters, digits and underscores, in lower case, without 33 English stop words
-and stemmed by Porter's English stemmer (PyStemmer); of Chinese, Japanese and Thai, without spaces
-between words, the pairs of neighbouring characters. Words of one character count, as in Lucene:
-"C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in other ways,
-and their scores differ by that: Lucene keeps "don't" and "3.14" as one word, here they are two.
+Words are runs of letters, digits and underscores, in lower case, without 33 English stop words and
+stemmed by Porter's English stemmer (PyStemmer). Chinese, Japanese and Thai have no spaces between
+words; there the words are pairs of neighbouring characters. Words of one character count, as in
+Lucene: "C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in other
+ways, so their scores differ: Lucene keeps "don't" and "3.14" as one word, here they are two.
 
 Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
 """
@@ -20,7 +20,9 @@ from bert_tf.extras import install_hint
 from bert_tf.search.words import TOKEN_PATTERNS, with_pairs
 from bert_tf.vectors.candidates import best_candidates
 
-K1, B = 0.9, 0.4  # Anserini's
+# Anserini's values
+K1 = 0.9
+B = 0.4
 # Lucene's list, which Anserini removes.
 STOP_WORDS = """
 a an and are as at be but by for if in into is it no not of on or such that the their then there
@@ -29,16 +31,16 @@ these they this to was will with
 
 
 class Bm25:
-    """An index of words, in memory.
+    """An inverted index of words, in memory.
 
     Args:
-      texts: of the documents.
-      k1: how soon a word that is repeated counts no more.
-      b: how much long documents are marked down, 0 to 1.
-      token_rule: how texts and queries are split into words, of `words.TOKEN_PATTERNS`.
+      texts: the texts of the documents.
+      k1: saturation of repeated words; the smaller, the sooner repetitions stop counting.
+      b: length normalization, 0 (none) to 1.
+      token_rule: how texts and queries are split into words, one of `words.TOKEN_PATTERNS`.
 
     Raises:
-      ValueError: if there is no document, or bm25s is not installed.
+      ValueError: if there are no documents, or bm25s is not installed.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Bm25:
     ) -> None:
         self._library, stemmer = _libraries()
         if not len(texts):
-            raise ValueError("There is no document to search in; the corpus is empty.")
+            raise ValueError("There are no documents to search; the corpus is empty.")
         self._count = len(texts)
         self._tokens: dict[str, Any] = {
             "token_pattern": TOKEN_PATTERNS[token_rule],
@@ -72,32 +74,34 @@ class Bm25:
           k: 1 <= k <= number of documents.
 
         Returns:
-          scores float32 [Q, k], descending, 0 where no word is shared, and rows int64 [Q, k]; of
-          equal scores the lower row comes first.
+          scores float32 [Q, k], descending, 0 where no word is shared, and rows int64 [Q, k];
+          equal scores are ordered by row.
 
         Raises:
-          ValueError: k above the number of documents.
+          ValueError: if k is above the number of documents.
         """
         if not 1 <= k <= self._count:
-            raise ValueError(f"k is {k}, but there are {self._count} documents; give 1 to as many.")
-        scores = np.empty([len(queries), k], np.float32)
-        places = np.empty([len(queries), k], int)
-        rows = np.arange(self._count)[None]
-        for index, total in enumerate(self._scores(queries)):
-            found, found_rows = best_candidates(total[None], rows, k)
-            scores[index] = found[0]
-            places[index] = found_rows[0]
-        return scores, places
+            raise ValueError(
+                f"k is {k}; it must be between 1 and {self._count}, the document count."
+            )
+        best_scores = np.empty([len(queries), k], np.float32)
+        best_rows = np.empty([len(queries), k], int)
+        all_rows = np.arange(self._count)[None]  # [1, N]
+        for index, scores in enumerate(self._scores(queries)):
+            query_scores, query_rows = best_candidates(scores[None], all_rows, k)
+            best_scores[index] = query_scores[0]
+            best_rows[index] = query_rows[0]
+        return best_scores, best_rows
 
     def score(self, queries: Sequence[str], rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the scores of chosen documents.
+        """Returns the scores of selected documents.
 
         Args:
           queries: Q texts.
-          rows: for each query, rows of documents, int64 [n].
+          rows: for each query, the rows of the documents, int64 [n].
 
         Returns:
-          For each query float32 [n], 0 where no word is shared.
+          For each query, float32 [n], 0 where no word is shared.
         """
         totals = self._scores(queries)
         return [total[chosen] for total, chosen in zip(totals, rows, strict=True)]
@@ -106,7 +110,7 @@ class Bm25:
         """Yields the scores of all documents for each query, float32 [N]."""
         pairs = list(map(with_pairs, queries))
         words = self._library.tokenize(pairs, return_ids=False, **self._tokens)
-        for query_words in words:  # One after the other: each needs N numbers.
+        for query_words in words:  # One query at a time: each needs N numbers of memory.
             if query_words and self._has_words:
                 yield np.asarray(self._index.get_scores(query_words), np.float32)
             else:
@@ -122,5 +126,5 @@ def _libraries() -> tuple[types.ModuleType, Any]:
             f"BM25 needs {error.name}; {install_hint('search')}, or with `pip install bm25s "
             "PyStemmer`."
         ) from None
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of each step
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # It logs each step otherwise.
     return bm25s, Stemmer.Stemmer("english")

@@ -1,18 +1,18 @@
-"""Embeds more documents than one machine does in a day: by shards, each made once and checked.
+"""Embeds corpora too large for one machine in a day: in shards, each written once and checked.
 
     an input file -> shards of texts          (all ids differ)     a shard of texts -> its vectors
          `read_file`                           `check_ids`              `embed_shard`
 
-Both steps are pure functions of what `Job` says, and what they make is atomic and sealed with its
-checksum. A step that finds its result whole passes it over. So it does not matter which process,
-engine or machine does a step, how often, or whether two do the same at once: the files are equal.
+Both steps are pure functions of `Job`. Their output is written atomically, with its checksum, and a
+step whose output is complete is skipped. Any process, engine or machine can therefore run a step,
+any number of times and concurrently: the files are equal.
 
-    job.json               what decides on every byte that follows; another job is refused
+    job.json               the settings that determine every byte; a different job is refused
     texts-00003-00001.jsonl    `_id` and `text`: shard 1 of input file 3
     ids-00003.npy          uint64, the sorted digests of the file's ids
-    read-00003.json        documents in each of its shards, the input file, checksums; written last
+    read-00003.json        done marker of reading: documents per shard, input file, checksums
     vectors-00003-00001.npy    float32 [n, D], in the order of the texts
-    made-00003-00001.json      the model and the checksums of texts and vectors; written last
+    made-00003-00001.json      done marker of embedding: model, checksums of texts and vectors
 """
 
 import dataclasses
@@ -38,25 +38,25 @@ if typing.TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
     from bert_tf.search.index import Batch
 
-DIGESTS_AT_ONCE = 1 << 27  # 1 GiB, and as much while they are sorted
-PLACES = ("folder", "base", "source")  # where things lie: what is made does not depend on it
+DIGESTS_AT_ONCE = 1 << 27  # 1 GiB, and the same again while they are sorted
+LOCATIONS = ("folder", "base", "source")  # Paths, which do not affect the output.
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be made of what; workers get it as it is.
+    """The settings of a bulk embedding job; every worker gets the same ones.
 
     Attributes:
-      folder: of all results; absolute, and seen by all workers.
-      base: what relative names of input files begin at.
-      source: the model; absolute, or a hub's name.
-      inputs: name, size and time of change (ns) of each file.
+      folder: where all results go; absolute, and visible to all workers.
+      base: the folder that relative names of input files start from.
+      source: the model; an absolute path or a hub name.
+      inputs: name, size and modification time (ns) of each input file.
       model: fingerprint of the model.
-      pooling: that the model was given; "": its own.
-      max_seq_length: pieces a text is cut to.
-      batch_size: texts computed at once.
-      shard_size: documents in a shard. The texts of a shard are put in batches by their lengths, so
-        this and `batch_size` decide on the last bits of a vector.
+      pooling: pooling requested for the model; "": the model's default.
+      max_seq_length: tokens a text is cut to.
+      batch_size: texts per batch.
+      shard_size: documents in a shard. The texts of a shard are batched by length, so this and
+        `batch_size` affect the last bits of a vector.
     """
 
     folder: str
@@ -79,44 +79,53 @@ class Job:
         return self.path("texts", name, "jsonl")
 
     def shards(self) -> dict[str, int]:
-        """Returns the documents in each shard, in the order of the input, once all is read."""
+        """Returns the document count of each shard in input order; all files must be read."""
         counts: dict[str, int] = {}
         for number in range(len(self.inputs)):
-            read = read_json(receipt_of(self, number))["documents"]
-            counts |= {shard_name(number, shard): count for shard, count in enumerate(read)}
+            file_counts = read_json(read_marker(self, number))["documents"]
+            for shard, count in enumerate(file_counts):
+                counts[shard_name(number, shard)] = count
         return counts
 
     def open(self) -> None:
-        """Makes the folder, or finds that it is of this job.
+        """Creates the folder, or checks that it belongs to this job.
 
         Raises:
-          ValueError: if it is another job's, or something else lies in it.
+          ValueError: if it belongs to another job, or contains other files.
         """
-        values = {k: v for k, v in dataclasses.asdict(self).items() if k not in PLACES}
+        values = dataclasses.asdict(self)
+        for name in LOCATIONS:
+            del values[name]
         path = pathlib.Path(self.folder, "job.json")
         if not path.exists():
-            if any(not one.name.startswith(".") for one in path.parent.glob("*")):
-                raise ValueError(f"{self.folder} is not empty and no work of this program.")
+            if any(not entry.name.startswith(".") for entry in path.parent.glob("*")):
+                raise ValueError(
+                    f"{self.folder} contains files that this program did not write; name an empty "
+                    "--output_dir."
+                )
             write_json(path, values)
             return
-        before, now = read_json(path), json.loads(json.dumps(values))
-        for name in now:
-            if before.get(name) != now[name]:
-                what = difference(before.get(name), now[name])
+        recorded = read_json(path)
+        current = json.loads(json.dumps(values))
+        for name in current:
+            if recorded.get(name) != current[name]:
+                change = difference(recorded.get(name), current[name])
                 raise ValueError(
-                    f"{self.folder} was begun with another `{name}`: {what}. Its vectors would "
-                    "not belong together; give what it was begun with, or another --output_dir."
+                    f"{self.folder} was started with a different `{name}`: {change}. The vectors "
+                    "would not be comparable; give the original value, or another --output_dir."
                 )
-        for one in path.parent.glob(".*.tmp"):  # of processes that were killed
-            one.unlink(missing_ok=True)
+        for temporary in path.parent.glob(".*.tmp"):  # left by processes that were killed
+            temporary.unlink(missing_ok=True)
 
 
-def difference(before: typing.Any, now: typing.Any) -> str:
-    """Returns the first place where two values of a job differ, in words."""
-    if isinstance(before, list) and isinstance(now, list):
-        pairs = itertools.zip_longest(before, now)
-        before, now = next(pair for pair in pairs if pair[0] != pair[1])
-    return f"{before!r} at the start, {now!r} now"
+def difference(recorded: object, current: object) -> str:
+    """Describes the first difference between two values of a job."""
+    if isinstance(recorded, list) and isinstance(current, list):
+        for pair in itertools.zip_longest(recorded, current):
+            if pair[0] != pair[1]:
+                recorded, current = pair
+                break
+    return f"{recorded!r} at the start, {current!r} now"
 
 
 def make_job(
@@ -129,25 +138,28 @@ def make_job(
     batch_size: int = 32,
     shard_size: int = 8192,
 ) -> tuple[Job, str]:
-    """Returns a job, and by which similarity its model wants vectors compared.
+    """Returns a job, and the similarity that its model uses to compare vectors.
 
     Args:
-      input_file: files and globs of documents, separated by commas.
+      input_file: files and globs of documents, comma-separated.
       model: a checkpoint in any form.
-      folder: of the results.
+      folder: where the results go.
       pooling, max_seq_length: see `embedding_of`.
       batch_size, shard_size: see `Job`.
 
     Raises:
-      ValueError: if a file is missing, or the model cannot be read or cannot embed such texts.
+      ValueError: if a file is missing, or the model cannot be read or cannot embed texts this long.
     """
     from bert_tf.checkpoints.formats import read_checkpoint
     from bert_tf.search.embedding import embedding_of, fingerprint
 
     names = list_tables(input_file, "--input_file")
-    if others := [name for name in names if name.startswith("tfds:")]:
-        raise ValueError(f"embed_texts reads files, not {others[0]}; build_index reads datasets.")
-    found = [(name, pathlib.Path(name).stat()) for name in names]
+    inputs = []
+    for name in names:
+        if name.startswith("tfds:"):
+            raise ValueError(f"embed_texts reads files, not {name}; build_index reads datasets.")
+        status = pathlib.Path(name).stat()
+        inputs.append((name, status.st_size, status.st_mtime_ns))
     checkpoint = read_checkpoint(model)
     checkpoint.check()
     embedding = embedding_of(checkpoint, pooling, max_seq_length)
@@ -158,12 +170,12 @@ def make_job(
             f"{checkpoint.config.longest_row} positions; give that or less."
         )
     if checkpoint.vocab is None:
-        raise ValueError(f"{model} has no vocabulary; put its vocab.txt beside the weights.")
+        raise ValueError(f"{model} has no vocabulary; put its vocab.txt next to the weights.")
     job = Job(
         folder=absolute_path(folder),
         base=str(pathlib.Path.cwd()),
         source=absolute_path(model),
-        inputs=tuple((name, status.st_size, status.st_mtime_ns) for name, status in found),
+        inputs=tuple(inputs),
         model=fingerprint(checkpoint, embedding),
         pooling=pooling,
         max_seq_length=embedding.max_seq_length,
@@ -177,67 +189,84 @@ def make_job(
 
 
 def read_file(job: Job, number: int) -> list[int]:
-    """Writes the shards of texts of an input file, unless they are there.
+    """Splits an input file into shards of texts, unless they are already complete.
 
     Args:
-      job: to which the file belongs.
-      number: of the file.
+      job: the job that the file belongs to.
+      number: the file's index in `job.inputs`.
 
     Returns:
-      Documents in each shard.
+      The number of documents in each shard.
 
     Raises:
       ValueError: naming file and line, if a document cannot be read.
     """
-    receipt = receipt_of(job, number)
-    ids = job.path("ids", f"{number:05}", "npy")
+    marker = read_marker(job, number)
     source = list(job.inputs[number])
-    values = read_json(receipt) if is_whole(receipt) else {}
+    values = read_json(marker) if is_whole(marker) else {}
     if values and values.get("source", source) == source:  # Earlier releases did not record it.
-        counts: list[int] = values["documents"]
-        paths = [ids, *(job.texts(shard_name(number, shard)) for shard in range(len(counts)))]
+        recorded_counts: list[int] = values["documents"]
+        paths = _files_of_input(job, number, len(recorded_counts))
         crcs = values.get("crc32c", [None] * len(paths))
+        # A list, not a generator: every damaged file is deleted, not only the first.
         if all([is_unchanged(path, crc) for path, crc in zip(paths, crcs, strict=True)]):
-            return counts
-    name, *stated = job.inputs[number]
+            return recorded_counts
+    digests = _write_texts(job, number)
+    ids = _ids_path(job, number)
+    with atomic_write(ids, "wb") as output:
+        np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
+    write_checksum(ids)
+    counts = [len(part) for part in digests]
+    paths = _files_of_input(job, number, len(counts))
+    write_json(marker, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
+    write_checksum(marker)
+    return counts
+
+
+def _write_texts(job: Job, number: int) -> list[np.ndarray]:
+    """Writes the text shards of an input file; returns the digests of each shard's ids."""
+    name, *recorded = job.inputs[number]
     file = pathlib.Path(job.base, name)
     status = file.stat()
-    if [status.st_size, status.st_mtime_ns] != stated:
+    if [status.st_size, status.st_mtime_ns] != recorded:
         raise ValueError(
-            f"{file} is another file than at the start: its size or time of change differs. Put "
-            "that one back, or begin anew in another --output_dir."
+            f"{file} has changed since the job started: its size or modification time differs. "
+            "Restore the original file, or start again in another --output_dir."
         )
     documents = (document for _, document in read_documents(str(file), name))
     digests: list[np.ndarray] = []
     while shard := list(itertools.islice(documents, job.shard_size)):
         path = job.texts(shard_name(number, len(digests)))
         with atomic_write(path) as output:
-            for one in shard:
-                row = {"_id": one.id, "text": one.text}
+            for document in shard:
+                row = {"_id": document.id, "text": document.text}
                 output.write(json.dumps(row, ensure_ascii=False) + "\n")
         write_checksum(path)
-        digests.append(np.array([digest(one.id) for one in shard], np.uint64))
-    with atomic_write(ids, "wb") as output:
-        np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
-    write_checksum(ids)
-    counts = [len(part) for part in digests]
-    paths = [ids, *(job.texts(shard_name(number, shard)) for shard in range(len(counts)))]
-    write_json(receipt, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
-    write_checksum(receipt)
-    return counts
+        digests.append(np.array([digest(document.id) for document in shard], np.uint64))
+    return digests
 
 
-def receipt_of(job: Job, number: int) -> pathlib.Path:
-    """Returns the file that is written when an input file is read."""
+def _ids_path(job: Job, number: int) -> pathlib.Path:
+    return job.path("ids", f"{number:05}", "npy")
+
+
+def _files_of_input(job: Job, number: int, num_shards: int) -> list[pathlib.Path]:
+    """Returns the files that `read_file` writes: the ids, then the shards of texts."""
+    shards = [job.texts(shard_name(number, shard)) for shard in range(num_shards)]
+    return [_ids_path(job, number), *shards]
+
+
+def read_marker(job: Job, number: int) -> pathlib.Path:
+    """Returns the done marker of an input file, written after all its shards."""
     return job.path("read", f"{number:05}", "json")
 
 
 def is_unchanged(path: pathlib.Path, crc: str | None) -> bool:
-    """True if a file has a recorded checksum; one that is damaged is deleted.
+    """Returns whether a file matches its checksum; a damaged file is deleted.
 
     Args:
       path: the file.
-      crc: its checksum; None: that of its seal.
+      crc: the recorded checksum; None: the one stored next to the file.
     """
     if crc is None:
         return is_whole(path)
@@ -254,65 +283,77 @@ def shard_name(file: int, shard: int) -> str:
 
 
 def digest(name: str) -> int:
-    """Returns 64 bits of an id."""
+    """Returns a 64-bit hash of an id."""
     return int.from_bytes(hashlib.blake2b(name.encode("utf8"), digest_size=8).digest())
 
 
 def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) -> None:
-    """Finds an id that two documents of the job have, in memory that does not grow with it.
+    """Finds an id that two documents share, in memory that does not grow with the job.
 
     Args:
-      job: whose files are all read.
-      names: of its shards.
-      at_once: digests that are in memory together.
+      job: a job whose input files are all read.
+      names: the names of its shards.
+      at_once: digests that are held in memory at once.
 
     Raises:
       ValueError: naming the id and the files.
     """
-    files = [job.path("ids", f"{number:05}", "npy") for number in range(len(job.inputs))]
+    files = [_ids_path(job, number) for number in range(len(job.inputs))]
+    repeated = _repeated_digests(files, at_once)
+    if not repeated:
+        return
+    wanted = np.array(sorted(repeated), np.uint64)
+    has_repeated = [contains_any(np.load(file, mmap_mode="r"), wanted) for file in files]
+    seen: dict[str, str] = {}  # Different ids may share a digest, so the ids are compared in full.
+    for name in names:
+        number = int(name.split("-")[0])
+        if not has_repeated[number]:
+            continue
+        source = job.inputs[number][0]
+        for document in read_texts(job, name):
+            if digest(document.id) not in repeated:
+                continue
+            if document.id in seen:
+                raise ValueError(
+                    f"The document id {document.id!r} occurs twice, in {seen[document.id]} and in "
+                    f"{source}; ids must be unique."
+                )
+            seen[document.id] = source
+
+
+def _repeated_digests(files: Sequence[pathlib.Path], at_once: int) -> set[int]:
+    """Returns the digests that occur more than once in files of sorted digests.
+
+    The range of digests is cut into parts of about `at_once` digests, read one after the other.
+    """
     total = sum(len(np.load(file, mmap_mode="r")) for file in files)
     count = -(-total // at_once)
     limits = [np.uint64(i * (1 << 64) // count) for i in range(1, count)]
-    twice: set[int] = set()
-    found = None
-    for part in range(count):  # All digests below the next limit.
-        found, held = None, []
+    repeated: set[int] = set()
+    digests = None
+    for part in range(count):
+        digests = None  # Free the part before, so that memory holds one.
+        slices = []
         for file in files:
-            digests = np.load(file, mmap_mode="r")
-            first, last = 0, len(digests)
+            file_digests = np.load(file, mmap_mode="r")
+            first = 0
+            last = len(file_digests)
             if part:
-                first = int(np.searchsorted(digests, limits[part - 1]))
+                first = int(np.searchsorted(file_digests, limits[part - 1]))
             if part + 1 < count:
-                last = int(np.searchsorted(digests, limits[part]))
-            held.append(np.array(digests[first:last]))
-        found = np.concatenate(held)
-        del held
-        found.sort()
-        twice.update(found[1:][found[1:] == found[:-1]].tolist())
-    if not twice:
-        return
-    wanted = np.array(sorted(twice), np.uint64)
-    has_one = [holds_any(np.load(file, mmap_mode="r"), wanted) for file in files]
-    seen: dict[str, str] = {}  # Two ids may have one digest by chance: they are compared in full.
-    for name in names:
-        number = int(name.split("-")[0])
-        if not has_one[number]:
-            continue
-        source = job.inputs[number][0]
-        for one in read_texts(job, name):
-            if digest(one.id) not in twice:
-                continue
-            if one.id in seen:
-                raise ValueError(
-                    f"The document id {one.id!r} comes twice, in {seen[one.id]} and in {source}; "
-                    "every document has its own."
-                )
-            seen[one.id] = source
+                last = int(np.searchsorted(file_digests, limits[part]))
+            slices.append(np.array(file_digests[first:last]))
+        digests = np.concatenate(slices)
+        del slices
+        digests.sort()
+        repeated.update(digests[1:][digests[1:] == digests[:-1]].tolist())
+    return repeated
 
 
-def holds_any(digests: np.ndarray, wanted: np.ndarray) -> bool:
-    """True if one of the wanted numbers is among those of an ascending array."""
-    first, last = (np.searchsorted(digests, wanted, side) for side in ("left", "right"))
+def contains_any(digests: np.ndarray, wanted: np.ndarray) -> bool:
+    """Returns whether an ascending array contains any of the wanted numbers."""
+    first = np.searchsorted(digests, wanted, "left")
+    last = np.searchsorted(digests, wanted, "right")
     return bool((last > first).any())
 
 
@@ -327,50 +368,51 @@ def read_texts(job: Job, name: str) -> list[Document]:
 
 
 def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -> int:
-    """Writes the vectors of a shard of texts, unless they are there.
+    """Writes the vectors of a shard of texts, unless they are already complete.
 
     Args:
-      job: to which the shard belongs.
-      name: of the shard.
-      embedder: the model; None: it is read, once in a process.
+      job: the job that the shard belongs to.
+      name: the name of the shard.
+      embedder: the model; None: it is loaded, once per process.
 
     Returns:
-      How many were embedded; 0 if they were there.
+      How many documents were embedded; 0 if the vectors were already complete.
 
     Raises:
-      ValueError: if the model is not that of the job, or a vector holds numbers that are not
-        finite.
-      OSError: if the texts are not as they were written.
+      ValueError: if the model is not the job's, or a vector contains numbers that are not finite.
+      OSError: if the file of texts is corrupt.
     """
-    path, texts = job.vectors(name), job.texts(name)
-    record = job.path("made", name, "json")
+    path = job.vectors(name)
+    texts = job.texts(name)
+    marker = job.path("made", name, "json")
     number, shard = map(int, name.split("-"))
-    # The receipt names the checksum of the ids first; earlier releases recorded none.
-    crcs = read_json(receipt_of(job, number)).get("crc32c")
-    made_of = {"model": job.model, "texts": crcs[1 + shard] if crcs else file_crc(texts)}
-    values = read_json(record) if is_whole(record) else {}
-    if not values:  # of an earlier release, or killed before its record
+    # The first checksum is that of the ids. Earlier releases recorded no checksums.
+    crcs = read_json(read_marker(job, number)).get("crc32c")
+    texts_crc = crcs[1 + shard] if crcs else None
+    origin = {"model": job.model, "texts": texts_crc or file_crc(texts)}
+    values = read_json(marker) if is_whole(marker) else {}
+    if not values:  # Written by an earlier release, or killed before the marker was written.
         if is_whole(path):
-            write_record(record, {**made_of, "vectors": file_crc(path)})
+            write_record(marker, {**origin, "vectors": file_crc(path)})
             return 0
-    elif made_of != {key: values.get(key) for key in made_of}:
+    elif any(values.get(key) != value for key, value in origin.items()):
         drop(path)
     elif is_unchanged(path, values.get("vectors")):
         return 0
-    if not is_unchanged(texts, made_of["texts"] if crcs else None):
-        raise OSError(f"{texts} is not as it was written; give the same command again.")
+    if not is_unchanged(texts, texts_crc):
+        raise OSError(f"{texts} is corrupt; run the same command again.")
     embedder = embedder or load_embedder(job)
     documents = read_texts(job, name)
     vectors = embedder.documents([document.text for document in documents])
     for document, is_finite in zip(documents, np.isfinite(vectors).all(axis=1), strict=True):
         if not is_finite:
             raise ValueError(
-                f"The vector of document {document.id!r} holds numbers that are not finite."
+                f"The vector of document {document.id!r} contains numbers that are not finite."
             )
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
     write_checksum(path)
-    write_record(record, {**made_of, "vectors": file_crc(path)})
+    write_record(marker, {**origin, "vectors": file_crc(path)})
     return len(vectors)
 
 
@@ -382,24 +424,24 @@ def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def load_embedder(job: Job) -> "SearchEmbedder":
-    """Reads the model of a job.
+    """Loads the model of a job.
 
     Raises:
-      ValueError: if it is not the one that the job was begun with.
+      ValueError: if it is not the model that the job was started with.
     """
     from bert_tf.search.embedding import SearchEmbedder
 
     embedder = SearchEmbedder(job.source, job.pooling, job.max_seq_length, job.batch_size)
     if embedder.fingerprint != job.model:
         raise ValueError(
-            f"{job.source} is another model than at the start: its fingerprint is "
-            f"{embedder.fingerprint}, expected {job.model}. Put that one back."
+            f"{job.source} has changed since the job started: its fingerprint is "
+            f"{embedder.fingerprint}, expected {job.model}. Restore the original model."
         )
     return embedder
 
 
 def batches(job: Job, names: Sequence[str], keep_texts: bool = True) -> Iterator["Batch"]:
-    """Yields the shards in the order of the input, for `build_index`."""
+    """Yields the shards in input order, for `build_index`."""
     from bert_tf.search.index import Batch
 
     for name in names:

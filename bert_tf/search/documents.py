@@ -1,10 +1,10 @@
-"""The documents that an index is made of, with an id each, from files of one's own.
+"""Reads documents with ids from files, for an index.
 
-.jsonl .json .csv .tsv   a row is a document: its text, before it its title, and its id from the
-                         columns `text`, `title`, `_id` or `id`; without ids FILE:ROW
-others                   plain text, cut at blank lines into passages of about 100 words (or
-                         characters, of Chinese, Japanese and Thai); the id is FILE:LINE, of what
-                         begins later in a long line FILE:LINE.2 and so on
+.jsonl .json .csv .tsv   a row is a document: columns `title` and `text`, joined; the id is column
+                         `_id` or `id`, by default FILE:ROW
+others                   plain text, cut at blank lines into passages of about 100 words (characters
+                         in Chinese, Japanese and Thai); the id is FILE:LINE, and FILE:LINE.2 and so
+                         on for passages that begin within a long line
 """
 
 import math
@@ -32,39 +32,40 @@ class Document(NamedTuple):
 
 
 def read_documents(paths: str) -> Iterator[Document]:
-    """Yields the documents of files.
+    """Yields the documents of several files.
 
     Args:
       paths: files and globs, separated by commas.
 
     Raises:
-      ValueError: naming file and line, if one cannot be read, has no column `text`, or an id comes
-        twice.
+      ValueError: naming file and line, if a row cannot be read, has no column `text`, or repeats an
+        id.
     """
     seen: dict[str, str] = {}
     for path in list_tables(paths, "--input_file"):
         for where, document in read_file(path):
             if document.id in seen:
                 raise ValueError(
-                    f"{where} has the id {document.id!r} of {seen[document.id]} again; every "
-                    "document has its own."
+                    f"{where} repeats the id {document.id!r} of {seen[document.id]}; ids must be "
+                    "unique."
                 )
             seen[document.id] = where
             yield document
 
 
 def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
-    """Yields where it stands, and the document, for those of one file; an id may come twice.
+    """Yields (location, document) for each document of a file; ids may repeat.
 
     Args:
       path: the file.
-      name: what stands in the ids of documents without their own; "": the path.
+      name: the file's name in generated ids; "": the path.
 
     Raises:
-      ValueError: naming file and line, if one cannot be read or has no column `text`.
+      ValueError: naming file and line, if a row cannot be read or has no column `text`.
     """
-    is_table = plain_ending(path) in TABLES or path.startswith("tfds:")
-    return (_rows if is_table else _passages)(path, name or path)
+    if plain_ending(path) in TABLES or path.startswith("tfds:"):
+        return _rows(path, name or path)
+    return _passages(path, name or path)
 
 
 def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
@@ -72,26 +73,34 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
     for number, (where, row) in enumerate(read_rows(path), 1):
         if "text" not in row:
             raise ValueError(
-                f"{where} has no `text`, but {', '.join(map(str, row))}; name the column so."
+                f"{where} has no column `text`, only {', '.join(map(str, row))}; rename the column "
+                "that contains the texts."
             )
         text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
         if not text:
             empty.append(where)  # Some collections have such rows (FiQA).
             continue
-        key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
-        yield where, Document(_id(row[key], key, where) if key else f"{name}:{number}", text)
+        yield where, Document(_id(row, where) or f"{name}:{number}", text)
     if empty:
         logging.warning(
             "%s: %d rows with neither title nor text are left out, the first is %s.",
-            *(path, len(empty), empty[0]),
+            path,
+            len(empty),
+            empty[0],
         )
 
 
-def _id(value: object, key: str, where: str) -> str:
-    is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
-    if not is_name or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string or a number.")
-    return str(value)
+def _id(row: dict[str, Any], where: str) -> str:
+    """Returns the id in a row; "" if it has none."""
+    for key in ("_id", "id"):
+        value = row.get(key)
+        if value in (None, ""):
+            continue
+        is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if not is_name or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string or a number.")
+        return str(value)
+    return ""
 
 
 def _cell(row: dict[str, Any], key: str, where: str) -> str:
@@ -102,38 +111,42 @@ def _cell(row: dict[str, Any], key: str, where: str) -> str:
 
 
 def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
-    """Yields whole paragraphs, joined while they have fewer words together."""
-    held: list[str] = []
+    """Yields passages: consecutive paragraphs, joined up to PASSAGE_WORDS words."""
+    paragraphs: list[str] = []
     first = words = part = 0
 
     def passage() -> tuple[str, Document]:
-        key = f"{name}:{first}" if part == 1 else f"{name}:{first}.{part}"
-        return f"{path} line {first}", Document(key, " ".join(held))
+        key = f"{name}:{first}"
+        if part > 1:  # Several passages begin in this line.
+            key = f"{key}.{part}"
+        return f"{path} line {first}", Document(key, " ".join(paragraphs))
 
     for number, paragraph in _paragraphs(path):
         count = len(word_spans(paragraph))
-        if held and words + count > PASSAGE_WORDS:
+        if paragraphs and words + count > PASSAGE_WORDS:
             yield passage()
-            held, words = [], 0
-        if not held:
+            paragraphs = []
+            words = 0
+        if not paragraphs:
             part = part + 1 if number == first else 1
             first = number
-        held.append(paragraph)
+        paragraphs.append(paragraph)
         words += count
-    if held:
+    if paragraphs:
         yield passage()
 
 
 def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text in one line); a long paragraph in parts that end with a line.
+    """Yields (line number, text) of each paragraph; a long one is cut at the end of a line.
 
-    A line that is too long by itself is cut behind its sentences, and within longer ones.
+    A single line that is too long is cut between sentences, and within sentences that are too long.
 
     Raises:
-      ValueError: if a line cannot be read, or the first is one of JSON Lines.
+      ValueError: if a line cannot be read, or the first line is JSON.
     """
     lines: list[str] = []
-    first, words = 1, 0
+    first = 1
+    words = 0
     with open_decompressed(path) as file:
         for number, line in numbered_lines(file, path):
             try:
@@ -142,7 +155,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 raise not_utf8(f"{path} line {number}", path, error) from None
             if number == 1 and JSON_OBJECT.match(text):
                 raise ValueError(
-                    f"{path} begins as JSON Lines do; rename it to end in .jsonl if its rows are "
+                    f"{path} begins with a JSON object; rename it to end in .jsonl if its rows are "
                     "documents, or leave it out."
                 )
             count = len(word_spans(text))
@@ -150,7 +163,8 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 if lines:
                     yield first, " ".join(lines)
                     lines = []
-                yield from ((number, run) for run in _runs(text))
+                for run in _runs(text):
+                    yield number, run
                 continue
             if text:
                 first = first if lines else number
@@ -164,7 +178,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _runs(line: str) -> Iterator[str]:
-    """Yields the sentences of a line, those of more than PASSAGE_WORDS words in several runs."""
+    """Yields the sentences of a line, cut into runs of at most PASSAGE_WORDS words."""
     for sentence in split_sentences(line):
         words = word_spans(sentence)
         for start in range(0, len(words), PASSAGE_WORDS):

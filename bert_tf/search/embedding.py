@@ -1,4 +1,4 @@
-"""Texts as vectors for an index: a bi-encoder with what it says of pooling, length and prompts."""
+"""Embeds texts for an index, by a bi-encoder with its recorded pooling, length and prompts."""
 
 import dataclasses
 import hashlib
@@ -24,12 +24,12 @@ class SearchEmbedder:
       path: a checkpoint in any form.
       pooling: see `embedding_of`.
       max_seq_length: see `embedding_of`.
-      batch_size: texts computed at once.
+      batch_size: texts per batch.
 
     Attributes:
       model: computes the vectors.
-      fingerprint: changes with any weight, piece of the vocabulary, or what follows the encoder.
-      dimension: of the vectors.
+      fingerprint: changes with any weight, token of the vocabulary, or layer after the encoder.
+      dimension: size of the vectors.
 
     Raises:
       ValueError: if it cannot be read.
@@ -59,13 +59,13 @@ class SearchEmbedder:
 def embedder_of_index(
     folder: str | os.PathLike, model: str = "", max_seq_length: int = 0, batch_size: int = 32
 ) -> SearchEmbedder:
-    """Returns the model that an index was made with; whether it has changed is not compared.
+    """Returns the model that an index was built with, without checking whether it has changed.
 
     Args:
       folder: the index.
-      model: where that model is now; "": where it was when the index was built.
-      max_seq_length: tokens a text is cut to; 0: the model's own.
-      batch_size: texts computed at once.
+      model: the model's current path; "": its path when the index was built.
+      max_seq_length: tokens a text is cut to; 0: the model's default.
+      batch_size: texts per batch.
 
     Raises:
       ValueError: naming the model, if it cannot be read.
@@ -78,37 +78,39 @@ def embedder_of_index(
         if model:
             raise
         raise ValueError(
-            f"{folder} was made with {source!r}, which cannot be read: {error} If the "
-            "model is elsewhere now, give it as --init_checkpoint."
+            f"{folder} was built with {source!r}, which cannot be read: {error} If the model has "
+            "moved, give its path as --init_checkpoint."
         ) from None
 
 
 def embedding_of(
     checkpoint: Checkpoint, pooling: str = "", max_seq_length: int = 0
 ) -> EmbeddingConfig:
-    """Returns how a model embeds texts.
+    """Returns the settings by which a model embeds texts.
 
     Args:
       checkpoint: the model.
-      pooling: instead of what the model says; "": that, else the mean.
-      max_seq_length: pieces a text is cut to; 0: what the model says, else `MOST_TOKENS`.
+      pooling: overrides the model's pooling; "": the model's, by default the mean.
+      max_seq_length: tokens a text is cut to; 0: the model's limit, by default `MOST_TOKENS`.
 
     Raises:
       ValueError: if the pooling is not known.
     """
     longest = checkpoint.config.longest_row
-    own = checkpoint.embedding or EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))
-    length = max_seq_length or own.max_seq_length
-    return dataclasses.replace(
-        own, pooling=(pooling,) if pooling else own.pooling, max_seq_length=length
-    )
+    default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))
+    embedding = checkpoint.embedding or default
+    if pooling:
+        embedding = dataclasses.replace(embedding, pooling=(pooling,))
+    if max_seq_length:
+        embedding = dataclasses.replace(embedding, max_seq_length=max_seq_length)
+    return embedding
 
 
 def fingerprint(checkpoint: Checkpoint, embedding: EmbeddingConfig) -> str:
-    """Returns a digest of what decides on vectors: weights, vocabulary, pooling, prompts.
+    """Returns a digest of everything that affects vectors: weights, vocabulary, pooling, prompts.
 
-    Heads of other tasks and the pooler do not count, nor does the length that texts are cut to:
-    the vectors lie in one space.
+    The pooler, the heads of other tasks and the maximum length are left out: vectors that differ
+    only in these are comparable.
     """
     digest = hashlib.sha256()
     for name, value in sorted(checkpoint.weights.items()):
@@ -116,24 +118,24 @@ def fingerprint(checkpoint: Checkpoint, embedding: EmbeddingConfig) -> str:
             digest.update(f"{name} {value.shape}\n".encode())
             digest.update(np.ascontiguousarray(value).tobytes())
     tokens = checkpoint.vocab.tokens if checkpoint.vocab else ()
-    act, casing = checkpoint.config.hidden_act, checkpoint.config.do_lower_case
+    config = checkpoint.config
     settings = embedding.to_dict()
-    for free in ("max_seq_length", "similarity"):
-        del settings[free]
-    text = json.dumps([list(tokens), act, casing, settings], sort_keys=True)
-    digest.update(text.encode())
+    for ignored in ("max_seq_length", "similarity"):
+        del settings[ignored]
+    values = [list(tokens), config.hidden_act, config.do_lower_case, settings]
+    digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
 def stated_similarity(name: str) -> str:
-    """Returns how a model wants its vectors compared.
+    """Checks that an index can compare vectors by the similarity of their model.
 
     Raises:
-      ValueError: if an index knows no such comparison.
+      ValueError: if the similarity is not supported.
     """
     if name not in ("cosine", "dot"):
         raise ValueError(
-            f"The model's vectors are compared by {name}, an index compares by cosine or dot; give "
-            "--similarity=cosine if that will do."
+            f"The model compares vectors by {name}, but an index supports cosine and dot; give "
+            "--similarity=cosine to compare by cosine."
         )
     return name

@@ -1,14 +1,14 @@
-"""FAISS for indexes that are too large to compare every document. Needs the extra:
+"""FAISS, for indexes too large for exhaustive search. Needs the extra:
 pip install '.[faiss]'.
 
 kind     size of a vector     a search reads
-flat     4 D bytes            every vector, as `Index.search`
+flat     4 D bytes            every vector, as `Index.search` does
 ivf_pq   about D / 4 bytes    the lists of the `PROBES` nearest of sqrt(N) centroids
-hnsw     4 D bytes + links    a walk through a graph
+hnsw     4 D bytes + links    a path through a graph
 
-The candidates of ivf_pq are scored again by the exact vectors. The file lies beside the index that
-it is made of, with a record of the vectors' checksums. After documents were added, or in another
-index, it is refused until it is made again.
+The candidates of ivf_pq are rescored with the exact vectors. The FAISS file is stored in the folder
+of its index, with a record of the vectors' checksums. It must be built again after documents are
+added, and is refused in any other index.
 """
 
 import logging
@@ -24,46 +24,50 @@ from bert_tf.files import atomic_write, read_optional_json, write_json
 from bert_tf.search.index import RESCORED, Index
 
 KINDS = ("flat", "ivf_pq", "hnsw")
-TRAINED_ROWS = 256  # for each centroid
-LINKS, BREADTH = 32, 128
-PROBES = 16  # lists that ivf_pq reads; hnsw looks at 8 times as many vectors, at least k
-LEAST = 256  # documents of ivf_pq
-SEED = 1234  # of the rows that centroids are trained on
+TRAINED_ROWS = 256  # training vectors per centroid
+HNSW_LINKS = 32
+EF_CONSTRUCTION = 128
+PROBES = 16  # lists that ivf_pq reads; hnsw keeps 8 times as many candidates, at least k
+MIN_IVF_PQ = 256  # smallest number of documents for ivf_pq
+SEED = 1234  # draws the vectors that centroids are trained on
 BLOCK_ROWS = 1 << 16
 
 
 def build_faiss(index: Index, kind: str) -> pathlib.Path:
-    """Writes a FAISS index of all vectors beside them; returns the file.
+    """Writes a FAISS index of all vectors into the index's folder; returns the file.
 
     Args:
-      index: whose vectors are taken.
-      kind: of `KINDS`.
+      index: the index whose vectors are added.
+      kind: one of `KINDS`.
 
     Raises:
-      ValueError: an unknown kind, or see `check_faiss`.
+      ValueError: if the kind is unknown, or see `check_faiss`.
     """
-    size, count = index.manifest.dimension, len(index)
+    size = index.manifest.dimension
+    count = len(index)
     check_faiss(kind, count)
     faiss = _library()
     inner = faiss.METRIC_INNER_PRODUCT
     if kind == "flat":
-        made = faiss.IndexFlatIP(size)
+        faiss_index = faiss.IndexFlatIP(size)
     elif kind == "hnsw":
-        made = faiss.IndexHNSWFlat(size, LINKS, inner)
-        made.hnsw.efConstruction = BREADTH
+        faiss_index = faiss.IndexHNSWFlat(size, HNSW_LINKS, inner)
+        faiss_index.hnsw.efConstruction = EF_CONSTRUCTION
     elif kind == "ivf_pq":
         lists = max(1, int(count**0.5))
+        # The number of codes must divide the dimension.
         codes = next(n for n in (size // 4, size // 2, size) if n and size % n == 0)
-        made = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
-        chosen = np.random.default_rng(SEED).permutation(count)[: max(LEAST, TRAINED_ROWS * lists)]
-        made.train(index.vectors(np.sort(chosen)))
+        faiss_index = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
+        shuffled = np.random.default_rng(SEED).permutation(count)
+        sample = shuffled[: max(MIN_IVF_PQ, TRAINED_ROWS * lists)]
+        faiss_index.train(index.vectors(np.sort(sample)))
     else:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
     for start in range(0, count, BLOCK_ROWS):
-        made.add(index.vectors(np.arange(start, min(start + BLOCK_ROWS, count))))
+        faiss_index.add(index.vectors(np.arange(start, min(start + BLOCK_ROWS, count))))
     path = _path(index, kind)
     with atomic_write(path, "wb") as file:
-        file.write(faiss.serialize_index(made).data)
+        file.write(faiss.serialize_index(faiss_index).data)
     record = {**_record_of(index, kind), "crc32c": file_crc(path)}
     write_json(path.with_suffix(".json"), record)
     return path
@@ -72,32 +76,34 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
 def check_faiss(kind: str, count: int) -> None:
     """Raises ValueError if FAISS is not installed, or there are too few documents for ivf_pq."""
     _library()
-    if kind == "ivf_pq" and count < LEAST:
-        raise ValueError(f"ivf_pq needs {LEAST} documents, but there are {count}; take flat.")
+    if kind == "ivf_pq" and count < MIN_IVF_PQ:
+        raise ValueError(f"ivf_pq needs {MIN_IVF_PQ} documents, but there are {count}; use flat.")
 
 
 class FaissIndex:
     """Searches a file of `build_faiss`.
 
     Args:
-      index: the one it was made of.
-      kind: of `KINDS`.
+      index: the index that the file was built from.
+      kind: one of `KINDS`.
 
     Raises:
-      ValueError: if there is no such file, it is damaged, or was made of other vectors.
+      ValueError: if the file is missing or damaged, or was built from other vectors.
     """
 
     def __init__(self, index: Index, kind: str) -> None:
         faiss = _library()
         path = _path(index, kind)
         if not path.is_file():
-            raise ValueError(f"{path} is missing; make it: --faiss={kind} of bert_tf.build_index.")
+            raise ValueError(
+                f"{path} is missing; build it with bert_tf.build_index --faiss={kind}."
+            )
         values = _checked_record(path, index, kind)
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
         except RuntimeError as error:
             line = str(error).splitlines()[0]
-            raise ValueError(f"{path} is damaged ({line}); make it again.") from None
+            raise ValueError(f"{path} is damaged ({line}); build it again.") from None
         classes = {
             "flat": faiss.IndexFlat,
             "ivf_pq": faiss.IndexIVFPQ,
@@ -107,15 +113,18 @@ class FaissIndex:
         expected = (len(index), index.manifest.dimension)
         if not isinstance(self._faiss, classes[kind]) or shape != expected:
             raise ValueError(
-                f"{path} holds {type(self._faiss).__name__} {shape}, expected {kind} {expected}; "
-                "make it again."
+                f"{path} contains {type(self._faiss).__name__} {shape}, expected {kind} "
+                f"{expected}; build it again."
             )
-        if "vectors" not in values and kind != "ivf_pq":  # which keeps rounded vectors only
+        # Without recorded checksums a sample of the vectors is compared; ivf_pq stores only
+        # quantized vectors.
+        if "vectors" not in values and kind != "ivf_pq":
             rows = np.unique([0, len(index) // 2, len(index) - 1])
-            kept = [self._faiss.reconstruct(int(row)) for row in rows]
-            if not np.array_equal(kept, index.vectors(rows)):
-                raise ValueError(f"{path} was not made of {index.folder}; make it again.")
-        self.index, self.kind = index, kind
+            stored = [self._faiss.reconstruct(int(row)) for row in rows]
+            if not np.array_equal(stored, index.vectors(rows)):
+                raise ValueError(f"{path} was not built from {index.folder}; build it again.")
+        self.index = index
+        self.kind = kind
         if kind == "ivf_pq":
             self._faiss.nprobe = min(PROBES, self._faiss.nlist)
 
@@ -136,25 +145,28 @@ class FaissIndex:
 
 
 def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, Any]:
-    """Returns the record beside a file of `build_faiss`.
+    """Returns the record that `build_faiss` wrote with a file.
 
     Raises:
-      ValueError: if the file differs from its record, or was made of another index.
+      ValueError: if the file differs from its record, or was built from another index.
     """
-    about = path.with_suffix(".json")
-    values = read_optional_json(about)
-    # Before FAISS reads it: a damaged file can make it take any amount of memory.
+    values = read_optional_json(path.with_suffix(".json"))
+    # Compare before FAISS reads the file: a damaged one can make it allocate any amount of memory.
     if values.get("crc32c") != file_crc(path):
-        raise ValueError(f"{path} is damaged or was not finished; make it again.")
+        raise ValueError(f"{path} is damaged or incomplete; build it again.")
     expected = _record_of(index, kind)
-    # Earlier releases did not record the last two.
-    recorded = {name: values.get(name) for name in ("segments", "count")}
-    recorded |= {name: values.get(name, expected[name]) for name in ("vectors", "kind")}
+    recorded = {
+        "segments": values.get("segments"),
+        "count": values.get("count"),
+        # Earlier releases did not record these two.
+        "vectors": values.get("vectors", expected["vectors"]),
+        "kind": values.get("kind", expected["kind"]),
+    }
     if recorded != expected:
         raise ValueError(
-            f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or "
-            "their vectors differ: documents were added, or it belongs to another index. Make "
-            f"it again: --faiss={kind} of bert_tf.build_index."
+            f"{path} has {values.get('count')} documents and {index.folder} has {len(index)}, or "
+            "their vectors differ: documents were added, or the file belongs to another index. "
+            f"Build it again with bert_tf.build_index --faiss={kind}."
         )
     return values
 
@@ -173,7 +185,7 @@ def _path(index: Index, kind: str) -> pathlib.Path:
 
 
 def _library() -> types.ModuleType:
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # else it tells of each attempt
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # It logs each attempt otherwise.
     try:
         import faiss
     except ImportError:

@@ -1,25 +1,25 @@
-"""An index: the vectors of documents in a directory, with their ids and texts.
+"""An index: a directory with the vectors of documents, their ids and their texts.
 
     index/
-      manifest.json         what made it, and every file with its size and checksum
+      manifest.json         the model, and every file with its size and checksum
       vectors-00000.npy     float32, float16 or int8 [n, D]
-      scales-00000.npy      of int8: float32 [n], the length of each vector
-      ranges-00000.npy      of int8: float32 [2, D], offset and step of each dimension
-      exact-00000.npy       of int8: float32 [n, D], read only where scores are computed again
+      scales-00000.npy      int8 only: float32 [n], the length of each vector
+      ranges-00000.npy      int8 only: float32 [2, D], offset and step of each dimension
+      exact-00000.npy       int8 only: float32 [n, D], read only to rescore candidates
       ids-00000.*, texts-00000.*    strings; see `strings.py`
 
-Vectors lie in segments, which are never changed. What manifest.json does not name is not there, and
-it is replaced whole: a build or an addition that is killed leaves the index as it was.
+Vectors are stored in segments, which never change. Files that manifest.json does not name are
+ignored, and manifest.json is replaced atomically, so a build or an addition that is killed leaves
+the index unchanged.
 
-An int8 vector is rounded as `quantization.py` says; of indexes without ranges it is round(x / s)
-with s = max|x| / 127. Memory holds a quarter; the best `RESCORED` x k by these are scored again by
-the exact vectors, so the scores are exact and only a document that was not among the candidates can
-be missing.
+`quantization.py` describes how int8 vectors are rounded; in indexes without ranges they are
+round(x / s) with s = max|x| / 127. They take a quarter of the memory. The best `RESCORED` x k
+documents by rounded vectors are rescored with the exact vectors. The scores are therefore exact;
+only a document that is not among these candidates can be missed.
 """
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
 import shutil
@@ -36,36 +36,36 @@ from bert_tf.vectors.candidates import best_candidates
 from bert_tf.vectors.exact import DTYPES, top_k
 from bert_tf.vectors.quantization import quantize
 
-SEGMENT_BYTES = 64 << 20  # of float32: what a build holds in memory, twice
-RESCORED = 4
-# Of `Index.int8_recall`.
+SEGMENT_BYTES = 64 << 20  # as float32; a build holds two copies of a segment in memory
+RESCORED = 4  # candidates per requested document
+# The measurement of `Index.int8_recall`.
 RECALL_K = 10
 RECALL_QUERIES = 32
 
 
 class Batch(NamedTuple):
-    """Some documents."""
+    """A batch of documents."""
 
     ids: Sequence[str]
     vectors: np.ndarray  # float [n, D]
-    texts: Sequence[str] | None = None  # None: not kept
+    texts: Sequence[str] | None = None  # None: texts are not stored
 
 
 class Index:
-    """An index that is open; vectors are memory-mapped.
+    """An open index; vectors are memory-mapped.
 
     Args:
       folder: the directory.
-      model: fingerprint of the model that queries come from; "" does not compare.
-      checks_files: whether the checksum of every file is compared; sizes always are.
+      model: fingerprint of the model that embeds queries; "" skips the comparison.
+      checks_files: whether to compare the checksum of every file; sizes are always compared.
 
     Attributes:
-      manifest: what the directory says of itself.
-      ids: of all documents.
+      manifest: the content of manifest.json.
+      ids: the ids of all documents.
       segments: the vectors, [n, D] each.
 
     Raises:
-      ValueError: if it is no index, of another model, or damaged.
+      ValueError: if the folder is not an index, belongs to another model, or is damaged.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Index:
         self.manifest = manifest = Manifest.read(self.folder)
         if model and model != manifest.model:
             raise ValueError(
-                f"{folder} was made by another model than this one: its fingerprint is "
-                f"{manifest.model} (of {manifest.source}), this model's {model}. Search with that "
-                "model, or build the index again."
+                f"{folder} was built with another model: its fingerprint is {manifest.model} (of "
+                f"{manifest.source}), this model's is {model}. Search with the original model, or "
+                "build the index again."
             )
         _check_files(self.folder, manifest, checks_files)
         self.ids: list[str] = []
@@ -97,19 +97,19 @@ class Index:
             self._scales.append(self._load("scales", number, "float32", (count,)))
             self._exact.append(self._load("exact", number, "float32", shape))
             has_ranges = f"ranges-{number:05}.npy" in manifest.files  # Format 1 has none.
-            ranges = (2, manifest.dimension)
-            self._ranges.append(
-                self._load("ranges", number, "float32", ranges) if has_ranges else None
-            )
+            ranges = None
+            if has_ranges:
+                ranges = self._load("ranges", number, "float32", (2, manifest.dimension))
+            self._ranges.append(ranges)
         if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{folder} has a document id twice; build the index again.")
+            raise ValueError(f"{folder} contains a document id twice; build the index again.")
         self._starts = np.cumsum([0, *manifest.segments])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def text(self, row: int) -> str:
-        """Returns the text of a document; "" if the index keeps none."""
+        """Returns the text of a document; "" if the index stores no texts."""
         if not self._texts:
             return ""
         segment = int(np.searchsorted(self._starts, row, "right")) - 1
@@ -126,31 +126,35 @@ class Index:
           chunk_rows: see `top_k`.
 
         Returns:
-          scores float32 [Q, k], descending, and rows int64 [Q, k]; of equal scores the lower row
-          comes first.
+          scores float32 [Q, k], descending, and rows int64 [Q, k]; equal scores are ordered by row.
 
         Raises:
-          ValueError: k above the number of documents, another dimension.
+          ValueError: if k is above the number of documents, or the dimension differs.
         """
         self.check_k(k)
         queries = self.as_queries(queries)
         wanted = min(len(self), RESCORED * k) if self._exact else k
-        parts = []
+        segment_scores = []
+        segment_rows = []
         for i, vectors in enumerate(self.segments):
             count = min(wanted, len(vectors))
             if self._scales:
                 scores, rows = self._search_int8(i, queries, count, chunk_rows)
             else:
                 scores, rows = top_k(queries, vectors, count, chunk_rows)
-            parts.append((scores, rows + self._starts[i]))
-        scores, rows = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+            segment_scores.append(scores)
+            segment_rows.append(rows + self._starts[i])
+        scores = np.concatenate(segment_scores, axis=1)  # [Q, candidates]
+        rows = np.concatenate(segment_rows, axis=1)
         scores, rows = best_candidates(scores, rows, wanted)
-        return self.rescore(queries, rows, k) if self._exact else (scores, rows)
+        if self._exact:
+            return self.rescore(queries, rows, k)
+        return scores, rows
 
     def _search_int8(
         self, segment: int, queries: np.ndarray, k: int, chunk_rows: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns what `top_k` does for the rounded vectors of a segment."""
+        """Returns scores and rows as `top_k` does, for the rounded vectors of a segment."""
         scales = np.asarray(self._scales[segment])
         ranges = self._ranges[segment]
         shifts = None
@@ -161,100 +165,101 @@ class Index:
         return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
 
     def int8_recall(self) -> float:
-        """Returns the share of the nearest documents that an int8 search finds.
+        """Measures the share of the nearest documents that an int8 search finds.
 
-        Documents are the queries, at equal distances from each other. Scores are compared, not
-        rows: of equal documents any will do.
+        Evenly spaced documents are the queries. Scores are compared instead of rows, so that equal
+        documents are interchangeable.
         """
         k = min(RECALL_K, len(self))
-        chosen = np.linspace(0, len(self) - 1, min(RECALL_QUERIES, len(self))).astype(int)
-        queries = self.vectors(np.unique(chosen))
+        sample = np.linspace(0, len(self) - 1, min(RECALL_QUERIES, len(self))).astype(int)
+        queries = self.vectors(np.unique(sample))
         scores, _ = self.search(queries, k)
         exact = [top_k(queries, part, min(k, len(part)))[0] for part in self._exact]
-        expected = -np.sort(-np.concatenate(exact, axis=1), axis=1)[:, :k]
-        # float32 adds in another order here and there.
-        least = expected[:, -1:] - 1e-6 * np.abs(expected[:, -1:])
-        return float(np.mean(scores >= least))
+        expected = -np.sort(-np.concatenate(exact, axis=1), axis=1)[:, :k]  # [Q, k]
+        # The two searches may sum in another order; allow for the rounding of float32.
+        threshold = expected[:, -1:] - 1e-6 * np.abs(expected[:, -1:])
+        return float(np.mean(scores >= threshold))
 
     def check_k(self, k: int) -> None:
-        """Raises ValueError if it is below 1, or there are fewer documents."""
+        """Raises ValueError if k is below 1 or above the number of documents."""
         if not 1 <= k <= len(self):
             raise ValueError(
-                f"k is {k}, but {self.folder} has {len(self)} documents; give 1 to as many."
+                f"k is {k}; it must be between 1 and {len(self)}, the number of documents in "
+                f"{self.folder}."
             )
 
     def as_queries(self, queries: np.ndarray) -> np.ndarray:
-        """Returns queries as the index compares them, float32 [Q, D].
+        """Returns queries prepared for the index's similarity, float32 [Q, D].
 
         Raises:
-          ValueError: if they are of another dimension, or a single vector.
+          ValueError: if the dimension differs, or `queries` is a single vector.
         """
         queries = np.asarray(queries)
         if queries.ndim != 2:
             raise ValueError(
-                f"queries are of shape {queries.shape}; expected [Q, {self.manifest.dimension}], a "
-                "row for each."
+                f"queries have shape {queries.shape}; expected [Q, {self.manifest.dimension}], one "
+                "row per query."
             )
         if queries.shape[1] != self.manifest.dimension:
             raise ValueError(
-                f"queries are of shape {queries.shape}, but {self.folder} holds vectors of "
-                f"{self.manifest.dimension} numbers; both must come from one model."
+                f"queries have shape {queries.shape}, but the vectors of {self.folder} have "
+                f"{self.manifest.dimension} dimensions; both must come from one model."
             )
         if not np.isfinite(queries).all():
             bad = int(np.argmin(np.isfinite(queries).all(axis=1)))
             raise ValueError(
-                f"Query {bad} holds numbers that are not finite; was its text embedded?"
+                f"Query {bad} contains numbers that are not finite; was its text embedded?"
             )
         return _prepared(queries, self.manifest.similarity)
 
     def rescore(
         self, queries: np.ndarray, rows: np.ndarray, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores candidates by the exact vectors; returns the k best of each query.
+        """Scores candidates with the exact vectors; returns the k best of each query.
 
         Args:
-          queries: of `as_queries`.
-          rows: int64 [Q, c], c >= k, all different; -1 stands for none.
+          queries: the result of `as_queries`.
+          rows: int64 [Q, c], c >= k, all different; -1 marks an empty slot.
           k: how many are kept.
         """
         scores = np.full(rows.shape, -np.inf, np.float32)
-        for query, own, found in zip(queries, rows, scores, strict=True):
-            is_one = own >= 0
-            found[is_one] = self.vectors(own[is_one]) @ query
+        for query, query_rows, query_scores in zip(queries, rows, scores, strict=True):
+            is_candidate = query_rows >= 0
+            query_scores[is_candidate] = self.vectors(query_rows[is_candidate]) @ query
         return best_candidates(scores, rows, k)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Returns the exact vectors of documents, float32 [n, D].
 
         Raises:
-          ValueError: naming the document, if one holds numbers that are not finite.
+          ValueError: naming the document, if its vector contains numbers that are not finite.
         """
         stored = self._exact or self.segments
-        owners = np.searchsorted(self._starts, rows, "right") - 1
-        found = np.empty([len(rows), self.manifest.dimension], np.float32)
-        for i in np.unique(owners):
-            mine = owners == i
-            found[mine] = stored[i][rows[mine] - self._starts[i]]
-        is_finite = np.isfinite(found).all(axis=1)
+        segments = np.searchsorted(self._starts, rows, "right") - 1
+        vectors = np.empty([len(rows), self.manifest.dimension], np.float32)
+        for i in np.unique(segments):
+            in_segment = segments == i
+            vectors[in_segment] = stored[i][rows[in_segment] - self._starts[i]]
+        is_finite = np.isfinite(vectors).all(axis=1)
         if not is_finite.all():
             name = self.ids[int(rows[int(np.argmin(is_finite))])]
             raise ValueError(
-                f"{self.folder}: the vector of document {name!r} holds numbers that are not "
+                f"{self.folder}: the vector of document {name!r} contains numbers that are not "
                 "finite; build the index again."
             )
-        return found
+        return vectors
 
     def _load(self, name: str, number: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Maps an array of a segment.
+        """Maps an array of a segment into memory.
 
         Raises:
-          ValueError: if it is of another type or shape than the manifest says.
+          ValueError: if its type or shape differs from the manifest.
         """
         path = self.folder / f"{name}-{number:05}.npy"
         values = np.load(path, mmap_mode="r")
         if values.dtype != dtype or values.shape != shape:
             raise ValueError(
-                f"{path} holds {values.dtype} {values.shape}, but the manifest says {dtype} "
+                f"{path} contains {values.dtype} {values.shape}, but the manifest says {dtype} "
                 f"{shape}; build the index again."
             )
         return values
@@ -263,7 +268,7 @@ class Index:
         values = strings.Strings(self.folder, f"{name}-{number:05}")
         if len(values) != self.manifest.segments[number]:
             raise ValueError(
-                f"{self.folder / name}-{number:05} holds {len(values)} strings, but the manifest "
+                f"{self.folder / name}-{number:05} has {len(values)} strings, but the manifest "
                 f"says {self.manifest.segments[number]} documents; build the index again."
             )
         return values
@@ -280,21 +285,21 @@ def build_index(
     pooling: str = "",
     max_seq_length: int = 0,
 ) -> Manifest:
-    """Writes a new index; the directory is whole or absent.
+    """Writes a new index, atomically: the directory appears when it is complete.
 
     Args:
       folder: the directory, new or empty.
-      batches: the documents, read once; memory holds one segment.
+      batches: the documents, read once; one segment is held in memory.
       model: fingerprint of the model that made the vectors.
-      source: its path.
+      source: path of the model.
       dtype: `float32`, `float16` (half the size) or `int8` (a quarter in memory).
       similarity: `cosine` or `dot`.
-      pooling: that the model was given; "": its own.
-      max_seq_length: pieces that texts were cut to; 0: not known.
+      pooling: pooling requested for the model; "": the model's default.
+      max_seq_length: tokens that texts were cut to; 0: not known.
 
     Raises:
-      ValueError: if the directory exists or is a mount point, there is no document, an id comes
-        twice, or a vector holds numbers that are not finite.
+      ValueError: if the directory exists or is a mount point, there are no documents, an id is
+        repeated, or a vector contains numbers that are not finite.
     """
     if dtype not in DTYPES or similarity not in SIMILARITIES:
         raise ValueError(
@@ -304,7 +309,7 @@ def build_index(
     folder = place_for(folder, "add to it, or name a new one")
     building = building_folder(folder)
     with _locked(folder, building.with_suffix(".lock")):
-        shutil.rmtree(building, ignore_errors=True)  # of a build that was killed
+        shutil.rmtree(building, ignore_errors=True)  # left by a build that was killed
         building.mkdir(parents=True)
         try:
             manifest = Manifest(
@@ -319,42 +324,44 @@ def build_index(
             )
             manifest = _write_segments(building, manifest, batches, set())
             if not manifest.segments:
-                raise ValueError(f"There is no document to put into {folder}; the input is empty.")
+                raise ValueError(
+                    f"There are no documents to put into {folder}; the input is empty."
+                )
             manifest.write(building)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
-        building.replace(folder)  # If that fails, the error names what is finished.
+        building.replace(folder)  # If this fails, the error names the finished folder.
     return manifest
 
 
 def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: str) -> Manifest:
-    """Adds documents to an index; all of them or none.
+    """Adds documents to an index, atomically.
 
     Args:
       folder: the index.
       batches, model: see `build_index`.
 
     Raises:
-      ValueError: if it is no index, of another model or dimension, or an id is there already.
+      ValueError: if the folder is not an index, the model or dimension differs, or an id exists.
     """
     folder = pathlib.Path(folder).expanduser()
     with _locked(folder, folder / ".lock"):
         index = Index(folder, model)
         before = index.manifest
-        _remove_left(folder, before)  # of an addition that was killed
+        _remove_unlisted(folder, before)  # left by an addition that was killed
         try:
             after = _write_segments(folder, before, batches, set(index.ids))
         except BaseException:
-            _remove_left(folder, before)  # A full disk would stay full.
+            _remove_unlisted(folder, before)  # Otherwise a full disk would stay full.
             raise
         if after.segments == before.segments:
-            raise ValueError(f"There is no document to add to {folder}; the input is empty.")
+            raise ValueError(f"There are no documents to add to {folder}; the input is empty.")
         after.write(folder)
     return after
 
 
-def _remove_left(folder: pathlib.Path, manifest: Manifest) -> None:
+def _remove_unlisted(folder: pathlib.Path, manifest: Manifest) -> None:
     """Deletes the files of segments that the manifest does not name."""
     for path in folder.iterdir():
         if path.suffix in (".npy", ".utf8") and path.name not in manifest.files:
@@ -364,25 +371,29 @@ def _remove_left(folder: pathlib.Path, manifest: Manifest) -> None:
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
     """Locks an index against other writers."""
-    with exclusive(path) as is_ours:
-        if not is_ours:
-            raise ValueError(f"Another process writes {folder}; wait for its end.")
+    with exclusive(path) as has_lock:
+        if not has_lock:
+            raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
         yield
 
 
 def _check_files(folder: pathlib.Path, manifest: Manifest, checks_all: bool) -> None:
-    """Raises ValueError naming the first file that is missing or not as it was written."""
+    """Raises ValueError naming the first file that is missing or damaged."""
     for name, (size, _) in manifest.files.items():
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != size:
-            what = "is missing" if found is None else f"has {found} bytes instead of {size}"
-            raise ValueError(f"{folder / name} {what}: the index is damaged; build it again.")
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: the index is damaged; build it again.")
+        if path.stat().st_size != size:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes instead of {size}: the index is damaged; "
+                "build it again."
+            )
     if checks_all:
         crcs = file_crcs(folder / name for name in manifest.files)
-        for (name, (_, crc)), found_crc in zip(manifest.files.items(), crcs, strict=True):
-            if crc != found_crc:
+        for (name, (_, recorded_crc)), crc in zip(manifest.files.items(), crcs, strict=True):
+            if crc != recorded_crc:
                 raise ValueError(
-                    f"{folder / name} is damaged: its checksum is {found_crc} instead of {crc}; "
+                    f"{folder / name} is damaged: its checksum is {crc} instead of {recorded_crc}; "
                     "build the index again."
                 )
 
@@ -390,8 +401,8 @@ def _check_files(folder: pathlib.Path, manifest: Manifest, checks_all: bool) -> 
 def _write_segments(
     folder: pathlib.Path, manifest: Manifest, batches: Iterable[Batch], seen: set[str]
 ) -> Manifest:
-    """Writes documents in segments after those that are there; returns the manifest with them."""
-    held: list[Batch] = []
+    """Writes documents into new segments; returns the manifest extended by them."""
+    held: list[Batch] = []  # batches of the segment to come
     for batch in batches:
         if not len(batch.ids):
             continue
@@ -406,72 +417,82 @@ def _write_segments(
 
 
 def _checked(manifest: Manifest, batch: Batch, vectors: np.ndarray, seen: set[str]) -> Manifest:
-    """Returns the manifest, with what the first documents decide; notes the ids in `seen`."""
+    """Checks a batch and adds its ids to `seen`; the first batch completes the manifest."""
     is_first = not manifest.dimension
     if is_first:
         has_texts = batch.texts is not None
         manifest = dataclasses.replace(manifest, dimension=vectors.shape[-1], has_texts=has_texts)
     if vectors.shape != (len(batch.ids), manifest.dimension):
         raise ValueError(
-            f"{len(batch.ids)} documents came with vectors of shape {vectors.shape}; expected "
+            f"Got vectors of shape {vectors.shape} for {len(batch.ids)} documents; expected "
             f"[{len(batch.ids)}, {manifest.dimension}]."
         )
-    if (batch.texts is not None) != manifest.has_texts:
-        raise ValueError(
-            f"The index keeps {'' if manifest.has_texts else 'no '}texts; give documents alike."
-        )
+    if manifest.has_texts and batch.texts is None:
+        raise ValueError("The index stores texts; give the texts of all documents.")
+    if batch.texts is not None and not manifest.has_texts:
+        raise ValueError("The index stores no texts; give documents without texts.")
     if batch.texts is not None and len(batch.texts) != len(batch.ids):
         raise ValueError(
-            f"{len(batch.ids)} documents came with {len(batch.texts)} texts; give one each."
+            f"Got {len(batch.texts)} texts for {len(batch.ids)} documents; give one per document."
         )
     for name, is_finite in zip(batch.ids, np.isfinite(vectors).all(axis=1), strict=True):
         if not isinstance(name, str):
             raise ValueError(f"A document id is {name!r}, expected a string; give str({name!r}).")
         if name in seen or not name:
-            what = "comes twice" if name else "is empty"
-            raise ValueError(f"The document id {name!r} {what}; every document has its own.")
+            fault = "occurs twice" if name else "is empty"
+            raise ValueError(f"The document id {name!r} {fault}; ids must be unique, not empty.")
         if not is_finite:
-            raise ValueError(f"The vector of document {name!r} holds numbers that are not finite.")
+            raise ValueError(
+                f"The vector of document {name!r} contains numbers that are not finite."
+            )
         seen.add(name)
     return manifest
 
 
 def _prepared(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Returns float32 vectors, divided by their lengths if that is the similarity."""
+    """Returns vectors as float32, of unit length if the similarity is cosine."""
     vectors = np.asarray(vectors, np.float32)
     if similarity == "dot":
         return vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, 1e-12)  # a vector of zeros stays one
+    return vectors / np.maximum(lengths, 1e-12)  # A vector of zeros stays zero.
 
 
 def _write_segment(folder: pathlib.Path, manifest: Manifest, held: list[Batch]) -> Manifest:
+    """Writes batches as one segment; returns the manifest with its files."""
     number = len(manifest.segments)
-    vectors = np.concatenate([batch.vectors for batch in held])
-    ids = list(itertools.chain.from_iterable(batch.ids for batch in held))
-    if manifest.dtype == "float16" and np.abs(vectors).max() > np.finfo(np.float16).max:
-        raise ValueError("A vector is too large for float16; give dtype float32.")
-    if manifest.dtype == "int8":
+    vectors = np.concatenate([batch.vectors for batch in held])  # [n, D]
+    ids: list[str] = []
+    texts: list[str] = []
+    for batch in held:
+        ids.extend(batch.ids)
+        texts.extend(batch.texts or ())
+    paths = strings.write(folder, f"ids-{number:05}", ids)
+    if manifest.has_texts:
+        paths += strings.write(folder, f"texts-{number:05}", texts)
+    for name, values in _segment_arrays(vectors, manifest.dtype).items():
+        paths.append(folder / f"{name}-{number:05}.npy")
+        np.save(paths[-1], values)
+    # The manifest names these files, so they must be on the disk before it is written.
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    files = dict(manifest.files)
+    for path, crc in zip(paths, file_crcs(paths), strict=True):
+        files[path.name] = (path.stat().st_size, crc)
+    return dataclasses.replace(manifest, segments=(*manifest.segments, len(ids)), files=files)
+
+
+def _segment_arrays(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
+    """Returns the arrays that store vectors [n, D] in a segment, by name."""
+    if dtype == "int8":
         rounded = quantize(vectors)
-        arrays = {
+        return {
             "vectors": rounded.values,
             "scales": rounded.lengths,
             "ranges": np.stack([rounded.offsets, rounded.steps]),
             "exact": vectors,
         }
-    else:
-        arrays = {"vectors": vectors.astype(manifest.dtype)}
-    paths = strings.write(folder, f"ids-{number:05}", ids)
-    if manifest.has_texts:
-        texts = itertools.chain.from_iterable(batch.texts or () for batch in held)
-        paths += strings.write(folder, f"texts-{number:05}", list(texts))
-    for name, values in arrays.items():
-        paths.append(folder / f"{name}-{number:05}.npy")
-        np.save(paths[-1], values)
-    for path in paths:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    sizes = [path.stat().st_size for path in paths]
-    entries = zip(paths, zip(sizes, file_crcs(paths), strict=True), strict=True)
-    files = {**manifest.files, **{path.name: entry for path, entry in entries}}
-    return dataclasses.replace(manifest, segments=(*manifest.segments, len(ids)), files=files)
+    if dtype == "float16" and np.abs(vectors).max() > np.finfo(np.float16).max:
+        raise ValueError("A vector is too large for float16; give dtype float32.")
+    return {"vectors": vectors.astype(dtype)}

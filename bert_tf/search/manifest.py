@@ -1,7 +1,7 @@
-"""manifest.json of an index: what made the vectors, and every file with its size and checksum.
+"""manifest.json of an index: the model, and every file with its size and checksum.
 
-Format 2 has a digest over all other fields. Format 1, of earlier releases, has none and is still
-read: there only fields that contradict each other, the files or their ranges can be noticed.
+Format 2 has a digest over all other fields. Format 1, written by earlier releases, has no digest
+and is still read; for it, only values out of range and contradictions between fields are detected.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.files import json_field, read_json, write_json
@@ -19,7 +20,7 @@ from bert_tf.vectors.exact import DTYPES
 MANIFEST = "manifest.json"
 FORMAT = 2
 SIMILARITIES = ("cosine", "dot")
-# The values of fields that manifests of earlier releases lack.
+# Defaults for fields that manifests of earlier releases lack.
 EARLIER = {"pooling": "", "max_seq_length": 0, "token_rule": "two_characters"}
 _CRC = re.compile("[0-9a-f]{8}")
 _KINDS = {
@@ -39,14 +40,14 @@ class Manifest:
       model: fingerprint of the model that made the vectors.
       source: the path of that model, for messages.
       dimension: D.
-      dtype: of the vectors, of `exact.DTYPES`.
-      similarity: `cosine` (vectors are divided by their lengths) or `dot`.
-      has_texts: whether the documents' texts are kept.
-      segments: documents in each segment.
-      files: size and CRC-32C by name.
-      pooling: that the build was given; "": the model's own.
+      dtype: type of the vectors, one of `exact.DTYPES`.
+      similarity: `cosine` (vectors have unit length) or `dot`.
+      has_texts: whether the documents' texts are stored.
+      segments: number of documents in each segment.
+      files: size and CRC-32C by file name.
+      pooling: pooling requested for the build; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
-      token_rule: how BM25 splits the texts into words, of `words.TOKEN_PATTERNS`.
+      token_rule: how BM25 splits texts into words, one of `words.TOKEN_PATTERNS`.
     """
 
     model: str
@@ -70,33 +71,16 @@ class Manifest:
         """Reads the manifest of an index and checks every field.
 
         Raises:
-          ValueError: if it is missing, damaged or of another format.
+          ValueError: if it is missing, damaged or of an unknown format.
         """
         path = folder.expanduser() / MANIFEST
         if not path.is_file():
-            killed = "; a build was stopped before its end: give the command again"
-            hint = killed if building_folder(folder).exists() else ""
-            raise ValueError(f"{folder} is no index: it has no {MANIFEST}{hint}.")
-        values = read_json(path)
-        form = values.get("format")
-        if type(form) is not int or not 1 <= form <= FORMAT:
-            raise ValueError(
-                f"{path} is of format {form!r}, expected {FORMAT} or less; build the index again."
-            )
+            hint = ""
+            if building_folder(folder).exists():
+                hint = "; a build was interrupted: run the command again"
+            raise ValueError(f"{folder} is not an index: it has no {MANIFEST}{hint}.")
         names = [field.name for field in dataclasses.fields(cls)]
-        digest = values.pop("digest", None)
-        if digest is not None or form > 1:
-            if digest != _digest(values):
-                raise ValueError(
-                    f"{path} was changed since it was written: its digest is {digest!r} instead of "
-                    f"{_digest(values)!r}; build the index again."
-                )
-        else:
-            values = {**EARLIER, **values}
-            if unknown := sorted(values.keys() - {*names, "format"}):
-                raise ValueError(
-                    f"{path} has unknown fields: {', '.join(unknown)}; build the index again."
-                )
+        values = _read_values(path, names)
         fields: dict[str, Any] = {}
         for name in names:
             fields[name] = json_field(values, name, _KINDS.get(name, str), path)
@@ -108,13 +92,41 @@ class Manifest:
         return cls(**fields)
 
     def vector_crcs(self) -> list[str]:
-        """Returns the checksums of the exact vectors of each segment."""
+        """Returns the checksum of each segment's exact vectors."""
         name = "exact" if self.dtype == "int8" else "vectors"
         return [self.files[f"{name}-{i:05}.npy"][1] for i in range(len(self.segments))]
 
 
+def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
+    """Reads manifest.json and checks its format and digest; adds defaults to format 1.
+
+    Args:
+      path: the file.
+      names: the known fields.
+    """
+    values = read_json(path)
+    version = values.get("format")
+    if type(version) is not int or not 1 <= version <= FORMAT:
+        raise ValueError(
+            f"{path} has format {version!r}, expected {FORMAT} or less; build the index again."
+        )
+    digest = values.pop("digest", None)
+    if digest is None and version == 1:
+        values = {**EARLIER, **values}
+        if unknown := sorted(values.keys() - {*names, "format"}):
+            raise ValueError(
+                f"{path} has unknown fields: {', '.join(unknown)}; build the index again."
+            )
+    elif digest != _digest(values):
+        raise ValueError(
+            f"{path} has changed since it was written: its digest is {digest!r} instead of "
+            f"{_digest(values)!r}; build the index again."
+        )
+    return values
+
+
 def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
-    """Returns the path of the model of an index: the one given, else where it was at the build.
+    """Returns the path of an index's model: the given one, by default the one recorded in it.
 
     Raises:
       ValueError: if the index does not record its model, or cannot be read.
@@ -122,13 +134,13 @@ def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
     source = model or Manifest.read(pathlib.Path(folder)).source
     if not source:
         raise ValueError(
-            f"{folder} does not say which model it was made with; give it as --init_checkpoint."
+            f"{folder} does not record its model; give the model as --init_checkpoint."
         )
     return source
 
 
 def building_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder in which an index is built before it appears at its path."""
+    """Returns the temporary folder in which an index is built."""
     folder = folder.expanduser().resolve()
     return folder.with_name(f".{folder.name}.building")
 
@@ -139,7 +151,7 @@ def _digest(values: dict[str, Any]) -> str:
 
 
 def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
-    """Raises ValueError unless the fields are in range and the files are those of the segments."""
+    """Raises ValueError unless the fields are in range and the files match the segments."""
     for name, known in (
         ("dtype", DTYPES),
         ("similarity", SIMILARITIES),
@@ -153,9 +165,9 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
     segments = fields["segments"]
     if not segments or not all(_is_count(count, 1) for count in segments):
         raise ValueError(f"{path}: segments are {segments!r:.80}, expected numbers of documents.")
-    for name, least in (("dimension", 1), ("max_seq_length", 0)):
-        if not _is_count(fields[name], least):
-            raise ValueError(f"{path}: {name} is {fields[name]!r}, expected {least} or more.")
+    for name, minimum in (("dimension", 1), ("max_seq_length", 0)):
+        if not _is_count(fields[name], minimum):
+            raise ValueError(f"{path}: {name} is {fields[name]!r}, expected {minimum} or more.")
     for name, entry in fields["files"].items():
         is_entry = isinstance(entry, list) and len(entry) == 2 and _is_count(entry[0], 0)
         if not is_entry or not isinstance(entry[1], str) or not _CRC.fullmatch(entry[1]):
@@ -168,18 +180,18 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
     for number in range(len(segments)):
         expected.update(segment_files(number, fields["dtype"], fields["has_texts"]))
         if fields["dtype"] == "int8":
-            optional.add(f"ranges-{number:05}.npy")  # Format 1 has none.
+            optional.add(f"ranges-{number:05}.npy")  # Format 1 has no ranges.
     names = fields["files"].keys()
     if different := sorted((expected - names) | (names - expected - optional)):
+        fault = "missing" if different[0] in expected else "unexpected"
         raise ValueError(
-            f"{path}: its files are not those of {len(segments)} segments: {different[0]} is "
-            f"{'missing' if different[0] in expected else 'not one of them'}; build the index "
-            "again."
+            f"{path}: its files do not match {len(segments)} segments: {different[0]} is {fault}; "
+            "build the index again."
         )
 
 
 def segment_files(number: int, dtype: str, has_texts: bool) -> list[str]:
-    """Returns the names of the files that every segment has."""
+    """Returns the names of the files of a segment."""
     names = []
     for kind in ["ids", "texts"] if has_texts else ["ids"]:
         names += [f"{kind}-{number:05}.utf8", f"{kind}-{number:05}.ends.npy"]
@@ -188,5 +200,5 @@ def segment_files(number: int, dtype: str, has_texts: bool) -> list[str]:
     return names
 
 
-def _is_count(value: object, least: int) -> bool:
-    return type(value) is int and value >= least
+def _is_count(value: object, minimum: int) -> bool:
+    return type(value) is int and value >= minimum

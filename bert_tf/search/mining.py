@@ -1,4 +1,4 @@
-"""Mines hard negatives: documents that a model finds for a query but that are not answers."""
+"""Mines hard negatives: documents that a model ranks high for a query but that do not answer it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,36 +22,43 @@ class Collection(NamedTuple):
 
     documents: list[str]
     queries: list[str]
-    positives: list[list[int]]  # places in documents, of each query
+    positives: list[list[int]]  # for each query, indices into documents
 
     @classmethod
     def read(cls, data_dir: str, split: str, train_file: str, columns: tuple[str, str]) -> Self:
-        """Reads a BEIR folder, or else a file of pairs; see `read_embedding_examples`.
+        """Reads a BEIR folder, or a file of pairs if `data_dir` is ""; see
+        `read_embedding_examples`.
 
         Raises:
           ValueError: see `read_beir` and `read_embedding_examples`.
         """
         if data_dir:
-            beir = read_beir(data_dir, split)
-            names = {name: place for place, name in enumerate(beir.documents)}
-            found = []
-            for query, grades in beir.qrels.items():
-                # A document without title and text, as some collections have, answers nothing.
-                answers = [n for n, grade in grades.items() if grade > 0 and beir.documents[n]]
-                if answers:
-                    found.append((beir.queries[query], [names[name] for name in answers]))
-            if not found:
-                raise ValueError(f"{data_dir}: all relevant documents of {split} are empty.")
-            return cls(list(beir.documents.values()), *map(list, zip(*found, strict=True)))
-        places: dict[str, int] = {}
+            return cls._read_beir(data_dir, split)
+        indices: dict[str, int] = {}
         by_query: dict[str, list[int]] = {}
         for example in read_embedding_examples(train_file, "--train_file", *columns):
             for text in (example.positive, *example.negatives):
-                places.setdefault(text, len(places))
-            own = by_query.setdefault(example.query, [])
-            if places[example.positive] not in own:
-                own.append(places[example.positive])
-        return cls(list(places), list(by_query), list(by_query.values()))
+                indices.setdefault(text, len(indices))
+            positives = by_query.setdefault(example.query, [])
+            if indices[example.positive] not in positives:
+                positives.append(indices[example.positive])
+        return cls(list(indices), list(by_query), list(by_query.values()))
+
+    @classmethod
+    def _read_beir(cls, data_dir: str, split: str) -> Self:
+        beir = read_beir(data_dir, split)
+        indices = {name: index for index, name in enumerate(beir.documents)}
+        queries = []
+        positives = []
+        for query, grades in beir.qrels.items():
+            # Some collections contain documents without title and text; these answer nothing.
+            answers = [n for n, grade in grades.items() if grade > 0 and beir.documents[n]]
+            if answers:
+                queries.append(beir.queries[query])
+                positives.append([indices[name] for name in answers])
+        if not queries:
+            raise ValueError(f"{data_dir}: all relevant documents of {split} are empty.")
+        return cls(list(beir.documents.values()), queries, positives)
 
 
 class Rules(NamedTuple):
@@ -73,26 +80,28 @@ class Rules(NamedTuple):
         """Returns the negatives of a query, the highest score first.
 
         Args:
-          query: its number, of which the drawing is a function.
+          query: index of the query; it seeds the random choice.
           ranked: documents, the nearest first, without the positives.
-          scores: that decide, by document.
+          scores: score of each document that the limits apply to.
           positive: the lowest score of the query's positives.
         """
-        kept = list(ranked[self.range_min : self.range_max])
-        highest = [np.inf]
+        limits = [np.inf]
         if self.absolute_margin is not None:
-            highest.append(positive - self.absolute_margin)
+            limits.append(positive - self.absolute_margin)
         if self.relative_margin is not None:
-            # Of a negative score (of a cross-encoder, say) the share is taken of its size.
-            highest.append(positive - abs(positive) * self.relative_margin)
+            # A cross-encoder's score may be negative; the margin is a share of its absolute value.
+            limits.append(positive - abs(positive) * self.relative_margin)
         if self.max_score is not None:
-            highest.append(self.max_score)
+            limits.append(self.max_score)
+        highest = min(limits)
         lowest = -np.inf if self.min_score is None else self.min_score
-        kept = [place for place in kept if lowest <= scores[place] <= min(highest)]
+        nearest = ranked[self.range_min : self.range_max]
+        kept = [document for document in nearest if lowest <= scores[document] <= highest]
         if self.is_random and len(kept) > self.num_negatives:
-            drawn = numpy_random_bits(self.seed, query, 0, np.array(kept, np.int64))
-            kept = [kept[i] for i in np.argsort(drawn, kind="stable")[: self.num_negatives]]
-        return sorted(kept, key=lambda place: -scores[place])[: self.num_negatives]
+            random_keys = numpy_random_bits(self.seed, query, 0, np.array(kept, np.int64))
+            order = np.argsort(random_keys, kind="stable")[: self.num_negatives]
+            kept = [kept[i] for i in order]
+        return sorted(kept, key=lambda document: -scores[document])[: self.num_negatives]
 
 
 def mine(
@@ -106,62 +115,77 @@ def mine(
     write_margins: bool = False,
     batch_size: int = 32,
 ) -> None:
-    """Writes the negatives of each query, a JSON line a query; see `mine_negatives`.
+    """Writes the negatives of each query as one JSON line; see `mine_negatives`.
 
     Args:
-      path: of the model that embeds.
-      output_file: to write.
-      collection: see there.
-      rules: see there.
-      max_seq_length: pieces a text is cut to; 0: the model's own.
-      reranker: path of a cross-encoder; "": the embeddings' scores decide.
-      write_margins: a line for each positive, with its margins.
-      batch_size: texts computed at once.
+      path: path of the embedding model.
+      output_file: the file to write.
+      collection: the queries and documents.
+      rules: which documents become negatives.
+      max_seq_length: tokens a text is cut to; 0: the model's default.
+      reranker: path of a cross-encoder whose scores decide; "": the embeddings' scores decide.
+      write_margins: whether to write a line per positive, with its score margins.
+      batch_size: texts per batch.
 
     Raises:
       ValueError: if a model cannot be read, or no query has a negative.
     """
-    given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
-    model = BertEmbedder.from_pretrained(path, **given)
-    judge = Reranker.from_pretrained(reranker, batch_size=batch_size) if reranker else None
+    sizes: dict[str, Any] = {}
+    if max_seq_length:
+        sizes["max_seq_length"] = max_seq_length
+    model = BertEmbedder.from_pretrained(path, **sizes)
+    cross_encoder = None
+    if reranker:
+        cross_encoder = Reranker.from_pretrained(reranker, batch_size=batch_size)
     logging.info("Embedding %d documents.", len(collection.documents))
     documents = model.encode_document(collection.documents, batch_size=batch_size)
     queries = model.encode_query(collection.queries, batch_size=batch_size)
     queries, documents = to_comparable(queries, documents, model.embedding.similarity)
-    most = max(map(len, collection.positives))
-    depth = min(len(documents), rules.range_max + most)
-    _, rows = top_k(queries, documents, depth)
-    num_lines = num_found = 0
+    # Positives are dropped from the ranking, so search as many documents more.
+    most_positives = max(map(len, collection.positives))
+    depth = min(len(documents), rules.range_max + most_positives)
+    _, rows = top_k(queries, documents, depth)  # [Q, depth]
+    num_lines = 0
+    num_negatives = 0
     with atomic_write(output_file) as file:
         for number, (query, positives) in enumerate(
             zip(collection.queries, collection.positives, strict=True)
         ):
-            # No text twice, nor that of an answer, the query itself or none.
-            seen = {collection.documents[place] for place in positives} | {query, ""}
-            others: dict[str, int] = {}
-            for row in rows[number].tolist():
-                if (text := collection.documents[row]) not in seen:
-                    others.setdefault(text, row)
-            ranked = list(others.values())[: rules.range_max]
-            looked_at = [*ranked, *positives]
-            if judge:
-                pairs = [(query, collection.documents[place]) for place in looked_at]
-                found = judge.logits(pairs)
+            ranked = _other_documents(collection, number, rows[number])[: rules.range_max]
+            candidates = [*ranked, *positives]
+            if cross_encoder:
+                pairs = [(query, collection.documents[document]) for document in candidates]
+                values = cross_encoder.logits(pairs)
             else:
-                found = documents[looked_at] @ queries[number]
-            scores = dict(zip(looked_at, map(float, found), strict=True))
-            least = min(scores[place] for place in positives)
-            chosen = rules.choose(number, ranked, scores, least)
-            num_found += len(chosen)
-            num_lines += bool(chosen)
-            for line in _lines(collection, number, chosen, scores, write_margins):
+                values = documents[candidates] @ queries[number]
+            scores = dict(zip(candidates, map(float, values), strict=True))
+            lowest_positive = min(scores[document] for document in positives)
+            negatives = rules.choose(number, ranked, scores, lowest_positive)
+            num_negatives += len(negatives)
+            num_lines += bool(negatives)
+            for line in _lines(collection, number, negatives, scores, write_margins):
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        if not num_found:
+        if not num_negatives:
             raise ValueError("No query has a negative within the ranks and margins; widen them.")
     logging.info(
-        "Wrote %s: %d negatives of %d queries; %d queries have none.",
-        *(output_file, num_found, num_lines, len(collection.queries) - num_lines),
+        "Wrote %s: %d negatives of %d queries; %d queries have no negatives.",
+        output_file,
+        num_negatives,
+        num_lines,
+        len(collection.queries) - num_lines,
     )
+
+
+def _other_documents(collection: Collection, query: int, rows: np.ndarray) -> list[int]:
+    """Returns the rows with distinct texts, without those of the query, its positives and ""."""
+    excluded = {collection.documents[row] for row in collection.positives[query]}
+    excluded |= {collection.queries[query], ""}
+    others: dict[str, int] = {}
+    for row in rows.tolist():
+        text = collection.documents[row]
+        if text not in excluded:
+            others.setdefault(text, row)
+    return list(others.values())
 
 
 def _lines(
@@ -171,20 +195,24 @@ def _lines(
     scores: Mapping[int, float],
     write_margins: bool,
 ) -> list[dict]:
-    """Returns the JSON lines of a query; with margins none if it has no negative."""
+    """Returns the JSON lines of a query; with margins, no line if it has no negatives."""
     text = collection.queries[query]
-    others = [collection.documents[place] for place in negatives]
+    negative_texts = [collection.documents[row] for row in negatives]
     positives = collection.positives[query]
     if not write_margins:
-        own = [collection.documents[place] for place in positives]
-        return [{"query": text, "positives": own, "negatives": others}]
-    return [
-        {
-            "query": text,
-            "positive": collection.documents[positive],
-            "negatives": others,
-            "scores": [scores[positive] - scores[negative] for negative in negatives],
-        }
-        for positive in positives
-        if negatives
-    ]
+        positive_texts = [collection.documents[row] for row in positives]
+        return [{"query": text, "positives": positive_texts, "negatives": negative_texts}]
+    if not negatives:
+        return []
+    lines = []
+    for positive in positives:
+        margins = [scores[positive] - scores[negative] for negative in negatives]
+        lines.append(
+            {
+                "query": text,
+                "positive": collection.documents[positive],
+                "negatives": negative_texts,
+                "scores": margins,
+            }
+        )
+    return lines

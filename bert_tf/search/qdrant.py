@@ -1,19 +1,20 @@
 """Writes vectors into Qdrant. Needs the extra: pip install '.[qdrant]'.
 
-The documents go into a collection of their own, and the name that is searched is an alias, which
-changes when all of them are there: until then it shows what it showed.
+The documents are written into a new collection. The name that users search is an alias, which is
+switched to the new collection when it is complete.
 """
 
 import pathlib
 import types
 import typing
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from bert_tf.extras import install_hint
 
 if typing.TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
     from bert_tf.search.index import Batch
 
 NAMESPACE = uuid.UUID("8e0a3f0c-2d0b-5d8e-9d0c-2f1f5b6f7a10")
@@ -23,13 +24,14 @@ POINTS_AT_ONCE = 256
 def write_qdrant(
     target: str, name: str, version: str, batches: Iterable["Batch"], similarity: str = "cosine"
 ) -> int:
-    """Writes documents and lets a name stand for them; the same call takes up a killed one.
+    """Writes documents and points an alias to them; the same call resumes an interrupted one.
 
-    A point's id is a UUID made of the document's id; its payload has `_id`, and `text` if kept.
+    A point's id is a UUID derived from the document's id; its payload has `_id`, and `text` if
+    stored.
 
     Args:
-      target: URL of a server, or a folder, which Qdrant's client reads without one.
-      name: what is searched.
+      target: URL of a server, or a folder, which Qdrant's client reads without a server.
+      name: the alias that users search.
       version: the collection is NAME-VERSION.
       batches: the documents.
       similarity: `cosine` or `dot`.
@@ -38,68 +40,81 @@ def write_qdrant(
       The number of points.
 
     Raises:
-      ValueError: as of `open_qdrant`, or if there is no document.
+      ValueError: see `open_qdrant`, or if there are no documents.
     """
     models = qdrant_client().models
     client = open_qdrant(target, name)
     try:
-        collection, count = f"{name}-{version}", 0
+        collection = f"{name}-{version}"
+        count = 0
         for batch in batches:
             if not client.collection_exists(collection):
-                distance = models.Distance.COSINE if similarity == "cosine" else models.Distance.DOT
-                params = models.VectorParams(size=batch.vectors.shape[1], distance=distance)
+                distances = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
+                params = models.VectorParams(
+                    size=batch.vectors.shape[1],
+                    distance=distances[similarity],
+                )
                 client.create_collection(collection, vectors_config=params)
             for start in range(0, len(batch.ids), POINTS_AT_ONCE):
                 points = _points(batch, slice(start, start + POINTS_AT_ONCE))
                 client.upsert(collection, models.Batch(**points), wait=True)
             count += len(batch.ids)
         if not count:
-            raise ValueError("There is no document to write; the input is empty.")
-        if (found := client.count(collection, exact=True).count) != count:
+            raise ValueError("There are no documents to write; the input is empty.")
+        if (stored := client.count(collection, exact=True).count) != count:
             raise ValueError(
-                f"{collection!r} of {target} has {found} points, expected {count}: others write to "
-                "it; delete the collection and give the command again."
+                f"{collection!r} of {target} has {stored} points, expected {count}: another "
+                "process writes to it; delete the collection and run the command again."
             )
-        create = models.CreateAlias(collection_name=collection, alias_name=name)
-        changes: Sequence = [models.CreateAliasOperation(create_alias=create)]
-        if name in [one.alias_name for one in client.get_aliases().aliases]:
-            delete = models.DeleteAlias(alias_name=name)
-            changes = [models.DeleteAliasOperation(delete_alias=delete), *changes]
-        client.update_collection_aliases(change_aliases_operations=changes)  # all at once
+        _switch_alias(client, name, collection)
     except failures() as error:
         raise ValueError(
-            f"Qdrant at {target} failed: {error}. What is embedded is kept: give the same command "
-            "again."
+            f"Qdrant at {target} failed: {error}. The embedded documents are kept: run the same "
+            "command again."
         ) from error
     finally:
         client.close()
     return count
 
 
+def _switch_alias(client: "QdrantClient", name: str, collection: str) -> None:
+    """Points an alias to a collection, in one operation."""
+    models = qdrant_client().models
+    changes: list = []
+    if name in [alias.alias_name for alias in client.get_aliases().aliases]:
+        delete = models.DeleteAlias(alias_name=name)
+        changes.append(models.DeleteAliasOperation(delete_alias=delete))
+    create = models.CreateAlias(collection_name=collection, alias_name=name)
+    changes.append(models.CreateAliasOperation(create_alias=create))
+    client.update_collection_aliases(change_aliases_operations=changes)
+
+
 def failures() -> tuple[type[Exception], ...]:
-    """Returns what Qdrant's client raises if nobody answers, or another process is there."""
+    """Returns the exceptions of Qdrant's client: no answer, or a folder that is in use."""
     return qdrant_client().http.exceptions.ApiException, RuntimeError, OSError
 
 
-def open_qdrant(target: str, name: str) -> Any:
-    """Returns a client; arguments are those of `write_qdrant`.
+def open_qdrant(target: str, name: str) -> "QdrantClient":
+    """Returns a client; the arguments are those of `write_qdrant`.
 
     Raises:
-      ValueError: if the library is not installed, nobody answers, another process has the folder,
-        or `name` is itself a collection.
+      ValueError: if the library is not installed, the server does not answer, another process uses
+        the folder, or `name` is already a collection.
     """
     library = qdrant_client()
-    is_server = "://" in target
-    place = {"url": target} if is_server else {"path": str(pathlib.Path(target).expanduser())}
+    if "://" in target:
+        location = {"url": target}
+    else:
+        location = {"path": str(pathlib.Path(target).expanduser())}
     try:
-        # Its check of versions only warns, in a thread, of a server that does not answer.
-        client = library.QdrantClient(**place, check_compatibility=False)
-        names = [one.name for one in client.get_collections().collections]
+        # The compatibility check would only log a warning, from a thread, if no server answers.
+        client = library.QdrantClient(**location, check_compatibility=False)
+        names = [collection.name for collection in client.get_collections().collections]
     except failures() as error:
         raise ValueError(f"Qdrant cannot be opened at {target}: {error}") from error
     if name in names:
         client.close()
-        raise ValueError(f"{name!r} is itself a collection of {target}; give another name.")
+        raise ValueError(f"{name!r} is already a collection of {target}; give another name.")
     return client
 
 

@@ -1,7 +1,7 @@
 """Runs a step of `bulk.py` over many shards: in processes, by Apache Beam, or by Spark.
 
-The engines only spread the calls and repeat those that fail. What is made goes into the folder of
-the job, so every worker must see it, the input and the model under the same paths.
+The engines only distribute the calls and repeat those that fail. Results are written into the job's
+folder, so every worker must see that folder, the input and the model under the same paths.
 """
 
 import functools
@@ -29,21 +29,21 @@ def run(
     num_workers: int = 0,
     options: str = "",
 ) -> Iterator[Any]:
-    """Calls step(job, key) for all keys.
+    """Calls step(job, key) for every key.
 
     Args:
       runner: one of `RUNNERS`.
       step: `read_file` or `embed_shard`.
-      job: its first argument.
-      keys: its second arguments.
-      num_workers: processes of this machine; 0: one a core.
-      options: of Beam or Spark; see `by_beam` and `by_spark`.
+      job: the first argument of each call.
+      keys: the second argument of each call.
+      num_workers: processes on this machine; 0: one per core.
+      options: options of Beam or Spark; see `by_beam` and `by_spark`.
 
     Yields:
-      What the calls return, in any order; Beam's nothing.
+      The results of the calls, in any order; with Beam, no results.
 
     Raises:
-      ValueError: if the engine is not installed, or a call found fault with the input.
+      ValueError: if the engine is not installed, or a call rejected the input.
     """
     if runner == "beam":
         by_beam(step, job, keys, num_workers, options)
@@ -57,16 +57,17 @@ def run(
 def by_beam(
     step: Step, job: Job, keys: Sequence[Any], num_workers: int = 0, options: str = ""
 ) -> None:
-    """Runs a pipeline to its end.
+    """Runs a Beam pipeline until it has finished.
 
     Args:
       step, job, keys, num_workers: see `run`.
-      options: Beam's own, as on a command line. Empty: Beam's runner for one machine.
+      options: Beam's options, as on a command line. Empty: Beam's runner for one machine.
 
     Raises:
       ValueError: see `run`.
     """
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)  # it warns of what is not used here
+    # Beam warns about features that are not used here.
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
     pipeline = new_pipeline(options, num_workers)
 
     import apache_beam as beam
@@ -74,29 +75,29 @@ def by_beam(
 
     from bert_tf.search.beam_embedding import ShardHandler
 
-    is_embedding = step is embed_shard
-    call = (
-        RunInference(ShardHandler(job)) if is_embedding else beam.Map(functools.partial(step, job))
-    )
+    if step is embed_shard:
+        call = RunInference(ShardHandler(job))  # loads the model once per worker
+    else:
+        call = beam.Map(functools.partial(step, job))
     pipeline | "Shards" >> beam.Create(list(keys)) | beam.Reshuffle() | step.__name__ >> call
     try:
         pipeline.run().wait_until_finish()
-    except Exception as error:  # each runner has its own kind
+    except Exception as error:  # Each Beam runner raises another type.
         raise_input_fault(error)
 
 
 def by_spark(
     step: Step, job: Job, keys: Sequence[Any], num_workers: int = 0, options: str = ""
 ) -> list[Any]:
-    """Runs a Spark job with a task for each key.
+    """Runs a Spark job with one task per key.
 
     Args:
       step, job, keys, num_workers: see `run`.
-      options: `NAME=VALUE` of Spark's configuration, separated by spaces. Empty: that of
-        spark-submit, else this machine.
+      options: Spark configuration as `NAME=VALUE`, separated by spaces. Empty: the configuration of
+        spark-submit, by default this machine.
 
     Returns:
-      What the calls return, as text.
+      The results of the calls, as text.
 
     Raises:
       ValueError: see `run`.
@@ -113,7 +114,7 @@ def by_spark(
     pairs = [pair.partition("=") for pair in shlex.split(options)]
     if wrong := [name for name, is_pair, _ in pairs if not is_pair]:
         raise ValueError(f"--spark_options has {wrong[0]!r}; expected NAME=VALUE.")
-    if not options and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
+    if not options and "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets this variable
         pairs = [("spark.master", "=", f"local[{count_workers(num_workers)}]")]
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bert_tf.embed_texts")
@@ -128,7 +129,7 @@ def by_spark(
     try:
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
-        # A partition, and so a task, for each key: what fails is repeated alone.
+        # One partition, and therefore one task, per key: a failed key is repeated alone.
         tasks = spark.range(0, len(keys), 1, len(keys))
         return [row["made"] for row in tasks.mapInPandas(call, "made string").collect()]
     except PySparkException as error:

@@ -14,15 +14,15 @@ from bert_tf.vectors.exact import best_of, score
 from bert_tf.vectors.quantization import quantize
 
 CHUNK_ROWS = 16384
-RESCORED = 4
+RESCORED = 4  # candidates per requested document
 
 
 class VectorStore(tf.Module):
-    """Vectors in variables, searched exactly.
+    """Vectors in variables, searched exhaustively.
 
-    float32 and float16 are stored as they are. int8 stores two bytes a number: the first is rounded
-    as `search.quantization` says, the second is the rest in 254ths of a step. A search reads the
-    first, and the best `RESCORED` x k are scored again by both, to 16 bits.
+    int8 stores two bytes per number: the number rounded as `vectors.quantization` describes, and
+    the remainder in 254ths of a step. A search reads the first byte, and the best `RESCORED` x k
+    documents are rescored with both, to 16 bits.
 
     Args:
       vectors: float32 [N, D].
@@ -31,20 +31,21 @@ class VectorStore(tf.Module):
 
     def __init__(self, vectors: np.ndarray, dtype: str) -> None:
         super().__init__()
-        self.count, self.dtype = len(vectors), dtype
-        parts = {"vectors": vectors.astype(np.float16 if dtype == "float16" else np.float32)}
+        self.count = len(vectors)
+        self.dtype = dtype
+        arrays = {"vectors": vectors.astype(np.float16 if dtype == "float16" else np.float32)}
         if dtype == "int8":
             rounded = quantize(vectors)
-            parts = {
-                "vectors": rounded.values,
-                "rest": np.rint(rounded.rest * 254).clip(-127, 127).astype(np.int8),
-                "scales": rounded.lengths,
-                "offsets": rounded.offsets,
-                "steps": rounded.steps,
+            arrays = {
+                "vectors": rounded.values,  # [N, D]
+                "rest": np.rint(rounded.rest * 254).clip(-127, 127).astype(np.int8),  # [N, D]
+                "scales": rounded.lengths,  # [N]
+                "offsets": rounded.offsets,  # [D]
+                "steps": rounded.steps,  # [D]
             }
-        self.parts = {
-            name: tf.Variable(value, trainable=False, name=name) for name, value in parts.items()
-        }
+        self.parts = {}
+        for name, values in arrays.items():
+            self.parts[name] = tf.Variable(values, trainable=False, name=name)
 
     def search(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the k nearest: scores float32 [B, k], descending, and rows int32 [B, k].
@@ -57,68 +58,77 @@ class VectorStore(tf.Module):
         scores, rows = self._scan(queries, wanted)
         if self.dtype != "int8":
             return scores, rows
-        coarse, fine, scales = (
-            tf.gather(self.parts[name], rows) for name in ("vectors", "rest", "scales")
-        )
+        coarse = tf.gather(self.parts["vectors"], rows)  # [B, C, D], C candidates
+        fine = tf.gather(self.parts["rest"], rows)  # [B, C, D]
+        scales = tf.gather(self.parts["scales"], rows)  # [B, C]
         exact = tf.cast(coarse, tf.float32) + tf.cast(fine, tf.float32) / 254.0
         exact = exact * self.parts["steps"] + self.parts["offsets"]
-        found = tf.einsum("bd,bcd->bc", queries, exact) * scales
-        # Of equal scores the lower row stands first.
+        scores = tf.einsum("bd,bcd->bc", queries, exact) * scales
+        # top_k keeps the order of equal scores, so sort by row first.
         order = tf.argsort(rows, axis=1)
-        rows, found = (tf.gather(part, order, batch_dims=1) for part in (rows, found))
-        scores, order = tf.math.top_k(found, k)
+        rows = tf.gather(rows, order, batch_dims=1)
+        scores = tf.gather(scores, order, batch_dims=1)
+        scores, order = tf.math.top_k(scores, k)
         return scores, tf.gather(rows, order, batch_dims=1)
 
     def _scan(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        vectors, scales = self.parts["vectors"], self.parts.get("scales")
+        """Scores all stored vectors chunk by chunk, and keeps the k best after each chunk."""
+        vectors = self.parts["vectors"]
+        scales = self.parts.get("scales")
         shifts = None
         if self.dtype == "int8":
             shifts = tf.linalg.matvec(queries, self.parts["offsets"])  # [B]
             queries = queries * self.parts["steps"]
 
-        def step(first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor) -> tuple[Any, ...]:
+        def step(
+            first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             last = tf.minimum(first + CHUNK_ROWS, self.count)
             factors = None if scales is None else scales[first:last]
-            found = score(queries, vectors[first:last], factors, shifts)
-            values, places = best_of(found, tf.minimum(k, last - first))
-            values = tf.concat([scores, values], axis=1)
-            places = tf.concat([rows, places + first], axis=1)
-            values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-            return last, values, tf.gather(places, order, batch_dims=1)
+            chunk = score(queries, vectors[first:last], factors, shifts)  # [B, last - first]
+            chunk_scores, chunk_rows = best_of(chunk, tf.minimum(k, last - first))
+            scores = tf.concat([scores, chunk_scores], axis=1)
+            rows = tf.concat([rows, chunk_rows + first], axis=1)
+            scores, order = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
+            return last, scores, tf.gather(rows, order, batch_dims=1)
 
         size = tf.shape(queries)[0]
-        start = tf.constant(0), tf.zeros([size, 0]), tf.zeros([size, 0], tf.int32)
-        shapes = tf.TensorShape([]), tf.TensorShape([None, None]), tf.TensorShape([None, None])
+        # The scores and rows grow from [B, 0] to [B, k].
+        start = (tf.constant(0), tf.zeros([size, 0]), tf.zeros([size, 0], tf.int32))
+        grown = tf.TensorShape([None, None])
         _, scores, rows = tf.while_loop(
-            lambda first, *_: first < self.count, step, start, shape_invariants=shapes
+            lambda first, *_: first < self.count,
+            step,
+            start,
+            shape_invariants=(tf.TensorShape([]), grown, grown),
         )
         return scores, rows
 
 
 class SearchServing(Serving):
-    """A search in one model: text -> vector -> nearest vectors -> perhaps a cross-encoder.
+    """A search in one graph: text -> vector -> nearest vectors -> optional cross-encoder.
 
     Args:
-      embedder: makes the vector of a query.
+      embedder: embeds queries.
       store: the documents' vectors.
-      ids: of the documents.
-      texts: of the documents; () for none.
-      reranker: orders the first anew; None for none.
-      rerank_k: how many of them; those behind keep their order.
+      ids: ids of the documents.
+      texts: texts of the documents; () if they are not stored.
+      reranker: reorders the first documents; None: no reranking.
+      rerank_k: how many documents it reads; later ones keep their order.
 
     Inputs:
       query: string [B].
-      k: int32 [], documents wanted.
+      k: int32 [], number of documents to return.
 
     Outputs:
       ids: string [B, k], the best first.
-      scores: float32 [B, k], dot products, of a reranker its scores; documents behind those that
-        it reads have its lowest score less 1, 2, ...
+      scores: float32 [B, k], dot products or the reranker's scores; documents after those that the
+        reranker reads get its lowest score minus 1, 2, ...
       rows: int32 [B, k], the documents' numbers.
-      texts: string [B, k], if the model has them.
+      texts: string [B, k], if the model stores texts.
 
     Raises:
-      InvalidArgumentError: when it runs, if k is below 1 or above the number of documents.
+      InvalidArgumentError: at run time, if k is below 1 or above the number of documents.
     """
 
     kind = "search"
@@ -132,43 +142,55 @@ class SearchServing(Serving):
         reranker: RerankingServing | None = None,
         rerank_k: int = 50,
     ) -> None:
-        sizes = embedder.do_lower_case, embedder.max_seq_length
-        super().__init__(embedder.model, embedder.vocab, *sizes, texts=("query",))
-        self.embedder, self.store = embedder, store
-        self.reranker, self.rerank_k = reranker, rerank_k
-        self.numbers = {"k": min(10, store.count)}
-        # Strings in variables: a graph may hold two gibibytes of constants at most.
-        self.ids = tf.Variable(list(ids), trainable=False, name="ids")
-        self.document_texts = (
-            tf.Variable(list(texts), trainable=False, name="texts") if texts else None
+        super().__init__(
+            embedder.model,
+            embedder.vocab,
+            embedder.do_lower_case,
+            embedder.max_seq_length,
+            texts=("query",),
         )
+        self.embedder = embedder
+        self.store = store
+        self.reranker = reranker
+        self.rerank_k = rerank_k
+        self.numbers = {"k": min(10, store.count)}
+        # Strings are kept in variables because a graph holds at most 2 GiB of constants.
+        self.ids = tf.Variable(list(ids), trainable=False, name="ids")
+        self.document_texts = None
+        if texts:
+            self.document_texts = tf.Variable(list(texts), trainable=False, name="texts")
 
     def parts(self) -> list[Serving]:
-        return [self.embedder, *([self.reranker] if self.reranker else [])]
+        if self.reranker:
+            return [self.embedder, self.reranker]
+        return [self.embedder]
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         return self.embedder.sample_ids(*texts)
 
     def share_model(self) -> None:
-        """Nothing: there is one function."""
+        """Does nothing, because there is only one function."""
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        """Takes queries and k."""
+        """Returns the outputs for queries and k."""
         return self.search(*texts)
 
     def search(self, query: tf.Tensor, k: tf.Tensor) -> Outputs:
         count = self.store.count
-        message = f"k must lie in 1 .. {count}, the number of documents"
-        with tf.control_dependencies(
-            [tf.debugging.Assert((k >= 1) & (k <= count), [message, k], name="check_k")]
-        ):
+        message = f"k must be between 1 and {count}, the number of documents"
+        check_k = tf.debugging.Assert((k >= 1) & (k <= count), [message, k], name="check_k")
+        with tf.control_dependencies([check_k]):
             k = tf.identity(k)
         query = check_utf8(query)
-        vectors = self.embedder.from_texts(query)["embedding"]
-        wanted = tf.minimum(tf.maximum(k, self.rerank_k), count) if self.reranker else k
-        scores, rows = self.store.search(vectors, wanted)
+        vectors = self.embedder.from_texts(query)["embedding"]  # [B, D]
         if self.reranker:
-            scores, rows = (part[:, :k] for part in self._rerank(self.reranker, query, rows))
+            depth = tf.minimum(tf.maximum(k, self.rerank_k), count)
+            _, rows = self.store.search(vectors, depth)
+            scores, rows = self._rerank(self.reranker, query, rows)
+            scores = scores[:, :k]
+            rows = rows[:, :k]
+        else:
+            scores, rows = self.store.search(vectors, k)
         outputs = {"ids": tf.gather(self.ids, rows), "scores": scores, "rows": rows}
         if self.document_texts is not None:
             outputs["texts"] = tf.gather(self.document_texts, rows)
@@ -177,14 +199,14 @@ class SearchServing(Serving):
     def _rerank(
         self, reranker: RerankingServing, query: tf.Tensor, rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Orders the first `rerank_k` of rows [B, n] anew; the others keep their order below."""
-        first, rest = rows[:, : self.rerank_k], rows[:, self.rerank_k :]
+        """Reorders the first `rerank_k` of rows [B, n]; the others follow in their order."""
+        first = rows[:, : self.rerank_k]
+        rest = rows[:, self.rerank_k :]
         texts = tf.gather(self.document_texts, first)
-        texts = tf.where(texts == "", " ", texts)  # A stored text of nothing is a document.
-        found = reranker.from_texts(query, texts)
-        scores, first = (
-            tf.gather(part, found["order"], batch_dims=1) for part in (found["scores"], first)
-        )
+        texts = tf.where(texts == "", " ", texts)  # The reranker treats "" as padding.
+        reranked = reranker.from_texts(query, texts)
+        scores = tf.gather(reranked["scores"], reranked["order"], batch_dims=1)
+        first = tf.gather(first, reranked["order"], batch_dims=1)
         below = scores[:, -1:] - 1.0 - tf.range(tf.shape(rest)[1], dtype=tf.float32)
         return tf.concat([scores, below], axis=1), tf.concat([first, rest], axis=1)
 
@@ -198,7 +220,7 @@ class SearchServing(Serving):
         return {"serving_default": serving_default}
 
     def id_signatures(self) -> Signatures:
-        """None: what a model of ids would answer with, `embeddings` has."""
+        """Returns no signatures; an export of kind `embeddings` serves token ids."""
         return {}
 
     def card(self) -> dict[str, Any]:

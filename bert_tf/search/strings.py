@@ -1,4 +1,4 @@
-"""Many strings in two files, read one at a time: the UTF-8 bytes, and where each string ends."""
+"""Stores many strings in two files, read one at a time: the UTF-8 bytes and the string ends."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -7,13 +7,14 @@ import numpy as np
 
 
 class Strings(Sequence):
-    """Strings in files that `write` made; only those asked for are in memory.
+    """A sequence of strings in files of `write`, memory-mapped.
 
     Args:
-      folder, name: of the files, NAME.utf8 and NAME.ends.npy.
+      folder: the folder of the files.
+      name: the files are NAME.utf8 and NAME.ends.npy.
 
     Raises:
-      ValueError: if the two files do not belong together.
+      ValueError: if the two files do not match.
     """
 
     def __init__(self, folder: pathlib.Path, name: str) -> None:
@@ -22,15 +23,15 @@ class Strings(Sequence):
         size = path.stat().st_size
         if self._ends.ndim != 1 or self._ends.dtype != np.int64:
             raise ValueError(
-                f"{folder / name}.ends.npy holds {self._ends.dtype} {self._ends.shape}, expected "
-                "int64, a number for each string."
+                f"{folder / name}.ends.npy contains {self._ends.dtype} {self._ends.shape}, "
+                "expected int64, one number per string."
             )
         if (np.diff(self._ends, prepend=0) < 0).any():
             raise ValueError(f"{folder / name}.ends.npy does not ascend.")
         last = int(self._ends[-1]) if len(self._ends) else 0
         if last != size:
-            raise ValueError(f"{path} has {size} bytes, its .ends.npy says {last}.")
-        # NumPy maps no empty file.
+            raise ValueError(f"{path} has {size} bytes, but its .ends.npy says {last}.")
+        # NumPy cannot map an empty file.
         self._bytes = np.memmap(path, np.uint8, "r") if size else np.zeros([0], np.uint8)
 
     def __len__(self) -> int:
@@ -44,14 +45,15 @@ class Strings(Sequence):
         return self._bytes[start : self._ends[index]].tobytes().decode("utf8")
 
     def __iter__(self) -> Iterator[str]:
-        content, start = self._bytes.tobytes(), 0
+        content = self._bytes.tobytes()
+        start = 0
         for end in self._ends.tolist():
             yield content[start:end].decode("utf8")
             start = end
 
 
 def write(folder: pathlib.Path, name: str, strings: Sequence[str]) -> list[pathlib.Path]:
-    """Writes strings for `Strings`; returns the files."""
+    """Writes strings for `Strings`; returns the paths of the two files."""
     encoded = [text.encode("utf8") for text in strings]
     paths = [folder / f"{name}.utf8", folder / f"{name}.ends.npy"]
     paths[0].write_bytes(b"".join(encoded))

@@ -1,4 +1,4 @@
-"""Words of texts in any script: Chinese, Japanese and Thai do not put spaces between theirs."""
+"""Splits texts into words, in scripts with or without spaces between words."""
 
 import re
 
@@ -8,14 +8,14 @@ _UNSPACED = (
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0002fa1f"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-# How BM25 finds words after `with_pairs`. Lucene's StandardTokenizer keeps words of one character,
-# as C in "vitamin C"; indexes of earlier releases were searched without them.
+# The patterns of words for BM25, after `with_pairs`. Lucene's StandardTokenizer keeps words of one
+# character, such as C in "vitamin C"; indexes of earlier releases were searched without them.
 TOKEN_PATTERNS = {"one_character": r"(?u)\b\w+\b", "two_characters": r"(?u)\b\w\w+\b"}
 _RUN = re.compile(rf"[{_UNSPACED}]+")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Returns begin and end of each word: what stands between spaces, or one unspaced character.
+    """Returns start and end of each word: text between spaces, or one character without spaces.
 
     Example: word_spans("An 東京") == [(0, 2), (3, 4), (4, 5)]
     """
@@ -23,10 +23,10 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def with_pairs(text: str) -> str:
-    """Returns a text with the pairs of neighbours in place of what is written without spaces.
+    """Replaces runs without spaces by the pairs of neighbouring characters.
 
-    That is what Lucene's CJKBigramFilter makes of it, so that a search for words finds parts of
-    such a run. A character by itself stays.
+    Lucene's CJKBigramFilter does the same, so that a search can match parts of a run. A single
+    character is kept.
 
     Example: with_pairs("in 東京都") == "in  東京 京都 "
     """
@@ -35,5 +35,5 @@ def with_pairs(text: str) -> str:
 
 def _pairs(match: re.Match[str]) -> str:
     run = match[0]
-    pairs = [run[place : place + 2] for place in range(len(run) - 1)] or [run]
+    pairs = [run[start : start + 2] for start in range(len(run) - 1)] or [run]
     return f" {' '.join(pairs)} "

@@ -1,1 +1,1 @@
-"""Models in the form in which they are served: texts or ids in, answers by name out."""
+"""Serving functions: models that take texts or token ids and return named outputs."""

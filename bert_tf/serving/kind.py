@@ -1,6 +1,6 @@
-"""What a trained model is loaded and served for; each task lists its kinds in `kinds.py`.
+"""Kinds: the purposes that models are loaded and served for; tasks list theirs in `kinds.py`.
 
-Nothing here loads TensorFlow: classes are named by their location and imported when they are used.
+This module does not load TensorFlow: classes are named by location and imported when needed.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ PAIR = ("text", "text_b")
 
 
 def never(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Is for kinds that are only chosen by name."""
+    """The `is_default` of kinds that are only chosen by name."""
     return False
 
 
 def no_options(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
-    """Is for kinds whose run records nothing about requests."""
+    """The `recorded` of kinds whose runs record no options of requests."""
     return {}
 
 
@@ -32,17 +32,16 @@ class Kind:
 
     Attributes:
       name: as in `bert_tf.load(kind=...)` and in the metadata of exports.
-      request: what a request holds, for people.
-      head: the head that a checkpoint must have, of `checkpoints.checkpoint.HEADS`; "": none.
-      methods: the methods of a `Predictor` that answer.
+      request: description of a request, for messages.
+      head: the head that a checkpoint must have, of `checkpoints.checkpoint.HEADS`; "": no head.
+      methods: the methods of a `Predictor` that answer requests.
       model: location of the Keras class, as "package.module.Class".
-      serving: location of the class of its serving functions.
+      serving: location of the class with the serving functions.
       is_default: whether a checkpoint, with the folder of its run, is of this kind unless another
-        is asked for. Among several kinds, the first of `inference.kinds.KINDS` is taken.
+        kind is requested. If several kinds match, the first of `inference.kinds.KINDS` is used.
       recorded: returns the options of the serving class that a run recorded.
-      options: names of options of the serving class that only this kind, and others that list
-        them, take from a caller.
-      model_options: arguments of the Keras class, to leave out what the kind does not use.
+      options: names of options of the serving class that callers may give for this kind.
+      model_options: arguments of the Keras class that leave out parts not used by the kind.
       has_one_label: whether the head must have exactly one label.
       inputs: names of the texts of a request, unless `recorded` gives them as `texts`.
     """
@@ -67,7 +66,7 @@ class Kind:
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether requests may hold single texts or pairs, as the model was trained."""
+        """Whether requests are single texts or pairs, depending on how the model was trained."""
         return "texts" in self.options
 
     def import_model(self) -> Any:
@@ -75,7 +74,7 @@ class Kind:
         return import_object(self.model)
 
     def import_serving(self) -> Any:
-        """Imports the class of the serving functions."""
+        """Imports the class with the serving functions."""
         return import_object(self.serving)
 
 
@@ -86,6 +85,6 @@ def import_object(location: str) -> Any:
 
 
 def recorded_labels(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
-    """Returns the names of the labels, or their numbers, as an option of serving classes."""
+    """Returns the `labels` option of serving classes: the labels' names, or else their indices."""
     numbers = tuple(map(str, range(checkpoint.num_labels)))
     return {"labels": checkpoint.labels or numbers}

@@ -1,4 +1,4 @@
-"""Runs a LiteRT file in Python without TensorFlow: ids or texts in, arrays out.
+"""Runs a LiteRT file in Python without TensorFlow: token ids or texts in, arrays out.
 
 model = LiteModel("sst2.tflite")
 model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order of model.labels
@@ -29,18 +29,19 @@ CHECKSUM_NAME = "model.crc32c"  # In the archive.
 
 
 class LiteModel:
-    """A file that `export.tflite` wrote.
+    """A LiteRT file of `export.tflite`.
 
     Args:
       path: the file.
-      num_threads: that compute.
+      num_threads: number of threads that compute.
 
     Attributes:
-      card: what bert_tf.json says: kind, labels, inputs, max_seq_length, do_lower_case, outputs.
+      card: the content of bert_tf.json: kind, labels, inputs, max_seq_length, do_lower_case,
+        outputs.
       labels: names of the classes, if there are any.
 
     Raises:
-      ValueError: if the file is none of ours, or ai-edge-litert is not installed.
+      ValueError: if the file is not an export of this package, or ai-edge-litert is not installed.
     """
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
@@ -57,49 +58,55 @@ class LiteModel:
             raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
         if self.card.get("vocab_size", len(self.vocab)) != len(self.vocab):
             raise ValueError(
-                f"{path} holds a vocabulary of {len(self.vocab)}, but bert_tf.json says "
+                f"{path} contains a vocabulary of {len(self.vocab)}, but bert_tf.json says "
                 f"{self.card['vocab_size']}; export it again."
             )
         self.labels = tuple(self.card["labels"])
         self.tokenizer = make_tokenizer(self.vocab, self.card["do_lower_case"])
-        self._path, self._num_threads = path, num_threads
+        self._path = path
+        self._num_threads = num_threads
         try:
             interpreter = _load_interpreter(path, num_threads)
             self._run = interpreter.get_signature_runner("serving_default")
-            shapes = {
-                name: details["shape_signature"].tolist()
-                for name, details in self._run.get_output_details().items()
-            }
+            shapes = {}
+            for name, details in self._run.get_output_details().items():
+                shapes[name] = details["shape_signature"].tolist()
         except (RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be loaded: {error}.") from None
         check_outputs(self.card, shapes, ROW_OUTPUTS, path)
 
     @property
     def long_texts(self) -> str:
-        """The part of long texts that is read: `head`, `tail` or `windows`."""
-        # Files of earlier releases only say whether the tail is kept.
+        """The part of a long text that is read: `head`, `tail` or `windows`."""
+        # Files of earlier releases only record whether the tail is kept.
         earlier = "tail" if self.card.get("keep_tail") else "head"
         return self.card.get("long_texts", earlier)
 
     def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
-        """Makes the rows of texts or pairs: int32 [B, T], T the longest of them."""
-        seconds = second_texts or [""] * len(texts)
-        length, keep_tail = self.card["max_seq_length"], self.long_texts == "tail"
-        prompt, encode = self.card.get("prompt", ""), self.tokenizer.encode
-        texts = [prompt + text for text in texts] if prompt else texts
-        if self.card.get("lower_case_texts"):
-            texts = [text.lower() for text in texts]
-        rows = [
-            pack(self.vocab, encode(first), encode(second), length, keep_tail)
-            for first, second in zip(texts, seconds, strict=True)
-        ]
+        """Packs texts or pairs into a batch, int32 [B, T], padded to the longest example."""
+        second_texts = second_texts or [""] * len(texts)
+        prompt = self.card.get("prompt", "")
+        is_lower = self.card.get("lower_case_texts")
+        rows = []
+        for first, second in zip(texts, second_texts, strict=True):
+            first = prompt + first
+            if is_lower:
+                first = first.lower()
+            row = pack(
+                self.vocab,
+                self.tokenizer.encode(first),
+                self.tokenizer.encode(second),
+                self.card["max_seq_length"],
+                self.long_texts == "tail",
+            )
+            rows.append(row)
         return pad_batch(rows, self.vocab.pad_id)
 
     def from_ids(self, batch: Arrays) -> Arrays:
-        """Returns the outputs for rows of ids, int32 [B, T], in arrays of their own.
+        """Returns the outputs for a batch of token ids, int32 [B, T], as new arrays.
 
         Raises:
-          ValueError: if the model cannot compute them, for example because a row is too long.
+          ValueError: if the model cannot compute them, for example if a sequence is too long.
         """
         try:
             return self._run(**batch)
@@ -107,7 +114,7 @@ class LiteModel:
             raise ValueError(f"{self._path} cannot compute this batch: {error}.") from None
 
     def from_texts(self, texts: Sequence[str]) -> Arrays:
-        """Returns the outputs for single texts, whose pieces the file itself makes.
+        """Returns the outputs for single texts, tokenized inside the file.
 
         Raises:
           ValueError: if it was written without --text_input, or tensorflow-text is not installed.
@@ -134,35 +141,35 @@ class LiteModel:
         """Returns the outputs for texts or pairs.
 
         Raises:
-          ValueError: if the model reads long texts in windows, which are several rows of a text.
+          ValueError: if the model reads long texts in windows, several examples per text.
         """
         if self.long_texts == "windows":
             raise ValueError(
                 f"{self._path} reads long texts in windows (long_texts=windows): "
-                f"bert_tf.load({str(self._path)!r}) answers for whole texts."
+                f"use bert_tf.load({str(self._path)!r}), which answers for whole texts."
             )
         return self.from_ids(self.pack(texts, second_texts))
 
 
 def model_checksum(content: bytes) -> str:
-    """Returns the checksum of the part of a LiteRT file before its archive, 8 hex digits."""
+    """Returns the checksum of the model, the part of a LiteRT file before the zip archive."""
     return f"{google_crc32c.value(content):08x}"
 
 
 def check_model_part(archive: zipfile.ZipFile, path: str | os.PathLike) -> None:
-    """Checks the part of a LiteRT file that the archive's own checksums do not cover.
+    """Checks the model, the part of a LiteRT file that zip checksums do not cover.
 
-    Files of older releases have no checksum; they are accepted.
+    Files of earlier releases have no checksum; they are accepted.
 
     Raises:
-      ValueError: if it has changed since the file was written.
+      ValueError: if the model has changed since the file was written.
     """
     if CHECKSUM_NAME not in archive.namelist():
         return
     end = min(member.header_offset for member in archive.infolist())
     with pathlib.Path(path).open("rb") as file:
-        found = model_checksum(file.read(end))
-    if found.encode() != read_member(archive, CHECKSUM_NAME, path).strip():
+        checksum = model_checksum(file.read(end))
+    if checksum.encode() != read_member(archive, CHECKSUM_NAME, path).strip():
         raise ValueError("the model was changed after it was written, its checksum differs")
 
 

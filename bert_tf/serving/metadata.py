@@ -1,16 +1,16 @@
-"""Checks the metadata of exported models, bert_tf.json: files that anyone may have written."""
+"""Checks the metadata of exported models, bert_tf.json, which may come from untrusted sources."""
 
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from bert_tf.bounded_files import parse_json
 
 Metadata = dict[str, Any]
 CARD_NAME = "bert_tf.json"
 
-# Outputs of the functions of texts and their ranks, by kind; other kinds are not checked.
+# Ranks of the outputs of text functions, by kind; other kinds are not checked.
 TEXT_OUTPUTS = {
     "classifier": {"label": 1, "score": 1, "probabilities": 2},
     "multi_label": {"labels": 2, "probabilities": 2},
@@ -21,7 +21,7 @@ TEXT_OUTPUTS = {
     "next_sentence": {"is_next": 1},
     "embeddings": {"embedding": 2},
 }
-# The same of LiteRT files, which take rows of ids.
+# Ranks of the outputs of LiteRT files, which take token ids.
 ROW_OUTPUTS = {
     "classifier": {"probabilities": 2},
     "multi_label": {"probabilities": 2},
@@ -31,7 +31,7 @@ ROW_OUTPUTS = {
     "embeddings": {"embedding": 2},
     "encoder": {"sequence_output": 3},
 }
-OF_CLASSES = ("classifier", "multi_label", "tagger")
+CLASS_KINDS = ("classifier", "multi_label", "tagger")
 
 REQUIRED = ("kind", "inputs", "labels", "max_seq_length", "do_lower_case")
 TEXTS = (
@@ -40,37 +40,42 @@ TEXTS = (
 )
 FLAGS = ("do_lower_case", "keep_tail", "text_input", "lower_case_texts", "version_2")
 COUNTS = (
-    *("max_seq_length", "vocab_size", "top_k"),
-    *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
+    "max_seq_length",
+    "vocab_size",
+    "top_k",
+    "doc_stride",
+    "max_query_length",
+    "n_best_size",
+    "max_answer_length",
 )
 LISTS_OF_TEXTS = ("inputs", "labels", "signatures", "outputs", "lists")
-MOST_INPUTS = 3
+MAX_INPUTS = 3
 LARGEST_COUNT = 1 << 31
 
 
 def parse_metadata(content: bytes, source: str | os.PathLike) -> Metadata:
-    """Returns the metadata in the content of a bert_tf.json.
+    """Parses and checks a bert_tf.json.
 
     Args:
-      content: of the file.
+      content: the content of the file.
       source: the file, for messages.
 
     Raises:
-      ValueError: if it is not JSON, or a field has another type or range than exports write.
+      ValueError: if it is not JSON, or a field has a type or range that exports do not write.
     """
     return check_metadata(parse_json(content, source), source)
 
 
-def check_metadata(values: Any, source: str | os.PathLike) -> Metadata:
-    """Returns metadata whose fields have the types and ranges that exports write.
+def check_metadata(values: object, source: str | os.PathLike) -> Metadata:
+    """Returns the metadata after checking the types and ranges of its fields.
 
     Raises:
-      ValueError: naming the field that does not.
+      ValueError: naming the first wrong field.
     """
     if not isinstance(values, dict):
         raise ValueError(
-            f"{source} must hold a JSON object, but holds a {type(values).__name__}; export the "
-            "model again."
+            f"{source} must contain a JSON object, but contains a {type(values).__name__}; export "
+            "the model again."
         )
     missing = [name for name in REQUIRED if name not in values]
     if missing:
@@ -84,16 +89,16 @@ def check_metadata(values: Any, source: str | os.PathLike) -> Metadata:
         (("options",), _is_object, "an object"),
         (("null_score_diff_threshold",), _is_number, "a finite number"),
     ]
-    for names, is_right, expected in expectations:
+    for names, is_valid, expected in expectations:
         for name in names:
-            if name in values and not is_right(values[name]):
+            if name in values and not is_valid(values[name]):
                 raise _unexpected(source, name, values[name], expected)
     for name in ("index", "rerank", "precision"):
         if not _is_text(values.get("options", {}).get(name, "")):
             raise _unexpected(source, f"options.{name}", values["options"][name], "a string")
     inputs = values["inputs"]
-    if not 0 < len(inputs) <= MOST_INPUTS or len(set(inputs)) < len(inputs):
-        raise _unexpected(source, "inputs", inputs, f"1 to {MOST_INPUTS} different names")
+    if not 0 < len(inputs) <= MAX_INPUTS or len(set(inputs)) < len(inputs):
+        raise _unexpected(source, "inputs", inputs, f"1 to {MAX_INPUTS} different names")
     unknown = sorted(set(values.get("lists", ())) - set(inputs))
     if unknown:
         raise _unexpected(source, "lists", unknown, f"some of the inputs {inputs}")
@@ -106,16 +111,17 @@ def check_outputs(
     ranks: dict[str, dict[str, int]],
     source: str | os.PathLike,
 ) -> None:
-    """Checks that a model has the outputs that its metadata announce.
+    """Checks that a model has the outputs that its metadata describes.
 
     Args:
-      metadata: of `check_metadata`.
-      shapes: of the model's outputs, by name; () for an unknown one, None or -1 for any size.
+      metadata: the result of `check_metadata`.
+      shapes: shapes of the model's outputs, by name; () for an unknown shape, None or -1 for any
+        size.
       ranks: `TEXT_OUTPUTS` or `ROW_OUTPUTS`.
       source: the model, for messages.
 
     Raises:
-      ValueError: if an output is missing or has another rank, or there is another number of labels.
+      ValueError: if an output is missing or has another rank, or the number of labels differs.
     """
     kind = metadata["kind"]
     labels = metadata["labels"]
@@ -132,7 +138,7 @@ def check_outputs(
                 f"{len(shape)} axes, expected {rank}; export it again."
             )
         num_classes = shape[-1] if len(shape) and name == "probabilities" else None
-        is_known = kind in OF_CLASSES and num_classes is not None and num_classes >= 0
+        is_known = kind in CLASS_KINDS and num_classes is not None and num_classes >= 0
         if is_known and num_classes != len(labels):
             raise ValueError(
                 f"{source}: bert_tf.json names {len(labels)} labels, but the model has "
@@ -140,43 +146,44 @@ def check_outputs(
             )
 
 
-def _unexpected(source: str | os.PathLike, name: str, value: Any, expected: str) -> ValueError:
+def _unexpected(source: str | os.PathLike, name: str, value: object, expected: str) -> ValueError:
     shown = repr(value)
-    shown = shown if len(shown) <= 100 else f"{shown[:100]}..."
+    if len(shown) > 100:
+        shown = f"{shown[:100]}..."
     return ValueError(f"{source}: {name} is {shown}, expected {expected}; export the model again.")
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_object(value: Any) -> bool:
+def _is_object(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return _is_whole(value) and 0 < value < LARGEST_COUNT
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return _is_whole(value) and abs(value) < LARGEST_COUNT
 
 
-def _is_list_of_texts(value: Any) -> bool:
+def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_numbers(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     return all(_is_whole(number) and abs(number) < LARGEST_COUNT for number in value.values())

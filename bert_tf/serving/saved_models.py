@@ -1,4 +1,4 @@
-"""Reads SavedModels that `export.saved_model` wrote: the card and the functions of texts.
+"""Reads SavedModels of `export.saved_model`: the metadata and the functions of texts.
 
 NAME/VERSION/  saved_model.pb  variables/  assets.extra/bert_tf.json
 """
@@ -25,23 +25,31 @@ MODEL_NAME = "saved_model.pb"
 
 
 def versions(folder: pathlib.Path) -> list[int]:
-    """Returns the versions in a model's folder, ascending: its folders that are numbers."""
+    """Returns the versions in a model's folder, ascending: the folders whose names are numbers."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns a version's folder, of a model's folder the newest; None if there is none."""
-    if not (folder / MODEL_NAME).is_file() and (found := versions(folder)):
-        folder = folder / str(found[-1])
-    return folder if (folder / MODEL_NAME).is_file() else None
+    """Returns the folder of a SavedModel, or None if there is no SavedModel.
+
+    Args:
+      folder: the folder of a version, or of a model, whose newest version is returned.
+    """
+    if (folder / MODEL_NAME).is_file():
+        return folder
+    numbers = versions(folder)
+    if not numbers:
+        return None
+    newest = folder / str(numbers[-1])
+    return newest if (newest / MODEL_NAME).is_file() else None
 
 
 def read_card(folder: pathlib.Path) -> Metadata:
-    """Reads what a SavedModel says of itself in bert_tf.json.
+    """Reads the metadata of a SavedModel, bert_tf.json.
 
     Raises:
-      ValueError: if it is missing, or no export wrote it.
+      ValueError: if the file is missing, or was not written by an export.
     """
     path = folder / EXTRA / CARD_NAME
     if not path.is_file():
@@ -50,22 +58,22 @@ def read_card(folder: pathlib.Path) -> Metadata:
 
 
 def write_checksums(folder: pathlib.Path) -> None:
-    """Writes the checksums of a finished version; files of weights have checksums inside."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = [path.relative_to(folder).as_posix() for path in files]
-    checksums = {
-        name: file_crc(folder / name) for name in names if not name.startswith("variables/")
-    }
+    """Writes the checksums of all files but the weights, which contain checksums."""
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not name.startswith("variables/"):
+            checksums[name] = file_crc(path)
     write_json(folder / CHECKSUMS, checksums)
 
 
 def check_files(folder: pathlib.Path) -> None:
-    """Checks that the files of a version are as they were written.
+    """Compares the files of a version with their checksums.
 
-    Versions of older releases have no checksums; they are accepted.
+    Versions of earlier releases have no checksums; they are accepted.
 
     Raises:
-      ValueError: naming the file that has changed or is missing.
+      ValueError: naming the file that is missing or has changed.
     """
     path = folder / CHECKSUMS
     if not path.is_file():
@@ -85,11 +93,11 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
     """Loads a SavedModel of texts; returns its functions by the signature's name.
 
     Args:
-      folder: of the version.
-      metadata: its bert_tf.json.
+      folder: the folder of the version.
+      metadata: the content of its bert_tf.json.
 
     Raises:
-      ValueError: if it takes ids, is damaged, or is another model than the metadata say.
+      ValueError: if the model takes ids, is damaged, or does not match its metadata.
     """
     check_files(folder)
 
@@ -101,16 +109,15 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
         signatures = tf.saved_model.load(str(folder)).signatures
         function = signatures["serving_default"]
         inputs = set(function.structured_input_signature[1])
-        shapes = {
-            name: spec.shape.as_list() if spec.shape.rank is not None else []
-            for name, spec in function.structured_outputs.items()
-        }
+        shapes = {}
+        for name, spec in function.structured_outputs.items():
+            shapes[name] = spec.shape.as_list() if spec.shape.rank is not None else []
     except MemoryError:
         raise
-    except Exception as error:  # TensorFlow has no class of errors for damaged files.
+    except Exception as error:  # TensorFlow raises many types for damaged files.
         raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from None
     if inputs == set(IDS):
-        raise ValueError(f"{folder} takes ids; give the text model beside it.")
+        raise ValueError(f"{folder} takes ids; give the folder of the text model next to it.")
     expected = {*metadata["inputs"], *metadata.get("numbers", {})}
     if inputs != expected:
         raise ValueError(
@@ -122,10 +129,10 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
 
 
 def call_signature(signature: Callable[..., Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the outputs of a loaded function by name.
+    """Calls a loaded function; returns its outputs by name.
 
     Raises:
-      ValueError: if the model refuses the inputs.
+      ValueError: if the model rejects the inputs.
     """
     import tensorflow as tf
 

@@ -1,1 +1,1 @@
-"""The training loop: strategy, step, checkpoints, reports."""
+"""The training loop: distribution strategy, train step, checkpoints, reports."""

@@ -22,48 +22,48 @@ class Stage(NamedTuple):
     """Batches of one size.
 
     Attributes:
-      batch_size: examples a batch over all replicas.
-      first_batch: number of its first batch.
-      end: number of the next stage's first batch; None: there is none.
-      first_place: the number that the first batch would have if all batches had this size.
+      batch_size: examples per batch over all replicas.
+      first_batch: number of the stage's first batch.
+      end: number of the next stage's first batch; None in the last stage.
+      first_position: number that the first batch would have if all batches had this size.
     """
 
     batch_size: int
     first_batch: int
     end: int | None
-    first_place: int
+    first_position: int
 
-    def place(self, batch: int) -> int:
+    def position(self, batch: int) -> int:
         """Returns the number that a batch of this stage would have if all batches had its size.
 
-        That is where a dataset of batches of one size holds its examples.
+        This is its index in a dataset whose batches all have this size.
         """
-        return self.first_place + batch - self.first_batch
+        return self.first_position + batch - self.first_batch
 
     def micro_batches(self, training: TrainingConfig, replicas: int) -> int:
-        """Returns how many micro-batches keep them no larger than those of the full batch."""
-        whole = training.train_batch_size // replicas // training.gradient_accumulation_steps
+        """Returns the number of micro-batches that are no larger than those of the full batch."""
+        largest = training.train_batch_size // replicas // training.gradient_accumulation_steps
         rows = self.batch_size // replicas
-        return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= whole)
+        return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= largest)
 
 
 def check_ramp(training: TrainingConfig) -> None:
-    """Raises ValueError if the flags of the ramp do not fit together."""
-    start, steps, whole = (
-        training.batch_ramp_start,
-        training.batch_ramp_steps,
-        training.train_batch_size,
-    )
+    """Raises ValueError if the flags of the ramp contradict each other."""
+    start = training.batch_ramp_start
+    steps = training.batch_ramp_steps
+    full_size = training.train_batch_size
     if not start and not steps:
         return
-    ratio = whole // max(1, start)
-    if not start or ratio < 2 or ratio & (ratio - 1) or whole % start:
+    ratio = full_size // max(1, start)
+    is_power_of_two = ratio & (ratio - 1) == 0
+    if not start or ratio < 2 or not is_power_of_two or full_size % start:
         raise ValueError(
-            f"--batch_ramp_start={start} must be --train_batch_size={whole} halved one or more "
+            f"--batch_ramp_start={start} must be --train_batch_size={full_size} halved one or more "
             f"times; change one of them."
         )
     doublings = ratio.bit_length() - 1
-    if not steps or steps % (doublings * ratio):  # So that stages begin at multiples of batches.
+    # Every stage must begin at a multiple of its batch size.
+    if not steps or steps % (doublings * ratio):
         raise ValueError(
             f"--batch_ramp_steps={steps} must be a multiple of {doublings * ratio}: {doublings} "
             f"stages of a multiple of {ratio} steps each."
@@ -71,23 +71,32 @@ def check_ramp(training: TrainingConfig) -> None:
 
 
 def stage_of(training: TrainingConfig, batch: int) -> Stage:
-    """Returns the stage to which a batch belongs, counted from 0."""
-    whole, start = training.train_batch_size, training.batch_ramp_start
+    """Returns the stage of a batch, whose number counts from 0."""
+    full_size = training.train_batch_size
+    start = training.batch_ramp_start
     if not training.batch_ramp_steps:
-        return Stage(whole, 0, None, 0)
-    doublings = (whole // start).bit_length() - 1
+        return Stage(full_size, first_batch=0, end=None, first_position=0)
+    doublings = (full_size // start).bit_length() - 1
     length = training.batch_ramp_steps // doublings
-    index = min(batch // length, doublings)
-    size = start << index
-    end = (index + 1) * length if index < doublings else None
-    # The stages before: length * start * (1 + 2 + 4 + ...) examples.
-    return Stage(size, index * length, end, length * start * (2**index - 1) // size)
+    stage = min(batch // length, doublings)
+    size = start << stage
+    # The preceding stages have length * start * (1 + 2 + 4 + ...) examples.
+    num_examples = length * start * (2**stage - 1)
+    return Stage(
+        size,
+        first_batch=stage * length,
+        end=(stage + 1) * length if stage < doublings else None,
+        first_position=num_examples // size,
+    )
 
 
 def batches_left(training: TrainingConfig, batch: int, end: int, size: int) -> float:
-    """Returns how many batches of `size` hold the examples from a batch to `end`."""
+    """Returns the number of batches of `size` with the examples from a batch to `end`."""
     if not training.batch_ramp_steps:
         return end - batch
-    stages = [(stage_of(training, number), number) for number in (batch, end)]
-    before, after = (stage.place(number) * stage.batch_size for stage, number in stages)
-    return (after - before) / size
+    return (_examples_before(training, end) - _examples_before(training, batch)) / size
+
+
+def _examples_before(training: TrainingConfig, batch: int) -> int:
+    stage = stage_of(training, batch)
+    return stage.position(batch) * stage.batch_size

@@ -1,13 +1,13 @@
-"""A step in parts for losses that need the embeddings of the whole batch at once.
+"""A train step in micro-batches for losses that need the embeddings of the whole batch at once.
 
-If the texts of all other rows are negatives, a separate micro-batch would have fewer of them, and
-the loss would depend on the machine's memory. So the batch is embedded part by part, keeping only
-the embeddings; the loss over all embeddings of all devices is computed once, with its gradient with
-respect to each embedding; then every part is embedded again, with the same dropout, and that
-gradient is passed on. Dropout is that of the whole batch, however it is cut:
+With in-batch negatives, an independent micro-batch would have fewer negatives, and the loss would
+depend on the machine's memory. Instead, the batch is embedded part by part and only the embeddings
+are kept. The loss over the embeddings of all devices is computed once, with its gradient with
+respect to each embedding. Then every part is embedded again, with the same dropout, and this
+gradient is propagated. The dropout is that of the whole batch, however it is split:
 
-    parts --embed, forget--> embeddings [B, D] --loss--> dL/d(embedding)
-    parts --embed, keep--> backward with the part's rows of it, added up
+    parts --embed, discard--> embeddings [B, D] --loss--> dL/d(embedding)
+    parts --embed, keep--> backward from the part's rows of dL/d(embedding), summed
 
 A batch of a single part is embedded only once.
 
@@ -15,6 +15,7 @@ Reference: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under 
 Setup" (GradCache).
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -38,13 +39,14 @@ class EmbeddingTask(Task, Protocol):
     label_names: tuple[str, ...]
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
-        """Embeds rows: tensors [b, ...], where each row depends only on itself; dropout is on.
+        """Embeds b examples with dropout; returns tensors [b, ...], each row from one example.
 
-        A part of a batch has the names of `sizes`, too: int32 [b, 2], the sum over all rows before.
+        A part of a batch also has the names of `sizes`: int32 [b, 2], the sums of the sizes over
+        all preceding examples.
         """
 
     def sizes(self, batch: Batch) -> Batch:
-        """Returns what dropout counts of each row, rows of attention and pieces: int32 [B, 2]."""
+        """Returns the sizes by which dropout counts: attention rows and tokens, int32 [B, 2]."""
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics of a whole batch."""
@@ -63,48 +65,59 @@ class CachedStep(TrainStep):
     def _gradients(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
     ) -> tuple[Gradients, tf.Tensor]:
-        """See `TrainStep`; `weights`, `part` are not needed: loss and dropout are of all rows."""
+        """See `TrainStep`; `weights` and `part` are unused, as the loss is that of all rows."""
         labels = {name: batch[name] for name in self.task.label_names}
-        seed, count = step_seed(self.random_seed, step, tf.constant(0)), self.accumulation_steps
+        seed = step_seed(self.random_seed, step, tf.constant(0))
+        count = self.accumulation_steps
         if count * self.strategy.num_replicas_in_sync > 1:
-            sizes = self.task.sizes(batch)
-            batch = {**batch, **{name: self._before(value) for name, value in sizes.items()}}
+            batch = dict(batch)
+            for name, sizes in self.task.sizes(batch).items():
+                batch[name] = self._before(sizes)
         if count == 1:
             with compile_xla_regions(self.compile_parts):
                 return self._at_once(batch, labels, seed)
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 
-        def micro(index: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-            return {name: value[index] for name, value in parts.items()}, seed
+        def micro_batch(index: tf.Tensor) -> Batch:
+            return {name: value[index] for name, value in parts.items()}
 
-        first = self._run_embed(*micro(tf.constant(0)))
-        arrays = [
-            tf.TensorArray(tf.float32, count, element_shape=value.shape).write(0, value)
-            for value in first
-        ]
-
-        def embed(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[Any, ...]:
-            found = self._run_embed(*micro(index))
-            written = [a.write(index, value) for a, value in zip(arrays, found, strict=True)]
-            return index + 1, written
-
-        _, arrays = tf.while_loop(lambda index, _: index < count, embed, (tf.constant(1), arrays))
-        embeddings = tuple(array.concat() for array in arrays)
-        for value, like in zip(embeddings, first, strict=True):
-            value.set_shape([None, *like.shape[1:]])
+        embeddings = self._embed_parts(micro_batch, seed)
         upstream, sums = self._loss_gradients(embeddings, labels)
-        cut = [split_rows(value, count) for value in upstream]
+        upstream_parts = [split_rows(value, count) for value in upstream]  # [count, B / count, D]
 
-        def add(index: tf.Tensor, gradients: Gradients) -> tuple[Any, ...]:
-            more = self._run_backward(*micro(index), [value[index] for value in cut])
-            return index + 1, [old + new for old, new in zip(gradients, more, strict=True)]
+        def add(index: tf.Tensor, gradients: Gradients) -> tuple[tf.Tensor, Gradients]:
+            part_upstream = [value[index] for value in upstream_parts]
+            part_gradients = self._run_backward(micro_batch(index), seed, part_upstream)
+            return index + 1, list(map(tf.add, gradients, part_gradients))
 
         start = (tf.constant(0), [tf.zeros_like(v) for v in self._variables()])
         _, gradients = tf.while_loop(lambda index, _: index < count, add, start)
         return gradients, sums
 
+    def _embed_parts(
+        self, micro_batch: Callable[[tf.Tensor], Batch], seed: tf.Tensor
+    ) -> Embeddings:
+        """Returns the embeddings of all micro-batches, [B, ...] each."""
+        count = self.accumulation_steps
+        first = self._run_embed(micro_batch(tf.constant(0)), seed)
+        arrays = []
+        for value in first:
+            array = tf.TensorArray(tf.float32, count, element_shape=value.shape)
+            arrays.append(array.write(0, value))
+
+        def embed(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[Any, ...]:
+            values = self._run_embed(micro_batch(index), seed)
+            written = [array.write(index, v) for array, v in zip(arrays, values, strict=True)]
+            return index + 1, written
+
+        _, arrays = tf.while_loop(lambda index, _: index < count, embed, (tf.constant(1), arrays))
+        embeddings = tuple(array.concat() for array in arrays)
+        for value, part in zip(embeddings, first, strict=True):
+            value.set_shape([None, *part.shape[1:]])
+        return embeddings
+
     def _at_once(self, batch: Batch, labels: Batch, seed: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
-        """One part: its embeddings are kept with what made them."""
+        """Handles a batch of a single part, whose forward pass is kept for the backward pass."""
         variables = self._variables()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
@@ -113,7 +126,7 @@ class CachedStep(TrainStep):
         return self._through(tape, embeddings, upstream), sums
 
     def _backward(self, batch: Batch, seed: tf.Tensor, upstream: list[tf.Tensor]) -> Gradients:
-        """Returns the gradients of a part, given those of its embeddings."""
+        """Returns the gradients of a part, given the gradients of its embeddings."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables())
             embeddings = self.task.embed(batch, seed)
@@ -133,20 +146,18 @@ class CachedStep(TrainStep):
     def _loss_gradients(
         self, embeddings: Embeddings, labels: Batch
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Computes the loss of the rows of all devices.
+        """Computes the loss over the embeddings of all devices.
 
         Returns:
-          The gradients of this device's embeddings, and its share of the row of sums, so that the
-          shares of all devices add up to the sums.
+          The gradients of this device's embeddings, and its share of the row of sums; the shares of
+          all devices add up to the sums.
         """
         replicas = self.strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            own = [tf.stop_gradient(value) for value in embeddings]
-            gathered = tuple(self._gather(value) for value in own)
+            gathered = tuple(self._gather(tf.stop_gradient(value)) for value in embeddings)
             tape.watch(gathered)
-            sums = self.task.batch_sums(
-                gathered, {name: self._gather(value) for name, value in labels.items()}
-            )
+            gathered_labels = {name: self._gather(value) for name, value in labels.items()}
+            sums = self.task.batch_sums(gathered, gathered_labels)
             ratio = tf.math.divide_no_nan
             loss = tf.add_n([ratio(sums[k].total, sums[k].weight) for k in self.task.loss_names])
             if self.loss_scale:
@@ -157,22 +168,22 @@ class CachedStep(TrainStep):
             return list(gradients), row
         context = tf.distribute.get_replica_context()
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        cut = [split_rows(gradient, replicas)[replica] for gradient in gradients]
-        return cut, row / replicas
+        local = [split_rows(gradient, replicas)[replica] for gradient in gradients]
+        return local, row / replicas
 
     def _before(self, sizes: tf.Tensor) -> tf.Tensor:
-        """Returns the sum of sizes [B, 2] over all rows before each, those of other devices too."""
-        starts = tf.cumsum(sizes, exclusive=True)
+        """Returns the sum of sizes [B, 2] over all rows before each, on all devices."""
+        starts = tf.cumsum(sizes, exclusive=True)  # [B, 2]
         if self.strategy.num_replicas_in_sync == 1:
             return starts
-        own = tf.reduce_sum(sizes, axis=0, keepdims=True)
-        totals = self._gather(tf.cast(own, tf.float32))  # Devices do not exchange int32.
+        local_total = tf.reduce_sum(sizes, axis=0, keepdims=True)  # [1, 2]
+        totals = self._gather(tf.cast(local_total, tf.float32))  # Devices do not exchange int32.
         context = tf.distribute.get_replica_context()
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         return starts + tf.cast(tf.cumsum(totals, exclusive=True)[replica], tf.int32)
 
     def _gather(self, value: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of all devices, in the order of the batch."""
+        """Returns the rows of all devices in the order of the batch."""
         if self.strategy.num_replicas_in_sync == 1:
             return value
         return tf.distribute.get_replica_context().all_gather(value, axis=0)

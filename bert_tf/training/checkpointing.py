@@ -1,19 +1,19 @@
 """The run directory: checkpoints in TensorFlow's format under google-research/bert's names.
 
     OUTPUT_DIR/
-      run.flags  bert_config.json  vocab.txt      what repeats the run
-      run.json                                    its id, and digests of the files tied to it
-      variables.txt                               what pre-training trains
+      run.flags  bert_config.json  vocab.txt      the settings that reproduce the run
+      run.json                                    the run's id, and digests of its files
+      variables.txt                               the trained variables of pre-training
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
       checkpoint                                  names of the newest and of the best checkpoint
       metrics.jsonl  eval_metrics.jsonl           losses; evaluations
       events.jsonl                                losses that were not finite or jumped
-      eval_results.txt  curves.png                what a run shows
+      eval_results.txt  curves.png                results
 
 A checkpoint is an explicit dict of variables by path, written with names as in a TF1 checkpoint
 (`bert/embeddings/word_embeddings`, `.../adam_m`, `global_step`), so `tf.train.load_checkpoint`
-reads it. Keras objects are not handed to `tf.train.Checkpoint`, which silently leaves out layers
-in Python lists. The index file is renamed into place last: a checkpoint without one does not count.
+reads it. Keras objects are not passed to `tf.train.Checkpoint`, which silently leaves out layers in
+Python lists. The index file is renamed into place last: a checkpoint without one is incomplete.
 
 Training continues while a checkpoint is written: `start_save` copies the current values to host
 memory, which takes as much memory as weights and optimizer slots until `wait`.
@@ -40,17 +40,18 @@ from bert_tf.files import atomic_write, json_field, read_json, write_json
 from bert_tf.run_identity import RunIdentity
 
 PREFIX = "model.ckpt"
-OWN_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
+CHECKPOINT_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
 STEP_NAME = "global_step"
-LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
+LOOP_STATE_NAME = "loop_state"  # JSON: the state from which the loop resumes exactly.
 
-TENSORFLOWS_OWN = re.compile(r"\{\{.*?\}\} |\.tempstate\d+| \[Op:\w+\]")  # In its messages.
+# Internal names in TensorFlow's error messages.
+TENSORFLOW_NAMES = re.compile(r"\{\{.*?\}\} |\.tempstate\d+| \[Op:\w+\]")
 
 Values = dict[str, np.ndarray]
 
 
 def model_variables(model: keras.Model) -> dict[str, Any]:
-    """Returns every variable of the model by path, states of seeds among them."""
+    """Returns all variables of the model by path, including the states of seeds."""
     start = f"{model.name}/"
     variables = {v.path.removeprefix(start): v.value for v in model.variables}
     if len(variables) != len(model.variables):
@@ -59,15 +60,15 @@ def model_variables(model: keras.Model) -> dict[str, Any]:
 
 
 class RunDirectory:
-    """Checkpoints of one run: saved whole or not at all; keeps the newest few and the best.
+    """Checkpoints of one run, saved atomically; the newest few and the best are kept.
 
     Args:
-      path: the run's output_dir, made if missing.
+      path: the run's output_dir, created if missing.
       variables: the contents of a checkpoint by name; see `model_variables`.
       keep: number of newest checkpoints to keep.
 
     Attributes:
-      write_seconds: how long it took to write the last checkpoint; 0 before the first.
+      write_seconds: seconds that the last checkpoint took to write; 0 before the first.
     """
 
     def __init__(self, path: str | pathlib.Path, variables: dict[str, Any], keep: int = 3) -> None:
@@ -89,35 +90,41 @@ class RunDirectory:
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, ascending."""
-        steps = {int(found[1]) for found in self._own_files().values() if found[2] == "index"}
+        steps = set()
+        for match in self._checkpoint_files().values():
+            if match[2] == "index":
+                steps.add(int(match[1]))
         return sorted(steps - self._unreadable)
 
-    def _own_files(self) -> dict[pathlib.Path, re.Match]:
-        """Returns the files of checkpoints; copies that somebody made beside them are not ours."""
-        found = {path: OWN_FILE.fullmatch(path.name) for path in self.path.glob(f"{PREFIX}-*")}
-        return {path: match for path, match in found.items() if match}
+    def _checkpoint_files(self) -> dict[pathlib.Path, re.Match]:
+        """Returns the files of checkpoints with their matches; other names are ignored."""
+        files = {}
+        for path in self.path.glob(f"{PREFIX}-*"):
+            if match := CHECKPOINT_FILE.fullmatch(path.name):
+                files[path] = match
+        return files
 
     def prefix(self, step: int) -> str:
-        """Returns the checkpoint's prefix, as `tf.train.load_checkpoint` takes it."""
+        """Returns the checkpoint's prefix for `tf.train.load_checkpoint`."""
         return str(self.path / f"{PREFIX}-{step}")
 
     def save(self, step: int, loop_state: dict[str, Any]) -> None:
         """Writes the checkpoint of `step` and deletes the oldest ones.
 
         Raises:
-          OSError: if it cannot be written (for example because the disk is full); the partial file
-            is deleted and earlier checkpoints stay.
+          OSError: if it cannot be written, for example because the disk is full; the partial file
+            is deleted and earlier checkpoints are kept.
         """
         self.start_save(step, loop_state)
         self.wait()
 
     def start_save(self, step: int, loop_state: dict[str, Any], by_time: bool = False) -> None:
-        """Like `save`, in a thread; first waits for the previous save, and raises its errors.
+        """Like `save`, but in a thread; waits for the previous save first, and raises its errors.
 
         Args:
           step, loop_state: see `save`.
-          by_time: whether the checkpoint only guards against a kill: it takes no place among the
-            newest that are kept, and is deleted once a newer one is there, unless it is the best.
+          by_time: whether the checkpoint only protects against a kill. It does not count among the
+            newest to keep, and is deleted when a newer one exists, unless it is the best.
         """
         self.wait()
         if by_time:
@@ -136,14 +143,15 @@ class RunDirectory:
         Raises:
           OSError: as `save`.
         """
-        writing, self._writing = self._writing, None
+        writing = self._writing
+        self._writing = None
         if writing:
             writing.result()
 
     close = wait
 
     def has(self, step: int) -> bool:
-        """True if the checkpoint of `step` exists or is being written."""
+        """Returns whether the checkpoint of `step` exists or is being written."""
         return (self._writing is not None and self._writing_step == step) or step in self.steps()
 
     def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
@@ -157,7 +165,7 @@ class RunDirectory:
         except (tf.errors.OpError, OSError) as error:
             self._delete(step)
             last = f"{PREFIX}-{self.steps()[-1]}" if self.steps() else "none"
-            reason = TENSORFLOWS_OWN.sub("", getattr(error, "message", None) or str(error))
+            reason = TENSORFLOW_NAMES.sub("", getattr(error, "message", None) or str(error))
             raise OSError(
                 f"Checkpoint {self.prefix(step)} could not be written: {reason}. "
                 f"The last good checkpoint is {last}; free some space and run the same command "
@@ -168,7 +176,7 @@ class RunDirectory:
     def mark_best(self, step: int, score: float) -> None:
         """Records the checkpoint of `step` as the best if its evaluation's score is the highest.
 
-        A score that is not finite is none: without a better one the newest checkpoint counts.
+        A score that is not finite is ignored.
         """
         self.wait()
         best = self.best()
@@ -188,36 +196,37 @@ class RunDirectory:
         if not path.exists():
             return None
         best = read_json(path)
-        step, score = json_field(best, "step", int, path), json_field(best, "score", float, path)
+        step = json_field(best, "step", int, path)
+        score = json_field(best, "score", float, path)
         if step is None or score is None:
-            raise ValueError(f"{path} holds {best} instead of a step and a score: it is damaged.")
+            raise ValueError(f"{path} is damaged: it has {best} instead of a step and a score.")
         return {"step": step, "score": score}
 
     def check_best(self, scores: dict[int, float]) -> None:
         """Rewrites best_checkpoint.json, with a warning, if it contradicts the evaluations.
 
         Args:
-          scores: of all evaluations, by step.
+          scores: the scores of all evaluations, by step.
         """
-        scores = {
-            step: score
-            for step, score in scores.items()
-            if step in self.steps() and math.isfinite(score)
-        }
-        expected = max(scores, key=scores.__getitem__) if scores else None
+        saved_steps = self.steps()
+        expected: dict[str, Any] | None = None
+        for step, score in scores.items():
+            if step in saved_steps and math.isfinite(score):
+                if expected is None or score > expected["score"]:
+                    expected = {"step": step, "score": score}
         try:
             best = self.best()
-            if expected is None or (best and best == {"step": expected, "score": scores[expected]}):
+            if expected is None or best == expected:
                 return
         except ValueError as error:
             logging.warning("%s Rebuilding it from the evaluations.", error)
         if expected is None:
             (self.path / "best_checkpoint.json").unlink(missing_ok=True)
         else:
-            self._write_state(best={"step": expected, "score": scores[expected]})
+            self._write_state(best=expected)
 
     def restore_best(self) -> int | None:
-        """Assigns the best checkpoint to the variables; returns its step, None without one."""
+        """Assigns the best checkpoint to the variables; returns its step, or None without one."""
         best = self.best()
         if best is None or best["step"] not in self.steps():
             return None
@@ -257,20 +266,20 @@ class RunDirectory:
         return None
 
     def _assign(self, values: Values, source: str) -> None:
-        """Assigns the values of variables; float32 evaluations do not need the loss scale."""
-        unused = {name for name in values if name.startswith("loss_scale/")} - set(self.variables)
-        kept = {
-            name: value
-            for name, value in values.items()
-            if name not in unused and not name.startswith(NAME_START)
-        }
-        assign(self.variables, kept, source)
+        """Assigns the values of variables, without identity and unused loss scale."""
+        assigned = {}
+        for name, value in values.items():
+            # An evaluation in float32 has no loss scale.
+            is_unused = name.startswith("loss_scale/") and name not in self.variables
+            if not is_unused and not name.startswith(NAME_START):
+                assigned[name] = value
+        assign(self.variables, assigned, source)
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
         if best is not None:
             write_json(self.path / "best_checkpoint.json", best)
         steps = self.steps()
-        if steps:  # The form that tf.train.latest_checkpoint reads.
+        if steps:  # The format that tf.train.latest_checkpoint reads.
             with atomic_write(self.path / "checkpoint") as file:
                 file.write(f'model_checkpoint_path: "{PREFIX}-{steps[-1]}"\n')
                 file.writelines(
@@ -281,7 +290,9 @@ class RunDirectory:
         best = self.best()
         steps = self.steps()
         lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
-        kept = set(lasting[-self.keep :]) | ({best["step"]} if best else set())
+        kept = set(lasting[-self.keep :])
+        if best:
+            kept.add(best["step"])
         for step in set(steps) - kept:
             self._delete(step)
         self._write_state(best=None)
@@ -289,8 +300,8 @@ class RunDirectory:
     def _delete(self, step: int) -> None:
         # The index goes first: without it the rest is a leftover, not a damaged checkpoint.
         (self.path / f"{PREFIX}-{step}.index").unlink(missing_ok=True)
-        for path, found in self._own_files().items():
-            if int(found[1]) == step:
+        for path, match in self._checkpoint_files().items():
+            if int(match[1]) == step:
                 path.unlink(missing_ok=True)
 
     def _flush(self, step: int) -> None:
@@ -304,9 +315,9 @@ class RunDirectory:
 
     def delete_leftovers(self) -> None:
         """Deletes files left by a killed save; only the process that saves may call it."""
-        whole = {*self.steps(), *self._unreadable}
-        for path, found in self._own_files().items():
-            if int(found[1]) not in whole or "tempstate" in found[2]:
+        complete = {*self.steps(), *self._unreadable}
+        for path, match in self._checkpoint_files().items():
+            if int(match[1]) not in complete or "tempstate" in match[2]:
                 logging.info("Deleted %s, left by an interrupted save.", path)
                 path.unlink(missing_ok=True)
         for path in self.path.glob(".*.tmp"):
@@ -314,22 +325,23 @@ class RunDirectory:
 
 
 def assign(variables: dict[str, Any], values: Values, source: str) -> None:
-    """Assigns values to variables by name; every name and shape must agree.
+    """Assigns values to variables by name; all names and shapes must match.
 
     Raises:
       ValueError: with the names that are missing, unused or of the wrong shape.
     """
     missing = sorted(set(variables) - set(values))
     unused = sorted(set(values) - set(variables))
-    shapes = [
-        f"{name} {tuple(values[name].shape)} instead of {tuple(variables[name].shape)}"
-        for name in sorted(set(variables) & set(values))
-        if tuple(values[name].shape) != tuple(variables[name].shape)
-    ]
+    shapes = []
+    for name in sorted(set(variables) & set(values)):
+        shape = tuple(values[name].shape)
+        expected = tuple(variables[name].shape)
+        if shape != expected:
+            shapes.append(f"{name} {shape} instead of {expected}")
     if missing or unused or shapes:
         raise ValueError(
             f"{source} does not fit the model: missing {missing}, unused {unused}, wrong shapes "
-            f"{shapes}. Give the configuration that it was made with."
+            f"{shapes}. Give the configuration that it was trained with."
         )
     for name, variable in variables.items():
         variable.assign(values[name])

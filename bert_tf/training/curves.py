@@ -25,14 +25,14 @@ def draw_curves(
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
 ) -> None:
-    """Plots metrics against steps; does nothing if there are no values.
+    """Plots metrics against steps; writes no file if there are no values.
 
     Args:
-      path: the PNG written.
-      plot_titles: title of each metric; those without a finite value are left out.
+      path: the PNG to write.
+      plot_titles: title of each metric; metrics without finite values are left out.
       training: lines of metrics.jsonl.
-      evaluation: the same of evaluations; drawn as dots.
-      baseline: value of a metric's baseline by metric name; drawn as a dashed line.
+      evaluation: lines of eval_metrics.jsonl, drawn as dots.
+      baseline: baseline values by metric name, drawn as dashed lines.
     """
     figure = make_figure(plot_titles, training, evaluation, baseline)
     if figure is None:
@@ -50,26 +50,29 @@ def make_figure(
     baseline: dict[str, float],
 ) -> "Figure | None":
     """Returns the figure of `draw_curves`, with a panel for each metric that has finite values."""
-    # Imported here: a program that draws nothing need not load it. No display is needed.
+    # Imported here, so that programs without plots do not load it. This backend needs no display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    curves = {name: (_points(training, name), _points(evaluation, name)) for name in plot_titles}
-    drawn = [name for name, (trained, evaluated) in curves.items() if trained or evaluated]
-    if not drawn:
+    curves = {}
+    for name in plot_titles:
+        trained = _points(training, name)
+        evaluated = _points(evaluation, name)
+        if trained[0] or evaluated[0]:
+            curves[name] = (trained, evaluated)
+    if not curves:
         return None
-    rows = math.ceil(len(drawn) / 2)
+    rows = math.ceil(len(curves) / 2)
     figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     cells = list(figure.subplots(rows, 2).flat)
-    for unused in cells[len(drawn) :]:
+    for unused in cells[len(curves) :]:
         unused.remove()
-    for axes, name in zip(cells, drawn, strict=False):
-        trained, evaluated = curves[name]
-        if trained:
-            plot_line(axes, *zip(*trained, strict=True), label="training", linewidth=1.2)
-        if evaluated:
-            axes.plot(*zip(*evaluated, strict=True), "o", label="evaluation", markersize=4)
+    for axes, (name, (trained, evaluated)) in zip(cells, curves.items(), strict=False):
+        if trained[0]:
+            plot_line(axes, *trained, label="training", linewidth=1.2)
+        if evaluated[0]:
+            axes.plot(*evaluated, "o", label="evaluation", markersize=4)
         if name in baseline:
             axes.axhline(baseline[name], color="gray", linestyle="--", label="baseline")
         axes.set(title=plot_titles[name], xlabel="optimizer steps")
@@ -79,12 +82,16 @@ def make_figure(
 
 
 def plot_line(axes: "Axes", steps: Numbers, values: Numbers, **style: Any) -> None:
-    """Plots a curve; a single point, which no line goes through, is drawn as a dot."""
+    """Plots a curve; a single point is drawn as a dot."""
     axes.plot(steps, values, marker="." if len(steps) == 1 else "", **style)
 
 
-def _points(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
-    """Returns steps and finite values of a metric."""
-    return [
-        (line["step"], line[name]) for line in lines if name in line and math.isfinite(line[name])
-    ]
+def _points(lines: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Returns the steps and the finite values of a metric."""
+    steps = []
+    values = []
+    for line in lines:
+        if name in line and math.isfinite(line[name]):
+            steps.append(line["step"])
+            values.append(line[name])
+    return steps, values

@@ -1,4 +1,4 @@
-"""Devices: makes the strategy for --distribution, and splits batches over its replicas."""
+"""Devices: creates the strategy for --distribution and splits batches over its replicas."""
 
 import contextlib
 import functools
@@ -14,19 +14,19 @@ from bert_tf.corpus.mapping import map_in_order
 from bert_tf.hosts import place, read_tf_config
 from bert_tf.training.batch_ramp import check_ramp
 
-START_SECONDS = 300  # For the workers' TensorFlow to join: seconds, once all have reported.
+START_SECONDS = 300  # for TensorFlow on all workers to connect, once all workers have reported
 
 
 def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     """Returns the strategy of `config.distribution`.
 
-    `mirrored` takes the machine's GPUs, or, where there are none, `num_devices` logical CPU
-    devices. `multi_worker` reads TF_CONFIG. `tpu` connects to `tpu_name` (empty: the local TPU).
-    A single device needs no strategy but the default one, whatever was asked for.
+    `mirrored` uses the machine's GPUs, or `num_devices` logical CPU devices if there is no GPU.
+    `multi_worker` reads TF_CONFIG. `tpu` connects to `tpu_name` (empty: the local TPU). A single
+    device always gets the default strategy.
 
     Raises:
-      ValueError: if more devices are asked for than the machine has, if TF_CONFIG names no hosts,
-        or if no TPU answers.
+      ValueError: if the machine has fewer devices than requested, TF_CONFIG names no hosts, or no
+        TPU answers.
     """
     kind = "tpu" if config.use_tpu else config.distribution
     if kind == "tpu":
@@ -47,8 +47,8 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
 
 
 def _multi_worker_strategy() -> tf.distribute.Strategy:
-    tf.get_logger().setLevel("WARNING")  # TensorFlow announces each reduction that it builds.
-    # RING works on CPU and GPU alike; NCCL is chosen by TensorFlow where all hosts have GPUs.
+    tf.get_logger().setLevel("WARNING")  # TensorFlow logs each reduction that it builds.
+    # RING works on CPUs and GPUs. With AUTO, TensorFlow chooses NCCL if all hosts have GPUs.
     gpus = tf.config.list_physical_devices("GPU")
     communication = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
@@ -62,8 +62,8 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def _time_limit(seconds: int) -> Iterator[None]:
     """Ends the process by SIGALRM, status 142, if the block takes longer.
 
-    The kernel does this, because no Python thread could: TensorFlow holds the interpreter's lock
-    while it waits for a worker, even for one that died.
+    The kernel does this, because a Python thread cannot: TensorFlow holds the interpreter's lock
+    while it waits for a worker, even for a dead one.
     """
     logging.info(
         "Connecting to the other workers' TensorFlow; a process that waits %d s ends.", seconds
@@ -94,9 +94,10 @@ def _tpu_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
 
 
 def _local_devices(num_devices: int) -> list[str]:
-    gpus = tf.config.list_logical_devices("GPU") if tf.config.list_physical_devices("GPU") else []
-    if not gpus:
+    # Listing logical devices starts TensorFlow, after which logical CPUs cannot be configured.
+    if not tf.config.list_physical_devices("GPU"):
         return _logical_cpus(max(1, num_devices))
+    gpus = tf.config.list_logical_devices("GPU")
     if num_devices > len(gpus):
         raise ValueError(f"--num_devices={num_devices}, but this machine has {len(gpus)} GPUs.")
     return [gpu.name for gpu in gpus[: num_devices or len(gpus)]]
@@ -109,7 +110,7 @@ def _logical_cpus(count: int) -> list[str]:
         if len(present) < count:
             device = tf.config.LogicalDeviceConfiguration()
             tf.config.set_logical_device_configuration(cpu, [device] * count)
-    except RuntimeError as error:  # TensorFlow has started already with fewer devices.
+    except RuntimeError as error:  # TensorFlow has already started with fewer devices.
         raise ValueError(f"--num_devices={count} must be set before TensorFlow starts.") from error
     return [f"CPU:{index}" for index in range(count)]
 
@@ -139,7 +140,7 @@ def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """True on the one host that writes the run directory."""
+    """Returns whether this host is the one that writes the run directory."""
     return worker_of(strategy)[0] == 0
 
 
@@ -148,13 +149,13 @@ def distribute(
     make_dataset: Callable[[int, int], tf.data.Dataset],
     pack: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Returns a dataset whose elements hold each replica's rows of one global batch.
+    """Returns a dataset whose elements are each replica's rows of one global batch.
 
     Args:
-      strategy: as made by `make_strategy`.
-      make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows
-        of a batch are dealt to the worker's replicas in order.
-      pack: applied to each replica's rows at the end; None: nothing.
+      strategy: a strategy of `make_strategy`.
+      make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows of a
+        batch are distributed to the worker's replicas in order.
+      pack: a function applied to each replica's rows at the end, or None.
     """
     remote = tf.distribute.TPUStrategy | tf.distribute.MultiWorkerMirroredStrategy
     if strategy.num_replicas_in_sync == 1 and not isinstance(strategy, remote):
@@ -181,20 +182,21 @@ def _packed(dataset: tf.data.Dataset, pack: Callable | None) -> tf.data.Dataset:
 def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:
     """Splits the rows of a batch into equal parts: [B, ...] -> [count, B / count, ...]."""
     shape = tf.shape(value)
-    # Lengths may be known only when the batch is there; under XLA all are known.
+    # Lengths may be unknown while tracing; under XLA all are known.
     sizes = [shape[axis] if size is None else size for axis, size in enumerate(value.shape)]
     return tf.reshape(value, [count, sizes[0] // count, *sizes[1:]])
 
 
 def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """True on every host if `flag` is true on any of them."""
+    """Returns on every host whether `flag` is true on any of them."""
     return bool(_sum(strategy, [float(flag)])[0] > 0)
 
 
 def from_chief(strategy: tf.distribute.Strategy, *numbers: float) -> list[float]:
     """Returns the chief's numbers on every host."""
-    is_ours = float(is_chief(strategy))
-    *totals, replicas = _sum(strategy, [is_ours * number for number in (*numbers, 1.0)])
+    # Only the chief's numbers enter the sum; the last number counts its replicas.
+    weight = float(is_chief(strategy))
+    *totals, replicas = _sum(strategy, [weight * number for number in (*numbers, 1.0)])
     return [total / replicas for total in totals]
 
 
@@ -217,7 +219,7 @@ def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
 
 
 def _is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
-    """True on every host if all hosts passed the same number, which is below 2 ** 24."""
+    """Returns on every host whether all hosts passed the same number, which is below 2 ** 24."""
     return not any_worker(strategy, number != from_chief(strategy, number)[0])
 
 

@@ -1,10 +1,10 @@
 """Fine-tuning: the trainer's loop, with evaluations that need every prediction.
 
-Losses can be summed batch by batch; Matthews' correlation, entity F1 or SQuAD's exact match cannot.
-So an evaluation here collects the model's outputs for each row, and the task scores them.
+Losses can be summed batch by batch, but Matthews' correlation, entity F1 and SQuAD's exact match
+cannot. An evaluation therefore collects the outputs of every example, and the task scores them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,10 +33,10 @@ class FineTuningTask(Task, Protocol):
     eval_examples: Any
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the outputs to collect per row, tensors [B, ...], with `loss` float32 [B]."""
+        """Returns the outputs to collect, tensors [B, ...], with `loss` float32 [B]."""
 
     def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
-        """Scores the predictions of all rows: `loss` and the task's metrics."""
+        """Scores the predictions of all examples; returns `loss` and the task's metrics."""
 
 
 class FineTuner(Trainer):
@@ -54,10 +54,10 @@ class FineTuner(Trainer):
         return self.task.metrics(examples, self.predict(examples.rows, self.config.eval_batch_size))
 
     def predict(self, rows: TokenizedDataset, batch_size: int) -> Outputs:
-        """Returns one array per row by name, in the order of the rows, without padding.
+        """Returns for each output one array per example, in order and without padding.
 
-        Outputs [B, T] are cut to [t], t being the length of the row. If the optimizer keeps
-        averaged weights, these are used.
+        Outputs [B, T] are cut to [t], the length of the example. If the optimizer keeps averaged
+        weights, these are used.
         """
         with self.optimizer.averaged_weights():
             return self._predict(rows, batch_size)
@@ -73,18 +73,20 @@ class FineTuner(Trainer):
             self.leave_if_stopped()
             outputs = self._predict_batch(iterator)
             values = {name: value.numpy() for name, value in outputs.items()}
-            row_ids = values.pop("row_ids")
+            row_ids = values.pop("row_ids")  # [B]
             for name, value in values.items():
-                found = collected.setdefault(name, [None] * len(rows))
-                for place in np.flatnonzero(row_ids >= 0):  # The others fill the last batch.
-                    row = row_ids[place]
-                    is_long = name in PIECE_OUTPUTS
-                    found[row] = value[place, : rows.lengths[row]] if is_long else value[place]
+                collected_rows = collected.setdefault(name, [None] * len(rows))
+                for index in np.flatnonzero(row_ids >= 0):  # Negative ids fill the last batch.
+                    row = row_ids[index]
+                    output = value[index]
+                    if name in TOKEN_OUTPUTS:
+                        output = output[: rows.lengths[row]]  # [t]
+                    collected_rows[row] = output
         return collected
 
 
-# Outputs with an axis of pieces.
-PIECE_OUTPUTS = ("tag_ids", "start_logits", "end_logits")
+# Outputs with an axis of tokens.
+TOKEN_OUTPUTS = ("tag_ids", "start_logits", "end_logits")
 
 
 class PredictStep:
@@ -94,7 +96,8 @@ class PredictStep:
       task: see `FineTuningTask`.
       strategy: as made by `make_strategy`.
       jit_compile: compile with XLA.
-      compile_parts: compile the parts of `fusion.py` alone."""
+      compile_parts: compile only the regions of `xla_region.py`.
+    """
 
     def __init__(
         self,
@@ -110,9 +113,10 @@ class PredictStep:
         )
 
     @tf.function
-    def __call__(self, iterator: Any) -> Mapping[str, tf.Tensor]:
+    def __call__(self, iterator: Iterator) -> Mapping[str, tf.Tensor]:
         """Returns the predictions of the next global batch, with `row_ids` int32 [B]."""
-        # From inside: a batch handed over would be traced anew for each length.
+        # The iterator is read inside, because a batch as an argument would be traced for each
+        # length.
         outputs = self.strategy.run(self._run_predictions, (next(iterator),))
         if self.strategy.num_replicas_in_sync == 1:
             return outputs

@@ -18,7 +18,7 @@ class Device(NamedTuple):
     memory_bytes: float
 
 
-# From the vendors' data sheets; of two memory sizes the smaller.
+# From the vendors' data sheets; the smaller of two memory sizes.
 DEVICES = {
     "T4": Device(8.1e12, 65e12, 16e9),
     "V100": Device(15.7e12, 125e12, 16e9),
@@ -31,7 +31,7 @@ DEVICES = {
 
 
 def known_gpu() -> tuple[str, Device | None]:
-    """Returns (name, data sheet) of the first GPU; ("", None) without one, None if unknown."""
+    """Returns name and data sheet of the first GPU; ("", None) without GPU, None if unknown."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return "", None
@@ -40,12 +40,12 @@ def known_gpu() -> tuple[str, Device | None]:
 
 
 def has_accelerator() -> bool:
-    """True if there is a GPU or a TPU."""
+    """Returns whether there is a GPU or a TPU."""
     return bool(tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU"))
 
 
 def data_sheet(name: str) -> Device | None:
-    """Returns the data sheet of a GPU, by a whole word of its name: an L40S is not an L4."""
+    """Returns the data sheet of a GPU, found by a whole word of its name: an L40S is not an L4."""
     words = re.split(r"[\s\-_]+", name)
     return next((DEVICES[word] for word in words if word in DEVICES), None)
 
@@ -55,26 +55,32 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
 
     Args:
       config: the model.
-      length: T, padding included, since a step computes it.
-      predictions: P, rows of the vocabulary product.
+      length: T, including padding, which a step computes as well.
+      predictions: P, the number of rows in the product with the vocabulary.
 
     Example: one layer of D = F = N*H = 1 at T = 1, no predictions: projections 8, scores and
       values 4, feed-forward 4, pooler and NSP head 2 + 4: 22.
     """
-    d, f, v, t = config.hidden_size, config.intermediate_size, config.vocab_size, length
-    e, num_layers = config.table_width, config.num_hidden_layers
+    t = length
+    d = config.hidden_size
+    f = config.intermediate_size
+    v = config.vocab_size
+    e = config.table_width
+    num_layers = config.num_hidden_layers
     feed_forward = (6 if config.gated_feed_forward else 4) * t * d * f
-    seen = sum(seen_pieces(config, index, t) for index in range(num_layers))
-    layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * seen
+    attended = sum(attended_tokens(config, index, t) for index in range(num_layers))
+    layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * attended
     projection = 2 * t * e * d if e != d else 0
     heads = predictions * (2 * d * e + 2 * e * v) + 2 * d * d + 4 * d
     return float(projection + layers + heads)
 
 
-def seen_pieces(config: ModelConfig, layer: int, length: int) -> int:
-    """Returns how many pieces each piece attends to: T, or three chunks of a long row."""
+def attended_tokens(config: ModelConfig, layer: int, length: int) -> int:
+    """Returns the number of tokens that each token attends to: T, or three chunks if local."""
     chunk = max(config.local_attention // 2, MIN_BLOCK_SIZE)
-    return 3 * chunk if config.is_local(layer) and length > MAX_FULL_BLOCKS * chunk else length
+    if config.is_local(layer) and length > MAX_FULL_BLOCKS * chunk:
+        return 3 * chunk
+    return length
 
 
 def training_flops(config: ModelConfig, length: int, predictions: int) -> float:
@@ -83,14 +89,15 @@ def training_flops(config: ModelConfig, length: int, predictions: int) -> float:
 
 
 def peak_flops(precision: str) -> tuple[float, str]:
-    """Returns (FLOP/s of one device, where the number is from); 0 if unknown.
+    """Returns the FLOP/s of one device, 0 if unknown, and the source of the number.
 
-    For a GPU this is its data sheet's value; for a CPU, the current rate of a large float32 matrix
-    product.
+    The number is the data sheet's for a GPU, and the measured rate of a large float32 matrix
+    product for a CPU.
     """
     name, device = known_gpu()
     if device:
-        return device.float32 if precision == "float32" else device.half, f"data sheet of {name}"
+        peak = device.float32 if precision == "float32" else device.half
+        return peak, f"data sheet of {name}"
     if name:
         return 0.0, f"unknown device {name}"
     return measure_matrix_product(), "a 2048 x 2048 float32 matrix product here"
@@ -99,7 +106,7 @@ def peak_flops(precision: str) -> tuple[float, str]:
 def measure_matrix_product(size: int = 2048, repeats: int = 10) -> float:
     """Returns the best FLOP/s of a square float32 matrix product.
 
-    The best, not the median, because other work on the machine would lower it.
+    It is the best instead of the median rate, which other processes would lower.
     """
     matrix = tf.random.stateless_normal([size, size], [0, 0])
     tf.linalg.matmul(matrix, matrix).numpy()

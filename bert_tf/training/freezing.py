@@ -1,14 +1,14 @@
 """Freezes layers in fine-tuning."""
 
-from typing import Any
+import keras
 
 
-def freeze(model: Any, frozen_layers: int) -> None:
+def freeze(model: keras.Model, frozen_layers: int) -> None:
     """Makes the embeddings and the first layers of a model's encoder untrainable.
 
     Args:
       model: a model with the encoder `bert`.
-      frozen_layers: number of encoder layers; 0: only the embeddings; below 0: nothing.
+      frozen_layers: number of encoder layers; 0: only the embeddings; below 0: freeze nothing.
 
     Raises:
       ValueError: if the encoder has fewer layers.

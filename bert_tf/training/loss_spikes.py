@@ -2,11 +2,12 @@
 
     stop     the run ends; nothing after the last checkpoint is saved
     skip     the update of the step is skipped
-    rewind   back to the last checkpoint, then on with the batches after the bad one, without those
-            that led to it (Chowdhery et al. 2022, PaLM, section 5.1)
+    rewind   the run returns to the last checkpoint and continues with the batches after the bad
+    one,
+            without those that led to it (Chowdhery et al. 2022, PaLM, section 5.1)
 
-The decision is made in the graph, before a weight changes, from numbers that a checkpoint holds: a
-run that is killed and resumed decides, skips and rewinds like an uninterrupted one.
+The decision is made in the graph, before a weight changes, from numbers that are part of a
+checkpoint: a run that is killed and resumed decides, skips and rewinds like an uninterrupted one.
 """
 
 import json
@@ -24,7 +25,7 @@ Row = dict[str, float]
 
 
 class LossGuard:
-    """Compares the loss of a step with those of the `WINDOW` accepted steps before it.
+    """Compares the loss of a step with the losses of the preceding `WINDOW` accepted steps.
 
     Args:
       spike_sigmas: a loss is a spike if it is more than this many standard deviations above the
@@ -42,8 +43,8 @@ class LossGuard:
         """Returns whether a step is good, bool [], and the largest loss allowed, float32 [].
 
         Args:
-          loss: float32 [], of the step.
-          is_finite: bool [], whether its gradients are finite.
+          loss: float32 [], the loss of the step.
+          is_finite: bool [], whether the gradients are finite.
         """
         limit = tf.constant(math.inf)
         if self.spike_sigmas:
@@ -58,7 +59,7 @@ class LossGuard:
         return is_good, limit
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold."""
+        """Returns the values to save in a checkpoint."""
         return {"losses": self.losses.numpy().tolist(), "count": int(self.count.numpy())}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -73,17 +74,17 @@ class LossSpikes:
     Args:
       config: the loop's configuration.
       path: the run directory.
-      loss_names: those of the task.
+      loss_names: the names of the task's losses.
 
     Attributes:
-      batches_left_out: by all rewinds; a step's batch is `step + batches_left_out`.
+      batches_left_out: batches skipped by all rewinds; a step's batch is `step + batches_left_out`.
     """
 
     def __init__(
         self, config: TrainingConfig, path: pathlib.Path, loss_names: tuple[str, ...]
     ) -> None:
         self.policy = config.on_bad_loss
-        self.most = config.max_bad_losses
+        self.limit = config.max_bad_losses
         self.path = path / "events.jsonl"
         self.loss_names = loss_names
         self.batches_left_out = 0
@@ -91,7 +92,7 @@ class LossSpikes:
         self._skipped_in_a_row = 0
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold."""
+        """Returns the values to save in a checkpoint."""
         return {
             "batches_left_out": self.batches_left_out,
             "rewinds": self._rewinds,
@@ -99,15 +100,16 @@ class LossSpikes:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores the result of `state`, except for rewinds of this process, which still count."""
+        """Restores the result of `state`, but keeps counting the rewinds of this process."""
         self.batches_left_out = state.get("batches_left_out", 0)
         self._rewinds = max(self._rewinds, state.get("rewinds", 0))
         self._skipped_in_a_row = state.get("skipped_in_a_row", 0)
 
     def find(self, row: Row) -> str:
-        """Describes what is wrong with a step; "" if nothing is."""
+        """Describes the fault of a step; "" for a good step."""
         bad = [name for name in self.loss_names if not math.isfinite(row[f"{name}_total"])]
-        if not math.isfinite(row["gradient_norm"]):  # It is 0 where a smaller loss scale avoids it.
+        # The norm is 0 if a smaller loss scale avoids the overflow.
+        if not math.isfinite(row["gradient_norm"]):
             bad.append("gradient_norm")
         if bad:
             return f"{', '.join(bad)} is not a finite number"
@@ -119,25 +121,31 @@ class LossSpikes:
     def decide(self, step: int, row: Row, fault: str, is_chief: bool) -> str:
         """Counts and records a bad step; returns the policy, or "stop" after too many."""
         self._skipped_in_a_row += 1
-        done = self.policy
-        if done == "rewind":
+        action = self.policy
+        count = self._skipped_in_a_row
+        if action == "rewind":
             self._rewinds += 1
-        count = self._rewinds if done == "rewind" else self._skipped_in_a_row
-        if count > self.most:
-            done = "stop"
-        event = {"step": step, "event": fault, "done": done}
-        if done == "rewind":
+            count = self._rewinds
+        if count > self.limit:
+            action = "stop"
+        event = {"step": step, "event": fault, "done": action}
+        if action == "rewind":
             event["number"] = count
-        values = {"loss": self._loss(row)} | {
-            key: row[key] for key in ("loss_limit", "learning_rate", "gradient_norm") if key in row
-        }
-        event |= {key: v if math.isfinite(v) else str(v) for key, v in values.items()}
-        logging.warning("Step %d: %s: %s.", step, fault, done)
-        if is_chief and event not in read_metrics(self.path):  # A resumed run meets it again.
+        values = {"loss": self._loss(row), **row}
+        for key in ("loss", "loss_limit", "learning_rate", "gradient_norm"):
+            if key in values:
+                value = values[key]
+                event[key] = value if math.isfinite(value) else str(value)
+        logging.warning("Step %d: %s: %s.", step, fault, action)
+        # A resumed run repeats the event, which is recorded once.
+        if is_chief and event not in read_metrics(self.path):
             with self.path.open("a", encoding="utf8") as file:
                 file.write(json.dumps(event) + "\n")
-        return done
+        return action
 
     def _loss(self, row: Row) -> float:
-        pairs = [(row[f"{name}_total"], row[f"{name}_weight"]) for name in self.loss_names]
-        return sum(total / weight for total, weight in pairs if weight)
+        loss = 0.0
+        for name in self.loss_names:
+            if weight := row[f"{name}_weight"]:
+                loss += row[f"{name}_total"] / weight
+        return loss

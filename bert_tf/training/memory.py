@@ -9,11 +9,11 @@ from absl import logging
 
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.training.distribution import check_batch_sizes
-from bert_tf.training.flops import known_gpu, seen_pieces
+from bert_tf.training.flops import attended_tokens, known_gpu
 
-# Share of a device's memory for activations; weights, slots and buffers take the rest.
+# Share of a device's memory for activations; weights, optimizer slots and buffers take the rest.
 ACTIVATION_SHARE = 0.3
-# Memory of an accelerator that does not tell: that of a small one, so that a guess is safe.
+# Assumed memory of an accelerator that does not report it: a small one, to be safe.
 ACCELERATOR_BYTES = 16e9
 
 
@@ -21,28 +21,28 @@ def activation_bytes(config: ModelConfig, length: int, predictions: int, recompu
     """Estimates the memory that one example occupies for the backward pass, in float32.
 
     A layer keeps about 9 tensors of width D and 3 of width F per position (6 with a gate), and 2 of
-    [N, T, S], S being the number of pieces that a piece attends to; with `recompute` it keeps 3 of
-    width D, and only one layer at a time keeps everything. The vocabulary product keeps its [P, V]
-    scores three times. On a CPU under XLA this is correct within 15 %, as measured by `python -m
-    benchmarks.activation_memory`.
+    [N, T, S], where S is the number of tokens that a token attends to. With `recompute` it keeps 3
+    of width D, and only one layer at a time keeps all of them. The product with the vocabulary
+    keeps its [P, V] scores three times. On a CPU under XLA this is correct within 15 %, as measured
+    by `python -m benchmarks.activation_memory`.
     """
-    d, f, n, t = (
-        config.hidden_size,
-        config.intermediate_size,
-        config.num_attention_heads,
-        length,
-    )
-    kept = config.num_hidden_layers
-    wide = 6 * f if config.gated_feed_forward else 3 * f
-    sizes = [t * (9 * d + wide) + 2 * n * t * seen_pieces(config, i, t) for i in range(kept)]
-    layers = 3 * kept * t * d + max(sizes) if recompute else sum(sizes)
+    t = length
+    d = config.hidden_size
+    n = config.num_attention_heads
+    num_layers = config.num_hidden_layers
+    feed_forward = (6 if config.gated_feed_forward else 3) * config.intermediate_size
+    sizes = []
+    for layer in range(num_layers):
+        attention = 2 * n * t * attended_tokens(config, layer, t)
+        sizes.append(t * (9 * d + feed_forward) + attention)
+    layers = 3 * num_layers * t * d + max(sizes) if recompute else sum(sizes)
     return 4.0 * (layers + 3 * predictions * config.vocab_size)
 
 
 def micro_batches(batch_size: int, bytes_per_example: float, memory_bytes: float) -> int:
     """Returns the smallest divisor of a replica's batch whose micro-batch fits.
 
-    Example: 256 examples of 100 MB with 8 GB for everything: 2.4 GB for activations hold 24,
+    Example: 256 examples of 100 MB with 8 GB in total: 2.4 GB for activations hold 24,
     so 16 micro-batches of 16.
     """
     budget = ACTIVATION_SHARE * memory_bytes
@@ -61,9 +61,9 @@ def choose_micro_batches(
       training: the configuration.
       bytes_per_example: see `activation_bytes`.
       replicas: number of replicas that share a batch.
-      before: the number that the run began with, because dropout masks depend on it: kept, unless
-        it needs more memory than these devices have; 0 for a new run, which takes the smallest that
-        fits.
+      before: the number that the run started with, 0 for a new run. Dropout masks depend on it, so
+        it is kept unless the devices have too little memory for it. A new run takes the smallest
+        number that fits.
     """
     if training.gradient_accumulation_steps:
         return training
@@ -72,7 +72,7 @@ def choose_micro_batches(
     if before >= count and batch_size % before == 0:
         count = before
     elif before:
-        logging.info("The run had %d micro-batches a step, on other devices.", before)
+        logging.info("The run had %d micro-batches per step, on other devices.", before)
     if count > 1:
         logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
     training = dataclasses.replace(training, gradient_accumulation_steps=count)
@@ -81,7 +81,7 @@ def choose_micro_batches(
 
 
 def device_bytes() -> float:
-    """Returns the memory of one device; for a CPU the machine's, or the container's if smaller."""
+    """Returns the memory of one device; for a CPU, of the machine or of a smaller container."""
     name, device = known_gpu()
     if device:
         return device.memory_bytes

@@ -1,7 +1,7 @@
-"""metrics.jsonl: one line per logged step, with the same bits in an interrupted run.
+"""metrics.jsonl: one line per logged step, bit-identical after an interruption.
 
-The same mechanism serves all JSON lines files in a run directory: a checkpoint stores their size
-and checksum, so that a resumed run drops the lines that it will write again and notices damage.
+All JSON lines files in a run directory work in the same way: a checkpoint stores their size and
+checksum, so that a resumed run drops the lines that it will write again and detects damage.
 """
 
 import json
@@ -17,20 +17,20 @@ from bert_tf.files import atomic_write
 
 Row = dict[str, float]
 Mark = list[int]
-LEAST_LINES = 20  # Fewer make no curve.
+MIN_LINES = 20  # Fewer points make no curve.
 
 
 class MetricsLog:
     """Collects the sums of every step and writes their ratios every `log_steps` steps.
 
-    A line holds only computed values, no times: two runs with the same numbers write the same file.
-    The sums since the last line are part of a checkpoint (`pending`), and lines beyond a restored
-    step are dropped, so a resumed run continues the file exactly.
+    A line contains only computed values and no times: two runs with the same numbers write the same
+    file. The sums since the last line are part of a checkpoint (`pending`), and lines after a
+    restored step are dropped, so a resumed run continues the file exactly.
 
     Args:
       path: the file.
-      sum_names, loss_names: those of the task.
-      log_steps: steps between lines; the first step has its own line.
+      sum_names, loss_names: see `Task`.
+      log_steps: steps between lines; the first step always has a line.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class MetricsLog:
         self.pending: Row = {}
 
     def restore(self, step: int, pending: Row, mark: Mark | None = None) -> None:
-        """Goes back to `step`: drops later lines and restores its pending sums."""
+        """Returns to `step`: drops later lines and restores the pending sums."""
         self.pending = dict(pending)
         drop_lines(self.path, step, mark)
 
     def add(self, step: int, row: Row) -> dict[str, Any] | None:
         """Adds the sums of a step; returns the line if one was written.
 
-        No line is written if nothing has weight (because all its steps were skipped).
+        No line is written if all weights are 0, because all steps were skipped.
         """
         for name in self.sum_names:
             for column in (f"{name}_total", f"{name}_weight"):
@@ -81,14 +81,17 @@ class MetricsLog:
 
 
 def line_interval(log_steps: int, num_train_steps: int) -> int:
-    """Returns the steps between the lines of a run: `log_steps`, or fewer in a short run."""
-    return max(1, min(log_steps, num_train_steps // LEAST_LINES))
+    """Returns the steps between two lines: `log_steps`, or fewer in a short run."""
+    return max(1, min(log_steps, num_train_steps // MIN_LINES))
 
 
 def json_line(values: dict[str, Any]) -> str:
-    """Returns a line of JSON, which knows no NaN: what is not finite becomes null."""
-    odd = [n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
-    return json.dumps({**values, **dict.fromkeys(odd)}) + "\n"
+    """Returns a line of JSON, with null for numbers that are not finite."""
+    written = dict(values)
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            written[name] = None
+    return json.dumps(written) + "\n"
 
 
 def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -> dict[str, float]:
@@ -96,32 +99,31 @@ def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -
 
     A sum without weight (NSP without labels) is left out.
     """
-    result = {
-        name: sums[f"{name}_total"] / sums[f"{name}_weight"]
-        for name in sum_names
-        if sums[f"{name}_weight"]
-    }
+    result = {}
+    for name in sum_names:
+        if weight := sums[f"{name}_weight"]:
+            result[name] = sums[f"{name}_total"] / weight
     return {"loss": sum(result.get(name, 0.0) for name in loss_names), **result}
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the lines of metrics.jsonl, null as NaN; leaves out incomplete and damaged ones."""
+    """Reads the lines of metrics.jsonl, null as NaN; skips incomplete and damaged lines."""
     return _parse(path.read_bytes()) if path.exists() else []
 
 
 def mark_lines(path: pathlib.Path) -> Mark:
-    """Returns the size and the CRC-32 of a file of lines, [0, 0] without it."""
+    """Returns the size and the CRC-32 of a file of lines; [0, 0] if it is missing."""
     content = path.read_bytes() if path.exists() else b""
     return [len(content), zlib.crc32(content)]
 
 
 def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
-    """Drops the lines after a checkpoint, except those of its own step.
+    """Drops the lines after the step of a checkpoint.
 
     Args:
       path: a file of JSON lines with `step`.
       step: step of the checkpoint.
-      mark: as in `is_as_marked`.
+      mark: see `is_as_marked`.
     """
     content = path.read_bytes() if path.exists() else b""
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
@@ -133,32 +135,37 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
 
 
 def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
-    """True if a file begins with the same lines as when the checkpoint was written.
+    """Returns whether a file begins with the same lines as when the checkpoint was written.
 
-    If it does not, a warning is logged and a copy is kept: the run continues with the readable
+    If it does not, a warning is logged and a copy is kept; the run continues with the readable
     lines.
 
     Args:
       path: a file of JSON lines with `step`.
-      step: of the checkpoint.
-      mark: of the file when the checkpoint was made; without one only lines that cannot be read
-        count as damaged.
+      step: step of the checkpoint.
+      mark: the file's size and checksum at the checkpoint; without a mark only unreadable lines
+        count as damage.
     """
     content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1]  # What follows a kill has cut off.
-    is_whole = len(_parse(whole)) == len(whole.splitlines())
     if mark:
-        seen = content[: mark[0]]
-        is_whole = [len(seen), zlib.crc32(seen)] == mark
-    if not is_whole:
+        marked = content[: mark[0]]
+        is_intact = [len(marked), zlib.crc32(marked)] == mark
+    else:
+        complete = content[: content.rfind(b"\n") + 1]  # A kill may have cut off the last line.
+        is_intact = len(_parse(complete)) == len(complete.splitlines())
+    if not is_intact:
         copy = path.with_name(f"{path.name}.damaged")
         copy.write_bytes(content)
         logging.warning(
             "%s was damaged or changed since the checkpoint of step %d. A copy is kept as %s; %d "
             "readable lines of %d remain.",
-            *(path, step, copy, len(_parse(content)), len(content.splitlines())),
+            path,
+            step,
+            copy,
+            len(_parse(content)),
+            len(content.splitlines()),
         )
-    return is_whole
+    return is_intact
 
 
 def _parse(content: bytes) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 bfloat16 has float32's range and 8 bits of precision. Weights, sums, LayerNorm, softmax and losses
 stay float32; matrix products and the operations between them are bfloat16. On a CPU with bfloat16
-units (AVX512 BF16, AMX, ARM's BF16) that takes half the time of float32; without them it is slower.
+units (AVX512 BF16, AMX, ARM's BF16) a step takes half the time of float32, on others it is slower.
 """
 
 import dataclasses
@@ -18,19 +18,20 @@ from bert_tf.training.distribution import from_chief, is_chief
 from bert_tf.training.flops import has_accelerator
 
 CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-LEAST_GAIN = 1.3  # Of a product: what else a step does gains less.
+MIN_GAIN = 1.3  # speed-up of a matrix product; the other operations of a step gain less
 
 
 def choose_precision(training: TrainingConfig, strategy: tf.distribute.Strategy) -> TrainingConfig:
-    """Returns the configuration with a precision instead of `auto`; logs which and why.
+    """Replaces the precision `auto`, and logs the choice and its reason.
 
-    A resumed run keeps the precision that it began with. Several hosts use what is fastest on the
-    first. Warns of a precision that this machine computes slowly.
+    A resumed run keeps its precision. Several hosts use the fastest precision of the first host. A
+    precision that is slow on this machine gets a warning.
     """
-    chosen, before = training.precision, recorded(training.output_dir, "precision")
+    chosen = training.precision
+    before = recorded(training.output_dir, "precision")
     if chosen == "auto" and before not in ("", "auto"):
         chosen = before
-        logging.info("Precision: %s, with which the run began.", chosen)
+        logging.info("Precision: %s, as at the start of the run.", chosen)
     elif chosen == "auto":
         chosen, reason = find_precision() if is_chief(strategy) else ("", "as on the first host")
         (is_half,) = from_chief(strategy, float(chosen == "mixed_bfloat16"))
@@ -38,51 +39,53 @@ def choose_precision(training: TrainingConfig, strategy: tf.distribute.Strategy)
         logging.info("Precision: %s, %s.", chosen, reason)
     is_slow = chosen == "mixed_float16" or (chosen == "mixed_bfloat16" and not has_bfloat16_units())
     if is_slow and not has_accelerator():
-        remedy = (
-            "a run goes on with the precision that it began with"
-            if before
-            else "--precision=auto would choose what is fastest"
-        )
+        remedy = "--precision=auto would choose the fastest precision"
+        if before:
+            remedy = "a resumed run keeps its precision"
         logging.warning(
             "--precision=%s, but this CPU has no units for %s: float32 is faster here, and %s.",
-            *(chosen, chosen.removeprefix("mixed_"), remedy),
+            chosen,
+            chosen.removeprefix("mixed_"),
+            remedy,
         )
     return dataclasses.replace(training, precision=chosen)
 
 
 def find_precision() -> tuple[str, str]:
-    """Returns the fastest precision that needs no loss scale, and why."""
+    """Returns the fastest precision that needs no loss scale, and the reason."""
     if has_accelerator():
         gpus = tf.config.list_physical_devices("GPU")
         if not gpus:
-            return "mixed_bfloat16", "which a TPU computes with"
+            return "mixed_bfloat16", "the native precision of TPUs"
         details = tf.config.experimental.get_device_details(gpus[0])
         if details.get("compute_capability", (0, 0)) >= (8, 0):
-            return "mixed_bfloat16", "which this GPU has units for"
+            return "mixed_bfloat16", "as this GPU has units for bfloat16"
         return "float32", "as this GPU has no units for bfloat16"
     if not has_bfloat16_units():
         return "float32", "as this CPU has no units for bfloat16"
     gain = measure_gain()
-    if gain < LEAST_GAIN:
-        return "float32", f"as a product in bfloat16 takes {1 / gain:.2f} times its time here"
-    return "mixed_bfloat16", f"with which a product is {gain:.1f} times as fast here"
+    if gain < MIN_GAIN:
+        return "float32", f"as a product in bfloat16 takes {1 / gain:.2f} times as long here"
+    return "mixed_bfloat16", f"in which a product is {gain:.1f} times as fast here"
 
 
 def has_bfloat16_units() -> bool:
-    """True if the CPU can multiply bfloat16, according to Linux."""
+    """Returns whether the CPU can multiply bfloat16, according to Linux."""
     path = pathlib.Path("/proc/cpuinfo")
     words = path.read_text(errors="replace").split() if path.exists() else ()
     return not CPU_FLAGS.isdisjoint(words)
 
 
 def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
-    """Returns how many times faster a product is in bfloat16 than in float32.
+    """Returns the speed-up of a matrix product in bfloat16 over float32.
 
-    The best times of each, measured in turn, so that other work on the machine does not matter.
+    The two are measured alternately and the best times count, so that other processes matter
+    little.
     """
     matrices = [tf.random.stateless_normal([size, size], [0, 0])]
     matrices.append(tf.cast(matrices[0], tf.bfloat16))
-    best, end = [float("inf")] * 2, 0.0
+    best = [float("inf"), float("inf")]
+    end = 0.0
     while not end or time.perf_counter() < end:
         for index, matrix in enumerate(matrices):
             start = time.perf_counter()
@@ -93,6 +96,6 @@ def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
 
 
 def compilation(training: TrainingConfig) -> tuple[bool, bool]:
-    """Returns whether XLA compiles a step as a whole, and whether its parts; see `fusion.py`."""
+    """Returns whether XLA compiles the whole step, or else only the regions of `xla_region.py`."""
     in_parts = training.precision == "mixed_bfloat16" and not has_accelerator()
     return training.jit_compile and not in_parts, training.jit_compile and in_parts

@@ -1,4 +1,4 @@
-"""Reports for the user: progress with rate and remaining time, scalars, weights, results."""
+"""Reports: progress with rate and remaining time, TensorBoard scalars, variables, results."""
 
 import contextlib
 import pathlib
@@ -18,10 +18,10 @@ from bert_tf.training.flops import peak_flops
 
 
 class Bar:
-    """A progress bar with rate and remaining time, only on a terminal. Log lines go above it.
+    """A progress bar with rate and remaining time on a terminal; log lines are printed above it.
 
     Args:
-      step: steps done before.
+      step: steps already done.
     """
 
     def __init__(self, step: int) -> None:
@@ -32,12 +32,12 @@ class Bar:
         self._handler = logging.get_absl_handler()
         self._handler.addFilter(self._make_room)
 
-    def _make_room(self, _: Any) -> bool:
+    def _make_room(self, _: object) -> bool:
         self._bar.clear()
         return True
 
     def advance(self, step: int, total: int) -> None:
-        """Draws the bar at a step of `total`, 0 if unknown."""
+        """Draws the bar at a step; `total` is 0 if unknown."""
         self._bar.total = total or None
         self._bar.update(step - self._bar.n)
 
@@ -47,7 +47,7 @@ class Bar:
 
 
 class Progress:
-    """Logs the progress: a line per logged step, and at least one every `PATIENCE_SECONDS`.
+    """Logs a line per logged step, and at least one every `PATIENCE_SECONDS`.
 
     Args:
       total_steps: steps of the whole run; 0 if not known yet.
@@ -67,14 +67,15 @@ class Progress:
         self.tokens = tokens
         self.flops = flops
         self.peak = peak
-        self.step_seconds = self.compile_seconds = 0.0
-        self.calls = 0  # Since the compilation.
+        self.step_seconds = 0.0
+        self.compile_seconds = 0.0
+        self.calls = 0  # since the compilation
         self._last_line = time.monotonic()
         self._spent: dict[str, float] = {}
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Counts the time of the block as seconds of `part`; see `spent`."""
+        """Adds the time of the block to the seconds of `part`; see `spent`."""
         start = time.monotonic()
         try:
             yield
@@ -83,7 +84,8 @@ class Progress:
 
     def spent(self) -> dict[str, float]:
         """Returns the seconds of each part since the last call."""
-        spent, self._spent = self._spent, {}
+        spent = self._spent
+        self._spent = {}
         return spent
 
     def add(self, seconds: float, num_steps: int) -> None:
@@ -91,21 +93,22 @@ class Progress:
         if not self.compile_seconds:
             self.compile_seconds = seconds
             return
-        seconds_a_step = seconds / num_steps
-        # The mean of about the last ten calls: time left follows the machine, not one hiccup. The
-        # first, a single step that waits for its data, counts only until there is a second.
-        share = 1.0 / min(10, max(1, self.calls))
-        self.step_seconds += share * (seconds_a_step - self.step_seconds)
+        seconds_per_step = seconds / num_steps
+        # The mean of about the last ten calls, so that a single slow call matters little. The first
+        # call, a single step that waits for its data, is replaced by the second.
+        weight = 1.0 / min(10, max(1, self.calls))
+        self.step_seconds += weight * (seconds_per_step - self.step_seconds)
         self.calls += 1
 
     def begin_stage(self, batch_size: int) -> None:
-        """Records that the batch size changes now; the next call compiles."""
+        """Records a new batch size, for which the next call compiles."""
         self.batch_size = batch_size
-        self.step_seconds = self.compile_seconds = 0.0
+        self.step_seconds = 0.0
+        self.compile_seconds = 0.0
         self.calls = 0
 
     def rates(self) -> dict[str, float]:
-        """Returns examples/s, tokens/s and, where the peak is known, the share of it."""
+        """Returns examples/s, tokens/s and, if the peak is known, the share of it."""
         if not self.step_seconds:
             return {}
         examples = self.batch_size / self.step_seconds
@@ -115,13 +118,13 @@ class Progress:
         return rates
 
     def is_due(self) -> bool:
-        """True if nothing was logged for a while."""
+        """Returns whether the last line was logged more than `PATIENCE_SECONDS` ago."""
         return time.monotonic() - self._last_line > self.PATIENCE_SECONDS
 
     def show(self, step: int, values: dict[str, Any], steps_left: float) -> None:
-        """Prints one line; `steps_left` are steps as long as the present ones."""
+        """Prints one line; `steps_left` counts remaining steps of the current batch size."""
         self._last_line = time.monotonic()
-        # Of a run with a budget of minutes the total is known after some steps.
+        # In a run with a budget of minutes the total is known only after some steps.
         parts = [f"step {step}/{self.total_steps}" if self.total_steps else f"step {step}"]
         for key, label in SHOWN.items():
             if key in values:
@@ -142,12 +145,13 @@ class Progress:
 
 def strategy_peak(training: TrainingConfig, strategy: tf.distribute.Strategy) -> float:
     """Returns the FLOP/s of all devices together; 0 if unknown."""
-    peak, source = training.peak_flops, "--peak_flops"
+    peak = training.peak_flops
+    source = "--peak_flops"
     devices = strategy.num_replicas_in_sync
     if not peak and not isinstance(strategy, tf.distribute.TPUStrategy):
         peak, source = peak_flops(training.precision)
         if not tf.config.list_physical_devices("GPU"):
-            devices = worker_of(strategy)[1]  # All logical devices of a host share its CPU.
+            devices = worker_of(strategy)[1]  # The logical devices of a host share its CPU.
     if peak:
         logging.info("Peak of one device: %.4g FLOP/s (%s).", peak, source)
     return peak * devices
@@ -174,8 +178,12 @@ def duration(seconds: float) -> str:
     ('1 min 15 s', '2 h 1 min', '2 d 7 h')
     """
     total = round(seconds)
-    sizes = (("d", total // 86400), ("h", total // 3600 % 24), ("min", total // 60 % 60))
-    parts = [(unit, count) for unit, count in (*sizes, ("s", total % 60))]
+    parts = [
+        ("d", total // 86400),
+        ("h", total // 3600 % 24),
+        ("min", total // 60 % 60),
+        ("s", total % 60),
+    ]
     while len(parts) > 1 and not parts[0][1]:
         parts.pop(0)
     return " ".join(f"{count} {unit}" for unit, count in parts[:2])
@@ -192,7 +200,7 @@ class Scalars:
         """Writes each value under its name.
 
         Raises:
-          OSError: if they cannot be written (for example because the disk is full).
+          OSError: if they cannot be written, for example because the disk is full.
         """
         try:
             with self._writer.as_default(step=step):
@@ -208,12 +216,14 @@ class Scalars:
 
 
 def parameter_table(variables: Sequence[Any], is_decayed: Callable[[str], bool]) -> str:
-    """Returns a table of the weights (path, shape, dtype, whether decayed) and their number."""
-    rows = [
-        f"  {v.path:<64} {tuple(v.shape)!s:<16} {v.dtype} {'decayed' if is_decayed(v.path) else ''}"
-        for v in variables
-    ]
-    count = sum(int(tf.size(v.value)) for v in variables)
+    """Returns a table of the variables (path, shape, dtype, weight decay) and their size."""
+    rows = []
+    count = 0
+    for variable in variables:
+        count += int(tf.size(variable.value))
+        decay = "decayed" if is_decayed(variable.path) else ""
+        shape = str(tuple(variable.shape))
+        rows.append(f"  {variable.path:<64} {shape:<16} {variable.dtype} {decay}")
     return "\n".join([f"{count:,} trainable parameters", *rows])
 
 

@@ -13,10 +13,10 @@ from bert_tf.files import write_json
 def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Returns mean, sample standard deviation, minimum and maximum of each metric.
 
-    All are nan if a value is: the correlation of constant predictions, for one.
+    All are nan if one value is nan, for example the correlation of constant predictions.
 
     Args:
-      results: metrics by name, by seed; all have the same names.
+      results: metrics by name, for each seed; all seeds have the same metrics.
     """
     names = next(iter(results.values()))
     columns = {name: [values[name] for values in results.values()] for name in names}
@@ -35,11 +35,13 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _for_json(table: dict[Any, dict[str, float]]) -> dict[Any, dict[str, float | None]]:
-    """Returns a table with null for what JSON has no number for."""
-    return {
-        key: {name: value if math.isfinite(value) else None for name, value in row.items()}
-        for key, row in table.items()
-    }
+    """Returns the table with null for numbers that are not finite."""
+    converted: dict[Any, dict[str, float | None]] = {}
+    for key, row in table.items():
+        converted[key] = {}
+        for name, value in row.items():
+            converted[key][name] = value if math.isfinite(value) else None
+    return converted
 
 
 def write_summary(folder: pathlib.Path, results: dict[int, dict[str, float]]) -> None:

@@ -1,8 +1,9 @@
-"""Signs the messages of the roll call with a secret that all workers of a run share.
+"""Signs the messages between workers with a secret that all workers of a run share.
 
-A client proves that it has the secret without sending it: each side draws a random number, and
-the key of the connection is made from both and the secret. A signature covers the direction and the
-number of a message, so none can be sent back, repeated or left out. Messages are not encrypted.
+A worker proves that it has the secret without sending it: each side draws a random number, and the
+key of the connection is derived from both numbers and the secret. A signature covers the direction
+and the sequence number of a message, so that messages cannot be reflected, replayed or dropped.
+Messages are not encrypted.
 """
 
 import hashlib
@@ -20,34 +21,35 @@ def new_nonce() -> str:
 
 
 def proof(secret: bytes, caller: str, receiver: str) -> str:
-    """Returns what shows the caller that worker 0 has the secret.
+    """Returns the proof for the caller that worker 0 has the secret.
 
     Args:
-      secret: of the run.
-      caller: random number of the worker that connects.
-      receiver: that of worker 0.
+      secret: the run's secret.
+      caller: random number of the connecting worker.
+      receiver: random number of worker 0.
     """
     return _mac(secret, _PROOF, caller.encode(), receiver.encode())
 
 
 def is_proof(given: str, secret: bytes, caller: str, receiver: str) -> bool:
-    """True if `given` is the proof for these numbers."""
+    """Returns whether `given` is the proof for these random numbers."""
     return _is_equal(given, proof(secret, caller, receiver))
 
 
 class MessageSigner:
-    """Signs and checks the messages of one connection, in their order.
+    """Signs and checks the messages of one connection, in order.
 
     Args:
-      secret: of the run.
-      caller: random number of the worker that connects.
-      receiver: that of worker 0.
-      is_caller: whether this is the side that connects.
+      secret: the run's secret.
+      caller: random number of the connecting worker.
+      receiver: random number of worker 0.
+      is_caller: whether this is the connecting side.
     """
 
     def __init__(self, secret: bytes, caller: str, receiver: str, is_caller: bool) -> None:
         self._key = bytes.fromhex(_mac(secret, _KEY, caller.encode(), receiver.encode()))
-        self._sends, self._receives = (b"0", b"1") if is_caller else (b"1", b"0")
+        self._sends = b"0" if is_caller else b"1"
+        self._receives = b"1" if is_caller else b"0"
         self._num_sent = 0
         self._num_received = 0
 
@@ -58,10 +60,10 @@ class MessageSigner:
         return mac.encode() + b" " + content
 
     def check(self, line: bytes) -> bytes:
-        """Returns the content of a signed message.
+        """Checks a signed message and returns its content.
 
         Raises:
-          ValueError: if the signature is not that of the next message of the other side.
+          ValueError: if the signature is not that of the other side's next message.
         """
         given = line[:MAC_CHARACTERS]
         content = line[MAC_CHARACTERS + 1 :]
@@ -73,11 +75,11 @@ class MessageSigner:
 
 
 def _mac(key: bytes, *parts: bytes) -> str:
-    """Returns the signature of parts: their lengths keep them apart."""
+    """Returns the signature of several parts, which are separated by their lengths."""
     message = b"".join(b"%d:%s" % (len(part), part) for part in parts)
     return hmac.new(key, message, hashlib.sha256).hexdigest()
 
 
 def _is_equal(given: str, expected: str) -> bool:
-    """Compares in constant time; the given text may be any."""
+    """Compares in constant time; `given` may be any text."""
     return hmac.compare_digest(given.encode("utf8", "replace"), expected.encode())

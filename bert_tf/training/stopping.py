@@ -1,22 +1,21 @@
 """Stops a run on Ctrl-C, SIGTERM or SIGUSR1, in any phase.
 
-Schedulers announce a preemption by a signal: Kubernetes, systemd (Google's and Amazon's virtual
-machines at shutdown) and Slurm's grace time send SIGTERM; `sbatch --signal` sends any signal, often
-SIGUSR1. Both mean the same here: save, and end with `PREEMPTED`.
+Schedulers announce a preemption by a signal: Kubernetes, systemd (virtual machines of Google and
+Amazon at shutdown) and Slurm's grace time send SIGTERM; `sbatch --signal` sends any signal, often
+SIGUSR1. Both have the same effect: the run saves its state and exits with `PREEMPTED`.
 
-This module does not use TensorFlow, because signals must be caught before it is loaded.
+This module does not import TensorFlow, because signals must be caught before it is loaded.
 """
 
 import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from absl import logging
 
-# "Temporary failure, try again" of sysexits.h: neither success, nor a failure (1), nor a process
-# that a signal ended (128 + signal). The same command goes on.
+# "Temporary failure, try again" of sysexits.h: neither success, nor failure (1), nor a process
+# killed by a signal (128 + signal). The same command resumes the run.
 PREEMPTED = os.EX_TEMPFAIL
 NOTICES = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -30,7 +29,7 @@ class Stopped(BaseException):
 
     @property
     def exit_status(self) -> int:
-        """75 after SIGTERM or SIGUSR1, 130 after Ctrl-C."""
+        """The exit status: 75 after SIGTERM or SIGUSR1, 130 after Ctrl-C."""
         return 130 if self.signal_number == signal.SIGINT else PREEMPTED
 
 
@@ -38,24 +37,24 @@ class StopRequest:
     """Records the first signal in a `with` block, so that the block can finish in order.
 
     Attributes:
-      number: of the signal; 0 if none came.
+      number: number of the signal; 0 before a signal arrives.
     """
 
     def __init__(self) -> None:
         self.number = 0
 
     def __enter__(self) -> "StopRequest":
-        self._old = {
-            number: signal.signal(number, self._note) for number in (*NOTICES, signal.SIGINT)
-        }
+        self._old = {}
+        for number in (*NOTICES, signal.SIGINT):
+            self._old[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, _: Any) -> None:
-        # Schedulers repeat a notice; a person who presses Ctrl-C again wants no more.
+    def _note(self, number: int, _: object) -> None:
+        # Schedulers repeat a notice, but a second Ctrl-C means to stop at once.
         self.number = self.number or number
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
@@ -65,10 +64,10 @@ class StopRequest:
 
 
 def stoppable(work: Callable[[], int]) -> int:
-    """Does the work of a program and returns its exit status, `PREEMPTED` after a signal.
+    """Runs the work of a program; returns its exit status, `PREEMPTED` after a signal.
 
-    Outside `StopRequest`, for example while data are prepared, a signal ends the work at once: all
-    files are written whole or not at all, so finished work is kept.
+    Outside `StopRequest`, for example while data are prepared, a signal ends the work at once. All
+    files are written atomically, so finished work is kept.
     """
     with _raised_notices():
         try:
@@ -80,7 +79,7 @@ def stoppable(work: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def _raised_notices() -> Iterator[None]:
-    def leave(number: int, _: Any) -> None:
+    def leave(number: int, _: object) -> None:
         for notice in NOTICES:
             signal.signal(notice, signal.SIG_IGN)
         raise Stopped(number)

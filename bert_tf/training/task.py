@@ -16,10 +16,9 @@ class Task(Protocol):
     Attributes:
       model: called as `model(batch, training=True, dropout_seed=seed)`, returns a dict.
       loss_names: the sums whose ratios `total / weight` add up to the loss.
-      sum_names: every name of `loss_and_metric_sums`, losses included, in the order of the
-        reports.
+      sum_names: all names of `loss_and_metric_sums`, including losses, in the order of the reports.
 
-    A task with a step other than `TrainStep` names it as `step_class`.
+    A task with a step other than `TrainStep` names it in the attribute `step_class`.
     """
 
     model: keras.Model
@@ -29,18 +28,18 @@ class Task(Protocol):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Returns this worker's slice of every global batch from `start_step` on, endless."""
+        """Returns this worker's slice of every global batch from `start_step` on, endlessly."""
 
     def eval_dataset(
         self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Returns this worker's slice of the evaluation batches, always the same."""
+        """Returns this worker's slice of the evaluation batches, the same on every call."""
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns the weight of each loss, known from the labels alone: float32 []."""
+        """Returns the weight of each loss, float32 [], computed from the labels alone."""
 
     def score(self, results: dict[str, float]) -> float:
-        """Returns the score of an evaluation; the checkpoint with the highest score is the best."""
+        """Returns the score of an evaluation, by which the best checkpoint is chosen."""
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics over the batch."""

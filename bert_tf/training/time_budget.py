@@ -3,9 +3,10 @@
     learning rate at a step = schedule(share), where share goes from 0 at the first step to 1 at the
     last
 
-The first steps measure how many steps fit in the time, and the number is updated whenever the
-machine gets faster or slower. From then on the share of the run rises evenly from its current value
-to 1 at the new last step: the rate never jumps, and the decay ends with the budget.
+The first steps measure how many steps fit into the time, and the number is updated when the machine
+gets faster or slower. After an update, the share of the run rises linearly from its current value
+to
+1 at the new last step: the rate never jumps, and the decay ends with the budget.
 
     plan (s, a, e): share(step) = a + (1 - a) * (step - s) / (e - s)
 
@@ -25,10 +26,10 @@ from bert_tf.config import TrainingConfig
 from bert_tf.optimization.schedules import ByShare
 from bert_tf.training.batch_ramp import stage_of
 
-TOLERANCE = 0.02  # A last step that is off by less of what is left stays.
-FAR_AWAY = 1 << 24  # The last step before anything is measured: the share does not rise.
-SAVE_SECONDS = 1.0  # Kept back for the end of the run, in addition to an evaluation.
-PATIENCE_SECONDS = 60.0  # In addition to ten times the expected time of a tick.
+TOLERANCE = 0.02  # Smaller changes of the last step, relative to the remaining steps, are ignored.
+FAR_AWAY = 1 << 24  # The last step before the first measurement: the share stays at 0.
+SAVE_SECONDS = 1.0  # reserved for the end of the run, in addition to an evaluation
+PATIENCE_SECONDS = 60.0  # tolerated in addition to ten times the expected time of a tick
 
 
 class StepPlan(NamedTuple):
@@ -49,7 +50,7 @@ class TimeBudget:
 
     Args:
       minutes: the budget.
-      schedule: the optimizer's schedule, which gets each plan.
+      schedule: the optimizer's schedule, which is given each plan.
       training: gives the batch sizes.
       now: a monotonic clock in seconds.
 
@@ -79,7 +80,7 @@ class TimeBudget:
         self._schedule.set_plan(*plan)
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint must hold."""
+        """Returns the values to save in a checkpoint."""
         return {"used": self.used, "plan": list(self.plan)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -155,8 +156,8 @@ class TimeBudget:
         if count and (every := self._training.eval_steps):
 
             def is_too_long(steps: int) -> bool:
-                before_the_last = (step + steps - 1) // every - (step - 1) // every
-                seconds = left - evaluation * before_the_last
+                num_evaluations = (step + steps - 1) // every - (step - 1) // every
+                seconds = left - evaluation * num_evaluations
                 return steps > self._steps_within(seconds, batch, step_seconds, compilation)
 
             count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
@@ -166,7 +167,8 @@ class TimeBudget:
                 f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                 f"Give at least {(self.used + reserve) / 30:.1f} minutes."
             )
-        if not step_seconds or step >= planned:  # More steps would have the rate of the end.
+        # Steps after the planned end would all have the final learning rate.
+        if not step_seconds or step >= planned:
             return planned
         last = step + count
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
@@ -178,10 +180,10 @@ class TimeBudget:
     def _steps_within(
         self, seconds: float, batch: int, step_seconds: float, compilation: float
     ) -> int:
-        """Returns how many steps fit in `seconds`, with growing batches."""
+        """Returns the number of steps that fit into `seconds`, with growing batches."""
         steps = 0
         stage = stage_of(self._training, batch)
-        # The time of a step is taken to be proportional to its number of rows.
+        # The time of a step is assumed to be proportional to its number of rows.
         seconds_per_row = step_seconds / stage.batch_size
         while stage.end is not None and seconds > 0:
             seconds_per_step = seconds_per_row * stage.batch_size

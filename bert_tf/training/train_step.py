@@ -1,15 +1,15 @@
 """One optimizer step, and many of them in one graph call.
 
 Losses are sums with weights. The weights depend only on the labels, so their total over all
-replicas and micro-batches is known first; every micro-batch then divides its summed loss by that
-total, and its gradients are simply added: the result is the gradient of the whole batch, however it
-is split.
+replicas and micro-batches is known in advance. Every micro-batch divides its summed loss by this
+total, and the gradients are added: the result is the gradient of the whole batch, however it is
+split.
 
-XLA compiles the work of one replica. On one device that is the whole step; with several, it is
-the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and the
-update then stay outside: two replicas on one CPU, each in a compiled loop, wait for each other
-forever. Without XLA the length of rows may differ from batch to batch; on one device the update of
-each variable is still compiled, so that it passes over the weights only once.
+XLA compiles the work of one replica. On one device that is the whole step; with several devices it
+is the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and
+the update then stay outside, because two replicas on one CPU would deadlock if each ran in a
+compiled loop. Without XLA the length of the examples may differ from batch to batch; on one device
+the update of each variable is still compiled, so that it passes over the weights only once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
+from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.task import Batch, Task
@@ -28,16 +29,16 @@ SUM = tf.distribute.ReduceOp.SUM
 
 
 class ReplicaFunction:
-    """A compiled function, traced once for each replica.
+    """A compiled function, traced once per replica.
 
-    A traced function holds the first caller's copies of the variables: replicas that shared one
-    function would all read the first replica's.
+    A traced function captures the first caller's copies of the variables. If replicas shared a
+    function, all would read the variables of the first replica.
 
     Args:
       function: takes and returns tensors.
-      strategy: as made by `make_strategy`.
+      strategy: a strategy of `make_strategy`.
       jit_compile: compile with XLA.
-      compile_parts: compile the parts of `fusion.py` alone.
+      compile_parts: compile only the regions of `xla_region.py`.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class ReplicaFunction:
         jit_compile: bool,
         compile_parts: bool = False,
     ) -> None:
-        # A TPU compiles whatever its replicas run; asking again is neither needed nor allowed.
+        # A TPU compiles everything that its replicas run, and does not accept the option.
         is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         options = {"jit_compile": True} if jit_compile and not is_tpu else {}
-        # On a TPU one trace serves all replicas, and their number is a tensor.
+        # On a TPU one trace serves all replicas, whose index is a tensor.
         replicas = 1 if is_tpu else strategy.num_replicas_in_sync
 
         def traced(*args: Any) -> Any:
@@ -80,7 +81,7 @@ class LossScale:
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps}
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Counts a step, good if its gradients were finite."""
+        """Updates the scale after a step whose gradients were finite or not."""
         good = tf.where(is_finite, self.good_steps + 1, 0)
         grown = tf.where(good >= self.PERIOD, self.scale * 2.0, self.scale)
         self.scale.assign(tf.where(is_finite, grown, tf.maximum(self.scale / 2.0, 1.0)))
@@ -93,7 +94,7 @@ def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     Args:
       random_seed: the run's seed.
       step: int32 [], optimizer steps done before this one.
-      part: int32 [], counts micro-batches over all replicas.
+      part: int32 [], index of the micro-batch over all replicas.
     """
     seed = tf.stack([tf.cast(step, tf.int32), tf.cast(part, tf.int32)])
     folded = tf.random.experimental.stateless_fold_in(seed, random_seed)
@@ -102,7 +103,9 @@ def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
 
 def row_of(sums: dict[str, WeightedSum], names: Sequence[str]) -> tf.Tensor:
     """Returns float32 [2 * sums]: all totals, then all weights."""
-    return tf.stack([*(sums[k].total for k in names), *(sums[k].weight for k in names)])
+    totals = [sums[name].total for name in names]
+    weights = [sums[name].weight for name in names]
+    return tf.stack(totals + weights)
 
 
 class TrainStep:
@@ -111,19 +114,19 @@ class TrainStep:
     Args:
       task: the model, its losses and metrics.
       optimizer: an optimizer of `bert_tf.optimization`, built.
-      strategy: as made by `make_strategy`.
+      strategy: a strategy of `make_strategy`.
       random_seed: seed of dropout.
       accumulation_steps: micro-batches per step; divides a replica's batch.
       jit_compile: compile with XLA.
-      compile_parts: compile the parts of `fusion.py` alone.
-      loss_scale: for float16.
-      guard: leaves out updates whose loss or gradients are bad.
+      compile_parts: compile only the regions of `xla_region.py`.
+      loss_scale: the loss scale, for float16.
+      guard: skips updates whose loss or gradients are bad.
     """
 
     def __init__(
         self,
         task: Task,
-        optimizer: Any,
+        optimizer: AdamWeightDecay,
         strategy: tf.distribute.Strategy,
         *,
         random_seed: int,
@@ -142,16 +145,16 @@ class TrainStep:
         self.guard = guard
         self.compile_parts = compile_parts
         self.compilation = (strategy, jit_compile, compile_parts)
-        self.columns: tuple[str, ...] = (
-            *(f"{name}_total" for name in task.sum_names),
-            *(f"{name}_weight" for name in task.sum_names),
-            "learning_rate",
-            "gradient_norm",
-            *(("loss_limit", "is_good") if guard else ()),
-        )
+        totals = [f"{name}_total" for name in task.sum_names]
+        weights = [f"{name}_weight" for name in task.sum_names]
+        columns = [*totals, *weights, "learning_rate", "gradient_norm"]
+        if guard:
+            columns += ["loss_limit", "is_good"]
+        self.columns = tuple(columns)
         self._run_micro_batch = ReplicaFunction(self._micro_batch, *self.compilation)
         self._run_one_device = ReplicaFunction(self._whole_step, *self.compilation)
-        optimizer.jit_compile = not jit_compile  # The shapes of the update never change.
+        # Without XLA for the step, the update is compiled alone, as its shapes never change.
+        optimizer.jit_compile = not jit_compile
 
     @tf.function
     def __call__(
@@ -160,9 +163,9 @@ class TrainStep:
         """Runs `num_steps` steps, each with the next batch.
 
         Args:
-          iterator: of batches as `distribute` deals them.
-          first_step: int32 [], steps done before.
-          num_steps: int32 [].
+          iterator: iterator over batches of `distribute`.
+          first_step: int32 [], steps done so far.
+          num_steps: int32 [], steps to run.
 
         Returns:
           float32 [num_steps, len(self.columns)], one row per step.
@@ -172,7 +175,7 @@ class TrainStep:
             rows = rows.write(index, self._step(next(iterator), first_step + index))
         return rows.stack()
 
-    # AutoGraph rewrites the source of all that is called: wanted for the loop above alone.
+    # AutoGraph would convert all called functions, but only the loop above needs it.
     @tf.autograph.experimental.do_not_convert
     def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
         if self.strategy.num_replicas_in_sync == 1:
@@ -182,13 +185,13 @@ class TrainStep:
         return self._apply(gradients, sums, lambda grads: self.strategy.run(self._update, (grads,)))
 
     def _whole_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """One device: forward, backward, clip and update."""
+        """Runs a step on one device: forward, backward, clip and update."""
         weights = self.task.loss_weights(batch)
         gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
         return self._apply(gradients, sums, self._update)
 
     def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
-        """One of several replicas: the gradients and sums of all of them."""
+        """Runs forward and backward on one of several replicas, and sums over all replicas."""
         replica = tf.distribute.get_replica_context()
         weights = replica.all_reduce(SUM, self.task.loss_weights(batch))
         part = tf.cast(replica.replica_id_in_sync_group, tf.int32) * self.accumulation_steps
@@ -211,12 +214,13 @@ class TrainStep:
             return self._run_micro_batch(batch, weights, step_seed(self.random_seed, step, part))
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 
-        def add(index: tf.Tensor, gradients: Gradients, sums: tf.Tensor) -> tuple[Any, ...]:
-            micro = {name: value[index] for name, value in parts.items()}
+        def add(
+            index: tf.Tensor, gradients: Gradients, sums: tf.Tensor
+        ) -> tuple[tf.Tensor, Gradients, tf.Tensor]:
+            micro_batch = {name: value[index] for name, value in parts.items()}
             seed = step_seed(self.random_seed, step, part + index)
-            more, more_sums = self._run_micro_batch(micro, weights, seed)
-            gradients = [old + new for old, new in zip(gradients, more, strict=True)]
-            return index + 1, gradients, sums + more_sums
+            part_gradients, part_sums = self._run_micro_batch(micro_batch, weights, seed)
+            return index + 1, list(map(tf.add, gradients, part_gradients)), sums + part_sums
 
         gradients = [tf.zeros_like(v) for v in self._variables()]
         sums = tf.zeros([2 * len(self.task.sum_names)])
@@ -231,19 +235,19 @@ class TrainStep:
             tape.watch(variables)
             outputs = self.task.model(batch, training=True, dropout_seed=seed)
             sums = self.task.loss_and_metric_sums(batch, outputs)
-            # A loss that nothing weighs (no NSP labels in the batch) counts as zero.
+            # A loss without weight (no NSP labels in the batch) counts as zero.
             ratio = tf.math.divide_no_nan
             loss = tf.add_n([ratio(sums[k].total, weights[k]) for k in self.task.loss_names])
             if self.loss_scale:
                 loss *= self.loss_scale.scale
         gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-        # Repeated ids of an embedding gradient are summed here: optimizers need the dense form.
+        # This sums repeated ids of an embedding gradient; optimizers need the dense form.
         return [tf.convert_to_tensor(g) for g in gradients], row_of(sums, self.task.sum_names)
 
     def _apply(
         self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
     ) -> tf.Tensor:
-        """Updates, unless the step is bad; returns the row of the report."""
+        """Updates the weights unless the step is bad; returns its row, float32 [len(columns)]."""
         learning_rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         if self.loss_scale is None and self.guard is None:
             row = [learning_rate, self._local(update(gradients))]
@@ -254,38 +258,39 @@ class TrainStep:
     def _apply_if_good(
         self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
     ) -> list[tf.Tensor]:
-        """Updates, unless float16 gradients overflowed or the guard objects.
+        """Updates the weights, unless float16 gradients overflowed or the guard rejects the step.
 
         Returns:
           The gradient norm, 0 or not finite if the update was skipped, and with a guard
           `loss_limit` and `is_good`; all float32 [].
         """
-        total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])
-        is_finite = is_good = tf.math.is_finite(total)
-        # Overflows that a smaller loss scale prevents are no fault of the step.
+        total = tf.add_n([tf.reduce_sum(self._local(gradient)) for gradient in gradients])
+        is_finite = tf.math.is_finite(total)
+        is_good = is_finite
+        # An overflow that a smaller loss scale prevents is not a fault of the step.
         is_scaled = self.loss_scale.scale > 1.0 if self.loss_scale else tf.constant(False)
-        refused = tf.where(is_finite | is_scaled, 0.0, total)
-        judged = []
+        skipped_norm = tf.where(is_finite | is_scaled, 0.0, total)
+        guard_columns = []
         if self.guard:
             accepted, limit = self.guard.check(self._loss(sums), is_finite | is_scaled)
             is_good &= accepted
-            judged = [limit, tf.cast(accepted, tf.float32)]
-        norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: refused)
+            guard_columns = [limit, tf.cast(accepted, tf.float32)]
+        norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: skipped_norm)
         if self.loss_scale:
             self.loss_scale.update(is_finite)
-        return [norm, *judged]
+        return [norm, *guard_columns]
 
     def _loss(self, sums: tf.Tensor) -> tf.Tensor:
         totals, weights = tf.split(sums, 2)
-        places = [self.task.sum_names.index(name) for name in self.task.loss_names]
-        return tf.add_n([tf.math.divide_no_nan(totals[p], weights[p]) for p in places])
+        columns = [self.task.sum_names.index(name) for name in self.task.loss_names]
+        return tf.add_n([tf.math.divide_no_nan(totals[i], weights[i]) for i in columns])
 
     def _update(self, gradients: Gradients) -> tf.Tensor:
         if self.loss_scale:
             gradients = [g / self.loss_scale.scale for g in gradients]
         return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables)
 
-    def _local(self, value: Any) -> Any:
+    def _local(self, value: tf.Tensor) -> tf.Tensor:
         return self.strategy.experimental_local_results(value)[0]
 
     def _variables(self) -> list[tf.Variable]:
@@ -308,7 +313,7 @@ class EvalStep:
 
     @tf.function(autograph=False)
     def __call__(self, batch: Any) -> tf.Tensor:
-        """Returns float32 [2 * sums] of one global batch: all totals, then all weights."""
+        """Returns the sums of one global batch, float32 [2 * sums]: totals, then weights."""
         return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)
 
     def _sums(self, batch: Batch) -> tf.Tensor:

@@ -18,6 +18,7 @@ from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.config import TrainingConfig
 from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.files import atomic_write
+from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
 from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
@@ -48,22 +49,22 @@ from bert_tf.training.task import Task
 from bert_tf.training.time_budget import FAR_AWAY, TimeBudget
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
-KEPT = ("learning_rate",)  # What a step has whose update was left out.
+KEPT = ("learning_rate",)  # columns that a step with a skipped update still reports
 EVALUATIONS = "eval_metrics.jsonl"
-SECONDS_BETWEEN_SAVES = 120.0  # At most, so that a kill takes no more than this.
-SHARE_BETWEEN_SAVES = 0.1  # The share of a budget of minutes, if that is less.
-WRITING_SHARE = 0.1  # The share of time that writing checkpoints by time may take.
-CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
+SECONDS_BETWEEN_SAVES = 120.0  # the most work that a kill may lose
+SHARE_BETWEEN_SAVES = 0.1  # the same as a share of a budget of minutes, if that is less
+WRITING_SHARE = 0.1  # the largest share of time spent on checkpoints by time
+CALL_SECONDS = 5.0  # approximate length of a graph call, so that the run soon reacts to a stop
 
 
 class Samples(Protocol):
-    """Samples that a run shows in addition to numbers."""
+    """Samples that a run shows in addition to metrics."""
 
     def note(self, step: int) -> None:
-        """Makes and keeps the sample of a step."""
+        """Creates and stores the sample of a step."""
 
     def report(self) -> list[str]:
-        """Returns lines to read at the end."""
+        """Returns the lines to show at the end."""
 
 
 class Trainer:
@@ -72,23 +73,23 @@ class Trainer:
     Args:
       task: model, data, losses.
       optimizer: built on the model's trainable variables.
-      strategy: the one under whose scope both were made.
-      config: the loop's numbers.
-      num_train_steps: optimizer steps of the whole run; with a time budget it is determined later.
+      strategy: the strategy in whose scope both were created.
+      config: the loop's configuration.
+      num_train_steps: optimizer steps of the whole run; a time budget replaces it.
       random_seed: seed of dropout.
       progress: reports the rate.
-      data_fingerprint: changes with the training examples; kept in the checkpoints.
-      time_budget: decides which step is the last, if the run has a time limit.
+      data_fingerprint: changes with the training examples; saved in the checkpoints.
+      time_budget: determines the last step, if the run has a time limit.
       samples: notified of the step of each evaluation during training.
 
     Attributes:
-      baseline: returns the results of a trivial baseline, to compare evaluations with.
+      baseline: returns the results of a trivial baseline, which evaluations are compared with.
     """
 
     def __init__(
         self,
         task: Task,
-        optimizer: Any,
+        optimizer: AdamWeightDecay,
         strategy: tf.distribute.Strategy,
         config: TrainingConfig,
         *,
@@ -103,7 +104,8 @@ class Trainer:
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
-        self.time_budget, self.samples = time_budget, samples
+        self.time_budget = time_budget
+        self.samples = samples
         self.baseline: Callable[[], dict[str, float]] | None = None
         self.num_train_steps = time_budget.plan.last_step if time_budget else num_train_steps
         self.progress = progress
@@ -120,7 +122,7 @@ class Trainer:
         self.log = MetricsLog(
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
-        self.bad_steps = LossSpikes(config, self.directory.path, task.loss_names)
+        self.loss_spikes = LossSpikes(config, self.directory.path, task.loss_names)
         jit_compile, compile_parts = compilation(config)
         self._make_train_step = functools.partial(
             getattr(task, "step_class", TrainStep),
@@ -146,25 +148,24 @@ class Trainer:
         self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
-        """Restores the newest checkpoint of the run directory; true if there was one.
+        """Restores the newest checkpoint of the run directory; returns whether there was one.
 
-        Changes nothing in the directory: another process may be training there.
+        It changes no files: another process may be training in the directory.
         """
         restored = self.directory.restore()
         if restored is None:
             return False
         self.step, self._loop_state = restored
-        self.bad_steps.restore(self._loop_state.get("bad_steps", {}))
+        self.loss_spikes.restore(self._loop_state.get("bad_steps", {}))
         if self.guard:
             self.guard.restore(self._loop_state.get("guard", {}))
         if self.time_budget:
             self.time_budget.restore(self._loop_state.get("clock", {}))
             measured = self._loop_state.get("evaluation_seconds", 0.0)
             evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
-            is_resumed = not self._evaluation_seconds  # Otherwise steps are taken back.
-            self._compiles_evaluation_again = is_resumed and self.step >= min(
-                evaluated, default=math.inf
-            )
+            is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
+            had_evaluation = self.step >= min(evaluated, default=math.inf)
+            self._compiles_evaluation_again = is_resumed and had_evaluation
             self._evaluation_seconds = self._evaluation_seconds or measured
             self._set_last_step(self.time_budget.plan.last_step)
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
@@ -176,8 +177,8 @@ class Trainer:
         Raises:
           ValueError: if the checkpoint was trained on other examples.
           Stopped: after SIGTERM, SIGUSR1 or Ctrl-C, with the state saved.
-          FloatingPointError: at a loss that is not finite or jumps, if the policy is to stop, or
-            after too many of them; nothing after it is saved.
+          FloatingPointError: at a loss that is not finite or jumps, if the policy is to stop or
+            there were too many of them; nothing after the step is saved.
           OSError: if a checkpoint cannot be written.
         """
         if self.is_finished() and not self._evaluation_is_due():
@@ -185,7 +186,7 @@ class Trainer:
         self._check_resumable()
         if self.is_chief:
             self.directory.delete_leftovers()
-            self._take_up_files()
+            self._restore_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
         self._last_save = time.monotonic()
         bar = contextlib.closing(Bar(self.step))
@@ -194,9 +195,11 @@ class Trainer:
                 self.save()
             if self.time_budget:
                 self.time_budget.start()
-            if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
+            # The run was stopped before the evaluation.
+            if self.step and self._evaluation_is_due():
                 self._evaluate_and_note(scalars)
-            elif self.time_budget and self._is_evaluated():  # After the checkpoint was written.
+            elif self.time_budget and self._is_evaluated():
+                # The checkpoint was written before the evaluation, whose time it does not include.
                 self.time_budget.used += self._evaluation_seconds
             iterator = None
             if self.time_budget:
@@ -225,11 +228,11 @@ class Trainer:
         self._stop = None
 
     def is_finished(self) -> bool:
-        """True after the last step, or if early stopping ends the run."""
+        """Returns whether the last step is done or early stopping ends the run."""
         return self.step >= self.num_train_steps or self._is_no_better()
 
     def _is_no_better(self) -> bool:
-        """True if the last `early_stopping_evaluations` are no better than the best before."""
+        """Returns whether the last `early_stopping_evaluations` brought no improvement."""
         patience = self.config.early_stopping_evaluations
         if not patience or not self.config.eval_steps:
             return False
@@ -238,10 +241,10 @@ class Trainer:
         return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
     def seconds_between_saves(self) -> float:
-        """Returns the time after which a checkpoint is due, whatever the step.
+        """Returns the time after which a checkpoint is due at any step.
 
-        Infinite for a run of steps that rewinds: it must go back to the same checkpoint however
-        fast the machine is.
+        It is infinite for a run that rewinds and has no time budget: such a run must return to the
+        same checkpoint on fast and slow machines.
         """
         if self.config.on_bad_loss == "rewind" and not self.time_budget:
             return math.inf
@@ -257,10 +260,10 @@ class Trainer:
         """Starts writing a checkpoint of the current step, unless it exists already.
 
         Args:
-          by_time: whether it is written because of the time alone; see `RunDirectory.start_save`.
+          by_time: whether it is written only because of the time; see `RunDirectory.start_save`.
 
         Raises:
-          OSError: if the previous one could not be written.
+          OSError: if the previous checkpoint could not be written.
         """
         if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
@@ -269,7 +272,7 @@ class Trainer:
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
                 "marks": {path.name: mark_lines(path) for path in self._line_files()},
-                "bad_steps": self.bad_steps.state(),
+                "bad_steps": self.loss_spikes.state(),
                 "guard": self.guard.state() if self.guard else {},
                 "clock": self.time_budget.state() if self.time_budget else {},
                 "evaluation_seconds": evaluation_seconds,
@@ -295,14 +298,16 @@ class Trainer:
     @functools.cached_property
     def _eval_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """The evaluation batches, whose pipeline is traced once for all evaluations."""
-        size, steps = self.config.eval_batch_size, self.config.max_eval_steps
+        size = self.config.eval_batch_size
+        steps = self.config.max_eval_steps
         return self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
 
     def leave_if_stopped(self) -> None:
-        """Abandons an evaluation during training if asked to stop; the resumed run repeats it.
+        """Aborts an evaluation during training if a stop was requested; a resumed run repeats it.
 
         Raises:
-          Stopped: if asked to; its checkpoint is written. With several hosts, none stops alone.
+          Stopped: if a stop was requested; the checkpoint is already written. With several hosts,
+            no host stops alone.
         """
         if self._stop and self._stop.number and worker_of(self.strategy)[1] == 1:
             raise Stopped(self._stop.number)
@@ -323,14 +328,14 @@ class Trainer:
             )
 
     def _evaluation_is_due(self) -> bool:
-        """True at a step of `eval_steps`, and at the last, that has no evaluation yet."""
+        """Returns whether the current step needs an evaluation and has no evaluation yet."""
         is_last = self.step == self.num_train_steps
         if not self.config.eval_steps or (self.step % self.config.eval_steps and not is_last):
             return False
         return not self._is_evaluated()
 
     def _is_evaluated(self) -> bool:
-        """True if there is an evaluation of the current step."""
+        """Returns whether there is an evaluation of the current step."""
         lines = read_metrics(self.directory.path / EVALUATIONS)
         return self.step in [line["step"] for line in lines]
 
@@ -340,36 +345,37 @@ class Trainer:
         if self.config.batch_ramp_steps:
             self.train_step = self._make_train_step(accumulation_steps=count)
             self.progress.begin_stage(stage.batch_size)
-        size, place = stage.batch_size, stage.place(self._next_batch)
+        size = stage.batch_size
+        position = stage.position(self._next_batch)
         return self.distribute(
-            lambda *worker: self.task.train_dataset(size, place, *worker),
-            count,
+            lambda *worker: self.task.train_dataset(size, position, *worker),
+            num_parts=count,
         )
 
     @property
     def _next_batch(self) -> int:
         """The number of the next step's batch."""
-        return self.step + self.bad_steps.batches_left_out
+        return self.step + self.loss_spikes.batches_left_out
 
     @property
     def _stage(self) -> Stage:
-        """The stage of the batch's ramp to which that batch belongs."""
+        """The stage of the batch ramp that the next batch belongs to."""
         return stage_of(self.config, self._next_batch)
 
     def distribute(
         self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Distributes batches to replicas, in packed rows if requested.
+        """Distributes batches to replicas, with packed rows if requested.
 
         Args:
           make_dataset: see `distribute`.
-          num_parts: micro-batches that a replica's rows are cut in.
+          num_parts: micro-batches that a replica's rows are split into.
         """
         pack = functools.partial(pack_batch, num_parts=num_parts)
         return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
     def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> bool:
-        """Runs the steps of one graph call and reports them; false if the run must rewind."""
+        """Runs and reports the steps of one graph call; returns False if the run must rewind."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
         with self.progress.timed("step_seconds"):
@@ -380,13 +386,13 @@ class Trainer:
         self.progress.add(seconds, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
-            if fault := self.bad_steps.find(row):
-                done = self.bad_steps.decide(self.step + 1, row, fault, self.is_chief)
-                if done == "stop":
+            if fault := self.loss_spikes.find(row):
+                action = self.loss_spikes.decide(self.step + 1, row, fault, self.is_chief)
+                if action == "stop":
                     self._fail(fault, row)
-                if done == "rewind":
+                if action == "rewind":
                     return False
-                row = {name: 0.0 if name not in KEPT else row[name] for name in row}
+                row = {name: value if name in KEPT else 0.0 for name, value in row.items()}
             self.step += 1
             if self.is_chief and scalars:
                 self._report(row, scalars)
@@ -402,38 +408,46 @@ class Trainer:
             self._show(ratios(row, self.task.sum_names, self.task.loss_names))
 
     def _show(self, values: dict[str, float]) -> None:
-        end, size = self.progress.total_steps, self.progress.batch_size
-        left = batches_left(self.config, self.step, end, size) if end else 0
+        left = 0.0
+        if end := self.progress.total_steps:
+            left = batches_left(self.config, self.step, end, self.progress.batch_size)
         self.progress.show(self.step, values, left)
 
     def _plan(self) -> None:
-        """Lets the time budget decide which step is the last.
+        """Updates the last step by the time budget.
 
-        All hosts use the chief's seconds, so that they make the same plan and use the same rates.
+        All hosts use the chief's seconds, so that they have the same plan and the same rates.
         """
         if not self.time_budget:
             return
-        # A single step after compiling again says too little to change the plan of a run.
+        # A single step after compiling again is too imprecise to change an existing plan.
         is_rough = self.progress.calls < 2 and self.time_budget.plan.last_step < FAR_AWAY
-        own = (
+        self.time_budget.used, step_seconds, evaluation, compilation_seconds = from_chief(
+            self.strategy,
             self.time_budget.used,
             0.0 if is_rough else self.progress.step_seconds,
             self._evaluation_seconds_or_guess(),
             self.progress.compile_seconds,
         )
-        self.time_budget.used, *seconds = from_chief(self.strategy, *own)
-        last = self.time_budget.last_step(self.step, self._next_batch, *seconds)
+        last = self.time_budget.last_step(
+            self.step,
+            self._next_batch,
+            step_seconds,
+            evaluation,
+            compilation_seconds,
+        )
         self._set_last_step(last)
         self.progress.total_steps = last if last < FAR_AWAY else 0
 
     def _set_last_step(self, last: int) -> None:
-        """Sets the last step that the time budget decided on, and the steps between lines."""
+        """Sets the last step and the steps between logged lines."""
         self.num_train_steps = last
         self.log.log_steps = line_interval(self.config.log_steps, last)
 
     def _evaluation_seconds_or_guess(self) -> float:
-        """Returns the seconds that an evaluation takes; 0 if there is none."""
-        config, progress = self.config, self.progress
+        """Returns the seconds that an evaluation takes; 0 for a run without evaluations."""
+        config = self.config
+        progress = self.progress
         if self._evaluation_seconds or not (config.do_eval or config.eval_steps):
             return self._evaluation_seconds
         rows = config.max_eval_steps * config.eval_batch_size
@@ -441,7 +455,7 @@ class Trainer:
         return 0.5 * progress.compile_seconds + 0.5 * steps * progress.step_seconds
 
     def _steps_of_call(self) -> int:
-        """Returns the number of steps for a call: at most to the next save or evaluation."""
+        """Returns the number of steps for one call, at most to the next save or evaluation."""
         intervals = filter(None, (self.config.save_checkpoints_steps, self.config.eval_steps))
         ends = [(self.step // interval + 1) * interval for interval in intervals]
         ends.append(self.num_train_steps)
@@ -450,8 +464,8 @@ class Trainer:
             most = min(most, end - self._next_batch)
         is_alone = worker_of(self.strategy)[1] == 1
         if not self.progress.step_seconds and (is_alone or self.time_budget):
-            return 1  # All hosts have made as many calls, so they agree.
-        if not is_alone:  # Their clocks do not.
+            return 1  # All hosts agree, because all made the same number of calls.
+        if not is_alone:  # Hosts measure different times, so the number must not depend on them.
             return min(most, self.config.log_steps)
         return max(1, min(most, int(CALL_SECONDS / self.progress.step_seconds)))
 
@@ -459,51 +473,49 @@ class Trainer:
         self.directory.wait()
         steps = self.directory.steps()
         last = f"model.ckpt-{steps[-1]}" if steps else "none yet"
-        again = (
-            ""
-            if self.config.on_bad_loss == "stop"
-            else (
+        attempts = ""
+        if self.config.on_bad_loss != "stop":
+            attempts = (
                 f" --on_bad_loss={self.config.on_bad_loss} did not help "
                 f"{self.config.max_bad_losses} times."
             )
-        )
         raise FloatingPointError(
             f"{fault} at step {self.step + 1} "
             f"(learning rate {row['learning_rate']:.3g}). Nothing after the last good "
-            f"checkpoint ({last}) was saved.{again} Lower --learning_rate, lengthen "
+            f"checkpoint ({last}) was saved.{attempts} Lower --learning_rate, lengthen "
             f"--num_warmup_steps, give --on_bad_loss=skip or rewind, or check the data with "
             f"bert_tf.show_examples."
         )
 
     def _rewind(self) -> None:
-        """Goes back to the last checkpoint; the batches until the bad step are left out."""
+        """Returns to the last checkpoint and skips the batches up to the bad step."""
         next_batch = self._next_batch + 1
         used = self.time_budget.used if self.time_budget else 0.0
         self.directory.wait()
-        any_worker(self.strategy, False)  # No host reads before the one that writes has written.
+        any_worker(self.strategy, False)  # Wait until the chief has written its checkpoint.
         self.restore()
         if self.time_budget:  # Rewinding does not give back time.
             self.time_budget.used = max(used, self.time_budget.used)
-        self.bad_steps.batches_left_out = next_batch - self.step
+        self.loss_spikes.batches_left_out = next_batch - self.step
         if self.is_chief:
-            self._take_up_files()
+            self._restore_files()
 
-    def _take_up_files(self) -> None:
-        """Resets the files beside the checkpoint to its step."""
+    def _restore_files(self) -> None:
+        """Resets the JSON lines files of the run directory to the step of the checkpoint."""
         state = self._loop_state
         metrics, evaluations, events = self._line_files()
-        marks = {path: state.get("marks", {}).get(path.name) for path in self._line_files()}
-        self.log.restore(self.step, state.get("pending", {}), marks[metrics])
-        drop_lines(evaluations, self.step, marks[evaluations])
-        is_as_marked(events, self.step, marks[events])
+        marks = state.get("marks", {})
+        self.log.restore(self.step, state.get("pending", {}), marks.get(metrics.name))
+        drop_lines(evaluations, self.step, marks.get(evaluations.name))
+        is_as_marked(events, self.step, marks.get(events.name))
         lines = read_metrics(evaluations)
         self.directory.check_best({line["step"]: self.task.score(line) for line in lines})
 
     def _line_files(self) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
-        return self.log.path, self.directory.path / EVALUATIONS, self.bad_steps.path
+        return self.log.path, self.directory.path / EVALUATIONS, self.loss_spikes.path
 
-    def _beside(self, results: dict[str, float]) -> str:
-        """Returns text that compares an evaluation with the best so far and the baseline."""
+    def _comparison(self, results: dict[str, float]) -> str:
+        """Describes an evaluation in comparison with the best so far and the baseline."""
         lines = read_metrics(self.directory.path / EVALUATIONS)
         best = max(lines, key=self.task.score)
         if best["step"] == self.step:
@@ -516,7 +528,7 @@ class Trainer:
         return f"{text}; baseline: {_text(self.baseline())}"
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
-        self.save()  # Written meanwhile.
+        self.save()  # The checkpoint is written in the background.
         if self.time_budget:
             self.time_budget.tick(0.0)
         with self.progress.timed("evaluation_seconds"):
@@ -531,30 +543,31 @@ class Trainer:
             note_evaluation(self.directory.path, self.step, results)
             scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
             logging.info(
-                "evaluation at step %d: %s%s", self.step, _text(results), self._beside(results)
+                "evaluation at step %d: %s%s", self.step, _text(results), self._comparison(results)
             )
             self.note_samples()
-        any_worker(self.strategy, False)  # The others read which is best, and whether to stop.
+        # The other hosts wait, because they read these files to decide on early stopping.
+        any_worker(self.strategy, False)
 
     def note_samples(self) -> None:
-        """Shows the samples what was trained so far, with the weights that evaluations use."""
+        """Creates the samples of the current step, with the weights that evaluations use."""
         if self.samples:
             with self.optimizer.averaged_weights():
                 self.samples.note(self.step)
 
 
 def read_fingerprint(prefix: str) -> str:
-    """Returns the fingerprint of the examples of a checkpoint's run; "" if it has none.
+    """Returns the fingerprint of the training examples in a checkpoint; "" if not recorded.
 
     Raises:
-      ValueError: if it is no readable checkpoint of a run.
+      ValueError: if it is not a readable checkpoint of a run.
     """
     state = read_bundle(prefix, LOOP_STATE_NAME)[LOOP_STATE_NAME]
     return str(json.loads(state.item()).get("data_fingerprint", ""))
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
-    """Adds a line to eval_metrics.jsonl, replacing an earlier one of the same step."""
+    """Adds a line to eval_metrics.jsonl, which replaces an earlier line of the same step."""
     lines = [line for line in read_metrics(path / EVALUATIONS) if line["step"] != step]
     lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
     with atomic_write(path / EVALUATIONS) as file:

@@ -196,7 +196,11 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("positions/roformer_masked_lm", {"num_attention_heads": 16}, "make it even"),
         ("positions/roformer_masked_lm", {"max_position_embeddings": 9}, "embed_positions.weight"),
         ("modernbert/masked_lm", {"layer_types": ["full_attention"] * 6}, "layer_types is .*n = 3"),
-        ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 reaches beyond"),
+        (
+            "modernbert/masked_lm",
+            {"local_attention": 500},
+            "attention 500 exceeds the longest",
+        ),
         ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),

@@ -78,10 +78,10 @@ def test_damage(tmp_path, title, text):
 def test_sizes_of_documents_and_lines(tmp_path):
     found = diagnose(tmp_path, [[sentence(n)] for n in range(100_000, 100_200)])
     assert found["Documents of one sentence"] == ("SERIOUS", "100 %")
-    assert found["Documents of less than 50 words"] == ("SERIOUS", "100 %")
+    assert found["Documents of fewer than 50 words"] == ("SERIOUS", "100 %")
     found = diagnose(tmp_path, [*documents(20), documents(1, 1200)[0][200:]])
     # 20 documents of 108 words beside one of 18,000.
-    assert found["A document that is most of the corpus"] == ("SERIOUS", "89 %")
+    assert found["One document makes up most of the corpus"] == ("SERIOUS", "89 %")
     assert found["Too few documents for next sentence prediction"][0] == "WARNING"
     found = diagnose(tmp_path, documents(1))
     assert found["Too few documents for next sentence prediction"] == ("SERIOUS", "1 documents")
@@ -97,13 +97,13 @@ def test_vocabulary_of_another_text(tmp_path):
     found = diagnose_corpus(write(tmp_path / "c.jsonl", docs), DataConfig(), tokenizer)
     (finding,) = found.findings
     # 100 of 900 lines x 26 pieces, and one piece more in 50 lines.
-    assert finding.measured == "0.43 % of the pieces are [UNK]"
+    assert finding.measured == "0.43 % of the tokens are [UNK]"
     assert {detail.split()[0] for detail in finding.details[:2]} == {"'ß'", "'ж'"}
-    assert found.facts["pieces a word"] == "1.44"
+    assert found.facts["tokens per word"] == "1.44"
     letters = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS)]
     found = diagnose(tmp_path, documents(150), letters)
     # 41 letters, 6 digits and a stop for 18 words.
-    assert found["A vocabulary that splits words into small pieces"] == ("SERIOUS", "2.667")
+    assert found["A vocabulary that splits words into short tokens"] == ("SERIOUS", "2.667")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_casing(tmp_path, kind, lower, is_wrong):
     }
     tokens = dict.fromkeys([*tiny_tokens(), *pieces[kind]])
     found = diagnose(tmp_path, documents(150), [*tokens], lower)
-    assert ("Casing does not agree" in found) == is_wrong
+    assert ("The casing does not match the vocabulary" in found) == is_wrong
 
 
 def test_damaged_files_are_findings_and_the_others_are_read(tmp_path):
@@ -163,9 +163,9 @@ def test_real_text_and_the_same_spoilt(tmp_path):
     docs = [text.split("\n") for text in texts]
     assert diagnose(tmp_path, docs, vocab.tokens) == {}
     cased = Vocab.read(golden_file("vocab", "bert-base-cased-vocab.txt"))
-    assert "Casing does not agree" in diagnose(tmp_path, docs, cased.tokens)
+    assert "The casing does not match the vocabulary" in diagnose(tmp_path, docs, cased.tokens)
     chinese = Vocab.read(golden_file("vocab", "bert-base-chinese-vocab.txt"))
     found = diagnose(tmp_path, docs, chinese.tokens)
-    assert found["A vocabulary that splits words into small pieces"][0] == "WARNING"
+    assert found["A vocabulary that splits words into short tokens"][0] == "WARNING"
     spoilt = [text.encode().decode("cp1252", "replace").split("\n") for text in texts]
     assert diagnose(tmp_path, spoilt)["Wrongly decoded characters"][0] == "SERIOUS"

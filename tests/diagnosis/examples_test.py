@@ -79,7 +79,7 @@ def test_masked_share(tmp_path, prob):
     finding = found.get("The masked share is not the nominal one")
     severities = {0.15: None, 0.2: "WARNING", 0.4: "SERIOUS"}
     assert (finding.severity.name if finding else None) == severities[prob]
-    assert not finding or finding.measured == "16 % of the pieces are predicted"
+    assert not finding or finding.measured == "16 % of the tokens are predicted"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_room_for_a_share_that_is_drawn_or_moves(tmp_path):
 @pytest.mark.parametrize(("split", "severity"), [((9, 1, 0), "WARNING"), ((10, 0, 0), "SERIOUS")])
 def test_split_of_masks(tmp_path, split, severity):
     found = diagnose(tmp_path, made_rows(split=split))
-    finding = found["Predicted pieces are not masked 80 / 10 / 10"]
+    finding = found["Predicted tokens are not masked 80 / 10 / 10"]
     shares = " / ".join(f"{10 * n} %" for n in split)
     assert finding.severity.name == severity
     assert finding.measured == f"{shares} are [MASK], kept, random"
@@ -132,7 +132,7 @@ def test_chance_is_no_finding(tmp_path):
 @pytest.mark.parametrize(
     ("name", "place", "value", "fault"),
     [
-        ("input_mask", 9, 0, "padding between pieces"),
+        ("input_mask", 9, 0, "padding between tokens"),
         ("input_ids", 0, 77, "[CLS] elsewhere than at the front"),
         ("input_ids", 9, CLS, "[CLS] elsewhere than at the front"),
         ("input_ids", 31, 77, "no [SEP] at the end"),
@@ -158,7 +158,7 @@ def test_unknown_and_unused_pieces(tmp_path):
     rows["input_ids"][:290, 5] = UNK  # of 29,000 pieces of text
     rows["input_ids"][:29, 6] = UNUSED
     found = diagnose(tmp_path, rows)
-    assert found["Pieces that are [UNK]"].measured == "1.0 %"
+    assert found["Tokens that are [UNK]"].measured == "1.0 %"
     (unused,) = [finding for title, finding in found.items() if "[unused...]" in title]
     assert (unused.severity.name, unused.measured) == ("WARNING", "0.1 %")
 

@@ -20,7 +20,7 @@ from bert_tf.diagnosis.report import page, screen
 def test_severity_is_that_of_the_bounds(bounds, values):
     found = Diagnosis("a", "corpus")
     for value in [float("nan"), *values]:  # What was not measured is no finding.
-        found.judge(bounds, value, "title", "remedy")
+        found.check(bounds, value, "title", "remedy")
     assert [finding.severity.name for finding in found.findings] == ["WARNING"] * 2 + ["SERIOUS"]
     assert found.findings[0].expected == ("below 5.0 %" if bounds.is_share else "above 100")
     assert found.worst_first()[0].severity == Severity.SERIOUS

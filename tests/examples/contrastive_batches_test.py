@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.corpus.input_shard import InputShard
-from bert_tf.examples.contrastive_batches import NO_TEXT, TextGroups, group_batches
+from bert_tf.examples.contrastive_batches import NO_TEXT, ContrastiveDataset, contrastive_batches
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.text.packing import PackedText
 
@@ -12,7 +12,7 @@ from bert_tf.text.packing import PackedText
 def make_groups(queries, positives, negatives, *, scores=(), num_negatives=1, unique=True):
     """Makes examples of texts given as numbers; row and text number are the same."""
     texts = [PackedText([2, 5 + number, 3], [0, 0, 0]) for number in range(200)]
-    return TextGroups(
+    return ContrastiveDataset(
         TokenizedDataset(texts),
         np.arange(200),
         np.array(queries),
@@ -93,8 +93,10 @@ def test_margins_go_with_the_negatives_that_are_shown():
 
 def test_workers_share_a_batch():
     groups = many()
-    whole = next(iter(group_batches(groups, 8, 3, 0, [3], InputShard())))
-    parts = [next(iter(group_batches(groups, 8, 3, 0, [3], InputShard(i, 2)))) for i in range(2)]
+    whole = next(iter(contrastive_batches(groups, 8, 3, 0, [3], InputShard())))
+    parts = [
+        next(iter(contrastive_batches(groups, 8, 3, 0, [3], InputShard(i, 2)))) for i in range(2)
+    ]
     for name, value in whole.items():
         joined = np.concatenate([part[name] for part in parts])
         np.testing.assert_array_equal(joined, value, err_msg=name)

@@ -10,7 +10,7 @@ from bert_tf.examples.packed_rows import first_fit, pack_batch, plan_rows, round
 def test_a_plan_by_hand():
     plan = plan_rows(np.array([5, 2, 3]), 5)
     np.testing.assert_array_equal(plan.order, [0, 1, 2])
-    np.testing.assert_array_equal(plan.places, [[0, 1, 2, 3, 4], [10, 11, 12, 5, 6]])
+    np.testing.assert_array_equal(plan.positions, [[0, 1, 2, 3, 4], [10, 11, 12, 5, 6]])
     np.testing.assert_array_equal(plan.starts, [0, 8, 5])
 
 
@@ -19,7 +19,7 @@ def test_parts_by_hand():
     plan = plan_rows(np.array([4, 1, 3, 2]), 4, num_parts=2)
     np.testing.assert_array_equal(plan.order, [0, 1, 2, 3])
     np.testing.assert_array_equal(
-        plan.places, [[0, 1, 2, 3], [4, -1, -1, -1], [0, 1, 2, -1], [4, 5, -1, -1]]
+        plan.positions, [[0, 1, 2, 3], [4, -1, -1, -1], [0, 1, 2, -1], [4, 5, -1, -1]]
     )
     np.testing.assert_array_equal(plan.starts, [0, 4, 0, 4])
 
@@ -28,7 +28,7 @@ def test_choices_are_texts_and_their_example_stays_whole():
     plan = plan_rows(np.array([[1, 1], [3, 1], [2, 2], [1, 2]]), 4, num_parts=2)
     np.testing.assert_array_equal(plan.order, [0, 1, 2, 3])  # Sizes 2 and 4, 4 and 3.
     np.testing.assert_array_equal(
-        plan.places.reshape(2, -1, 4),
+        plan.positions.reshape(2, -1, 4),
         [[[8, 9, 10, 0], [4, 12, -1, -1]], [[0, 1, 4, 5], [12, 13, 8, -1]]],
     )
     np.testing.assert_array_equal(plan.starts, [[3, 4], [0, 5], [0, 2], [6, 4]])
@@ -59,8 +59,8 @@ def test_parts_need_like_numbers_of_rows():
     lengths = np.where(draw.random(256) < 0.2, draw.integers(5, 128, 256), 128)
     dealt, as_they_come = plan_rows(lengths, 128, 8), lengths.reshape(8, 32)
     worst = max(first_fit(part, 128)[1] for part in as_they_come)
-    assert len(dealt.places) < 8 * worst
-    assert len(dealt.places) <= np.ceil(lengths.sum() / 128) + 8
+    assert len(dealt.positions) < 8 * worst
+    assert len(dealt.positions) <= np.ceil(lengths.sum() / 128) + 8
 
 
 def test_rows_are_nearly_the_fewest():
@@ -73,7 +73,7 @@ def test_rows_are_nearly_the_fewest():
 
 def test_nothing_but_padding_is_one_empty_row():
     plan = plan_rows(np.zeros([3], int), 4)
-    np.testing.assert_array_equal(plan.places, [[-1, -1, -1, -1]])
+    np.testing.assert_array_equal(plan.positions, [[-1, -1, -1, -1]])
     np.testing.assert_array_equal(plan.starts, [0, 0, 0])
 
 

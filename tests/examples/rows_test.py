@@ -85,12 +85,12 @@ def test_a_batch_by_hand():
     for name, values in expected.items():
         assert batch[name].dtype == ("float32" if name == "example_weights" else "int32")
         np.testing.assert_array_equal(batch[name], values, err_msg=name)
-    assert len(rows) == 2 and rows.num_pieces == 5 and rows.lengths.tolist() == [3, 2]
+    assert len(rows) == 2 and rows.num_tokens == 5 and rows.lengths.tolist() == [3, 2]
 
 
 def test_scores_of_pieces_stay_with_their_pieces():
     rows = TokenizedDataset([PackedText([2, 7, 3], [0, 0, 1]), PackedText([2, 3], [0, 1])])
-    rows.piece_scores["scores"] = np.arange(10, dtype=np.float32).reshape(5, 2)
+    rows.token_scores["scores"] = np.arange(10, dtype=np.float32).reshape(5, 2)
     batch = rows.batch(np.array([1, 0]), num_rows=3, length=4)
     expected = np.zeros([3, 4, 2])
     expected[0, :2], expected[1, :3] = [[6, 7], [8, 9]], [[0, 1], [2, 3], [4, 5]]
@@ -107,7 +107,7 @@ def test_a_batch_of_choices_by_hand():
     sizes = (2, 4, 3, 1)
     texts = [PackedText([10 * i + j for j in range(n)], [1] * n) for i, n in enumerate(sizes, 1)]
     rows = TokenizedDataset(texts, {"label_ids": np.array([1, 0], np.int32)}, num_choices=2)
-    assert len(rows) == 2 and rows.lengths.tolist() == [4, 3] and rows.num_pieces == 10
+    assert len(rows) == 2 and rows.lengths.tolist() == [4, 3] and rows.num_tokens == 10
     batch = rows.batch(np.array([1]), 2, 3)
     np.testing.assert_array_equal(
         batch["input_word_ids"], [[[30, 31, 32], [40, 0, 0]], [[0] * 3] * 2]
@@ -126,7 +126,7 @@ def test_weights_among_the_labels_take_the_place_of_one():
 
 
 def test_wrong_numbers_of_labels_are_named():
-    with pytest.raises(ValueError, match=r"23 rows.*\['few'\]"):
+    with pytest.raises(ValueError, match=r"\['few'\].* 23"):
         TokenizedDataset(TEXTS, {"few": np.zeros(22), "right": np.zeros(23)})
     tags = [np.zeros(len(text.ids), np.int32) for text in TEXTS]
     with pytest.raises(ValueError, match=r"labels in \['tag_ids'\]"):

@@ -198,5 +198,5 @@ def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
     found = search.embedder.from_texts(tf.constant(texts))["embedding"]
     np.testing.assert_allclose(found, vectors, atol=1e-5)
     other = SearchEmbedder(fixture("mean_dense_tanh"))
-    with pytest.raises(ValueError, match="made by another model"):
+    with pytest.raises(ValueError, match="built with another model"):
         Index(tmp_path / "index", other.fingerprint)

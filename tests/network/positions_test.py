@@ -232,7 +232,7 @@ def test_layers_that_are_local():
     [
         ({"position_type": "rotary", "hidden_size": 21, "num_attention_heads": 3}, "make it even"),
         ({"biases": "attention,norms"}, r"\['norms'\]"),
-        ({"local_attention": 2000}, "local_attention 2000 reaches beyond"),
+        ({"local_attention": 2000}, "local_attention 2000 exceeds the longest"),
         ({"position_type": "alibi", "position_offset": 2}, "position_type is alibi"),
         ({"position_offset": 512}, "leaves no row"),
         ({"position_type": "relative"}, "expected one of"),

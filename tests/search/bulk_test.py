@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search import bulk, documents, embedding
-from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, receipt_of, write_record
+from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker, write_record
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, make
 from tests.shared_data import ROOT
@@ -58,8 +58,8 @@ def test_ids_that_come_twice_are_found_in_little_memory(
     files = [write(tmp_path / f"{i}.jsonl", part) for i, part in enumerate(parts)]
     for more, named in (
         ([], None),
-        ([ids[70]], f"'{ids[70]}' comes twice, in {files[1]} and in {files[2]}"),
-        ([ids[89]], f"'{ids[89]}' comes twice, in {files[2]} and in {files[2]}"),
+        ([ids[70]], f"'{ids[70]}' occurs twice, in {files[1]} and in {files[2]}"),
+        ([ids[89]], f"'{ids[89]}' occurs twice, in {files[2]} and in {files[2]}"),
     ):
         write(files[2], [*ids[80:], *more])
         job = make(tmp_path, *files, folder=str(tmp_path / f"out{more}"), shard_size=20)
@@ -141,7 +141,7 @@ def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
         {job.vectors(first): job.vectors(second)},
         {job.vectors(first): other.vectors(first)},
         {job.texts(first): other.texts(first)},
-        {receipt_of(job, 0): receipt_of(other, 0)},
+        {read_marker(job, 0): read_marker(other, 0)},
     ):
         for target, source in targets.items():
             copy_with_seal(source, target)
@@ -157,7 +157,7 @@ def test_a_folder_of_an_earlier_release_goes_on(tmp_path: pathlib.Path) -> None:
     job = made_shards(tmp_path / "a", "abcdef")
     for name in job.shards():
         job.path("made", name, "json").unlink()
-    write_record(receipt_of(job, 0), {"documents": [3, 3]})
+    write_record(read_marker(job, 0), {"documents": [3, 3]})
     stand = Stand()
     assert read_file(job, 0) == [3, 3]
     assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 0]  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ def test_numbers_that_are_not_finite_are_named(
     job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"))
     read_file(job, 0)
     monkeypatch.setattr(Stand, "documents", lambda *_: np.array([[1.0], [np.nan]], np.float32))
-    with pytest.raises(ValueError, match="vector of document 'b' holds"):
+    with pytest.raises(ValueError, match="vector of document 'b'"):
         embed_shard(job, "00000-00000", Stand())  # type: ignore[arg-type]
     assert not job.vectors("00000-00000").exists()
 
@@ -231,21 +231,19 @@ def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:
     job.open()
     dataclasses.replace(job, base="/", source="elsewhere").open()  # only places
     for changes, message in (
-        ({"model": "other"}, "another `model`: 'm'.*'other' now"),
-        ({"batch_size": 5}, "another `batch_size`: 4 at the start, 5 now"),
-        ({"max_seq_length": 8}, "another `max_seq_length`: 32 at the start, 8 now"),
-        ({"inputs": job.inputs * 2}, "another `inputs`: None.*"),
+        ({"model": "other"}, "`model`: 'm'.*'other' now"),
+        ({"batch_size": 5}, "`batch_size`: 4 at the start, 5 now"),
+        ({"max_seq_length": 8}, "`max_seq_length`: 32 at the start, 8 now"),
+        ({"inputs": job.inputs * 2}, "`inputs`: None.*"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(job, **changes).open()  # type: ignore[arg-type]
     write(path, "abc")
-    with pytest.raises(
-        ValueError, match=r"another `inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"
-    ):
+    with pytest.raises(ValueError, match=r"`inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"):
         make(tmp_path, path).open()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(ValueError, match="not empty and no work of this program"):
+    with pytest.raises(ValueError, match="--output_dir"):
         make(tmp_path, path, folder=str(tmp_path / "full")).open()
 
 

@@ -120,7 +120,7 @@ def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
         build_faiss(index, "ivf_pq")
     path = build_faiss(index, "flat")
     add_to_index(index.folder, [Batch(["new"], np.ones([1, 16]))], model="m")
-    with pytest.raises(ValueError, match="has 20 documents, .* 21"):
+    with pytest.raises(ValueError, match="20 documents .* 21"):
         FaissIndex(Index(index.folder), "flat")
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ValueError, match="is damaged"):
@@ -171,7 +171,7 @@ def test_bm25_finds_words_of_one_character() -> None:
 def test_bm25_without_shared_words_and_with_too_few_documents() -> None:
     found = Bm25(["one", "two"])
     assert found.search(["", "three the"], 2)[0].tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(ValueError, match="k is 3, but there are 2"):
+    with pytest.raises(ValueError, match="k is 3; .* 1 and 2"):
         found.search(["one"], 3)
     with pytest.raises(ValueError, match="corpus is empty"):
         Bm25([])

@@ -201,7 +201,7 @@ def test_what_a_killed_build_leaves_is_named_and_replaced(tmp_path: pathlib.Path
     left = tmp_path / ".index.building"
     left.mkdir()
     (left / "vectors-00000.npy").write_bytes(b"half")
-    with pytest.raises(ValueError, match="a build was stopped before its end"):
+    with pytest.raises(ValueError, match="manifest.json; a build"):
         Index(tmp_path / "index")
     build_index(tmp_path / "index", batches(0, 5), model="m")
     assert len(Index(tmp_path / "index")) == 5 and not left.exists()
@@ -229,7 +229,7 @@ def test_what_is_finished_stays_if_it_cannot_be_renamed(
 
 def test_the_current_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="is no index"):
+    with pytest.raises(ValueError, match="manifest.json"):
         Index(pathlib.Path())
 
 
@@ -237,7 +237,7 @@ def test_an_addition_that_fails_changes_nothing(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 30), model="m")
     before = (folder / "manifest.json").read_bytes()
-    with pytest.raises(ValueError, match="'d29' comes twice"):
+    with pytest.raises(ValueError, match="'d29' occurs twice"):
         add_to_index(folder, [*batches(40, 80), *batches(29, 30)], model="m")
     assert (folder / "manifest.json").read_bytes() == before
     assert len(Index(folder)) == 30
@@ -252,17 +252,17 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
     def build(*found: Batch, **options: str) -> None:
         build_index(tmp_path / "index", found, **{"model": "m", **options})
 
-    with pytest.raises(ValueError, match="'a' comes twice"):
+    with pytest.raises(ValueError, match="'a' occurs twice"):
         build(Batch(["a", "a"], np.ones([2, 3])))
-    with pytest.raises(ValueError, match="vector of document 'b' holds numbers"):
+    with pytest.raises(ValueError, match="vector of document 'b'"):
         build(Batch(["a", "b"], np.array([[1.0], [np.nan]])))
-    with pytest.raises(ValueError, match=r"shape \(1, 4\); expected \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"shape \(1, 4\) .* expected \[1, 3\]"):
         build(Batch(["a"], np.ones([1, 3])), Batch(["b"], np.ones([1, 4])))
-    with pytest.raises(ValueError, match="no document to put"):
+    with pytest.raises(ValueError, match="no documents"):
         build()
-    with pytest.raises(ValueError, match="no document to put"):
+    with pytest.raises(ValueError, match="no documents"):
         build(Batch([], np.ones([0, 3])))
-    with pytest.raises(ValueError, match="2 documents came with 1 texts"):
+    with pytest.raises(ValueError, match="1 texts for 2 documents"):
         build(Batch(["a", "b"], np.ones([2, 3]), ["text"]))
     with pytest.raises(ValueError, match="id is 7, expected a string"):
         build(Batch([7], np.ones([1, 3])))
@@ -277,17 +277,17 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
 
 def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     build_index(tmp_path / "index", batches(0, 5), model="one", source="path/one")
-    with pytest.raises(ValueError, match=r"fingerprint is one \(of path/one\), this model's two"):
+    with pytest.raises(ValueError, match=r"fingerprint is one \(of path/one\), .* two"):
         Index(tmp_path / "index", "two")
     with pytest.raises(ValueError, match="two"):
         add_to_index(tmp_path / "index", batches(5, 6), model="two")
     found = Index(tmp_path / "index", "one")
-    with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* vectors of 8 numbers"):
+    with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* 8 dimensions"):
         found.search(np.ones([1, 9]), 1)
     with pytest.raises(ValueError, match=r"shape \(8,\); expected \[Q, 8\]"):
         found.search(np.ones([8]).tolist(), 1)
     for k in (6, 0):
-        with pytest.raises(ValueError, match=f"k is {k}, but .* has 5 documents; give 1 to as"):
+        with pytest.raises(ValueError, match=f"k is {k}; .* 1 and 5"):
             found.search(np.ones([1, 8]), k)
 
 
@@ -321,7 +321,7 @@ def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
     del values["max_seq_length"]  # as a still earlier release wrote it
     (folder / "manifest.json").write_text(json.dumps(values))
     assert Index(folder).manifest.max_seq_length == 0
-    with pytest.raises(ValueError, match="none is no index"):
+    with pytest.raises(ValueError, match="none is not an index"):
         Index(tmp_path / "none")
 
 

@@ -73,13 +73,13 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     found = list(read_documents(f"{tmp_path / 'a.csv'},{path}"))
     name = tmp_path / "a.csv"
     assert found == [(f"{name}:1", "Head body"), (f"{name}:2", "alone"), ("x", "text")]
-    with pytest.raises(ValueError, match="b.jsonl line 1 has the id 'x' of .* again"):
+    with pytest.raises(ValueError, match="b.jsonl line 1 .* 'x'"):
         list(read_documents(f"{path},{path}"))
     shouted = tmp_path / "A.CSV"
     shouted.write_text((tmp_path / "a.csv").read_text())
     assert [document.text for document in read_documents(str(shouted))] == ["Head body", "alone"]
     (tmp_path / "c.csv").write_text("body\ntext\n")
-    with pytest.raises(ValueError, match="c.csv line 2 has no `text`, but body"):
+    with pytest.raises(ValueError, match="c.csv line 2 has no column `text`, only body"):
         list(read_documents(str(tmp_path / "c.csv")))
     (tmp_path / "c.csv").write_text("title,text\nHead,\n, \n")
     with caplog.at_level("WARNING"):
@@ -105,7 +105,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("build_index", {"output_dir": tmp_path / "x"}, "--input_file"),
         ("build_index", {"output_dir": tmp_path, "input_file": "x"}, "--init_checkpoint"),
         ("search", {}, "--index"),
-        ("search", {"index": tmp_path}, "is no index"),
+        ("search", {"index": tmp_path}, "manifest.json"),
         ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
         (
             "search",
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_found_before_the_model_is_read(
     found = fail(run("build_index", **given, **new, faiss="flat"))
     assert "pip install '.[faiss]'" in found
     path.write_text(path.read_text() * 2)
-    assert "line 4 has the id 'a'" in fail(run("build_index", **given, **new))
+    assert "line 4 repeats the id 'a'" in fail(run("build_index", **given, **new))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "old"]
 
 
@@ -235,7 +235,7 @@ def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
     batch = Batch(list(TEXTS), np.ones([3, 2]), list(TEXTS.values()))
     build_index(tmp_path / "index", [batch], model="m")
     done = run("search", index=tmp_path / "index", query="zebra", mode="words")
-    assert done.stdout.splitlines() == ["zebra", "      No document shares a word with it."]
+    assert len(done.stdout.splitlines()) == 2 and done.stdout.startswith("zebra\n      No ")
 
 
 def test_measures_are_shown_where_a_run_file_cannot_hold_the_ids(tmp_path: pathlib.Path) -> None:
@@ -311,14 +311,14 @@ def test_built_added_to_and_searched(
     done = run("search", index=index, query="x")
     assert done.returncode == 0 and "   3  " in done.stdout, done.printed  # Ten, if there were.
     done = run("search", index=index, query="x", k=4)
-    assert "ERROR: k is 4, but" in done.printed and "has 3 documents" in done.printed
+    assert "ERROR: k is 4;" in done.printed and "between 1 and 3" in done.printed
     done = run("search", index=index, query="x", init_checkpoint=fixture("cls"))
-    assert done.returncode == 1 and "made by another model" in done.printed
+    assert done.returncode == 1 and "built with another model" in done.printed
     other = write_corpus(tmp_path / "other.jsonl", {"d": "d"})
     done = run(
         "build_index", "--add", input_file=other, **{**given, "init_checkpoint": fixture("cls")}
     )
-    assert done.returncode == 1 and "made by another model" in done.printed
+    assert done.returncode == 1 and "built with another model" in done.printed
 
     folder = tmp_path / "beir"
     folder.mkdir()

@@ -131,7 +131,7 @@ def test_documents_behind_those_that_a_reranker_reads_keep_their_order(folder):
         ({"mode": "hybrid", "fusion": "rrf"}, "fusion is 'rrf',.*ranks, weights"),
         ({"faiss": "ivf"}, "faiss is 'ivf',"),
         ({"mode": "hybrid", "vector_weight": 3.0}, "vector_weight is 3.0"),
-        ({"reranker": "ce", "rerank_k": 0}, "rerank_k 0"),
+        ({"reranker": "ce", "rerank_k": 0}, "rerank_k is 0"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(folder, options, named):

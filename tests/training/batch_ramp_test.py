@@ -28,7 +28,7 @@ def test_stages_by_hand():
     stages = {stage_of(training, batch) for batch in range(40)}
     assert stages == {(256, 0, 8, 0), (512, 8, 16, 4), (1024, 16, None, 6)}
     assert stage_of(config(), 77) == (1024, 0, None, 0)
-    assert stage_of(config(), 77).place(77) == 77
+    assert stage_of(config(), 77).position(77) == 77
 
 
 @pytest.mark.parametrize(("start", "steps"), [(512, 2), (256, 24), (32, 5 * 32 * 3), (1, 10240)])
@@ -38,7 +38,7 @@ def test_no_example_is_left_out_or_repeated(start, steps):
     for batch in range(steps + 5):
         stage = stage_of(training, batch)
         # A dataset of batches of one size holds these examples at that place.
-        assert stage.place(batch) * stage.batch_size == first
+        assert stage.position(batch) * stage.batch_size == first
         first += stage.batch_size
     assert stage.batch_size == 1024
 

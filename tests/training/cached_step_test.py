@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.config import OptimizerConfig
-from bert_tf.examples.contrastive_batches import TextGroups
+from bert_tf.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.tasks.embedding.losses import cosent, in_batch_negatives, matryoshka
@@ -46,7 +46,7 @@ def toy_groups(loss):
     negatives = [[] if has_scores else [24 + 3 * i, 25 + 3 * i][: 1 + i % 2] for i in range(12)]
     scores = [(float(value),) for value in draw.uniform(size=12)] if has_scores else ()
     places = np.arange(12)
-    return TextGroups(
+    return ContrastiveDataset(
         TokenizedDataset(texts),
         np.arange(60),
         places,

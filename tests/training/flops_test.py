@@ -7,10 +7,10 @@ from bert_tf.config import ModelConfig
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.training.flops import (
     DEVICES,
+    attended_tokens,
     data_sheet,
     forward_flops,
     measure_matrix_product,
-    seen_pieces,
     training_flops,
 )
 
@@ -37,10 +37,10 @@ def test_pieces_that_a_local_layer_looks_at(window, chunk):
     """Of rows longer than 16 chunks of half a window, at least 32 pieces: a chunk and two more."""
     config = ModelConfig(position_type="rotary", local_attention=window, global_attention_every=3)
     long = 16 * chunk + 1
-    assert [seen_pieces(config, layer, long) for layer in range(4)] == [
+    assert [attended_tokens(config, layer, long) for layer in range(4)] == [
         *(long, 3 * chunk, 3 * chunk, long)
     ]
-    assert seen_pieces(config, 1, long - 1) == long - 1
+    assert attended_tokens(config, 1, long - 1) == long - 1
 
 
 def test_count_is_that_of_tensorflows_profiler():

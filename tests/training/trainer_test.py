@@ -344,7 +344,7 @@ def test_an_evaluation_stands_beside_the_best_and_the_baseline(whole_run, tmp_pa
     for step, loss in ((4, 2.0), (8, 3.0)):
         trainer.step = step
         note_evaluation(tmp_path, step, {"loss": loss})
-        text = trainer._beside({"loss": loss})
+        text = trainer._comparison({"loss": loss})
         assert text == ("; the best so far" if step == 4 else "; best so far: step 4, loss 2")
     trainer.baseline = lambda: {"loss": 5.0}
-    assert trainer._beside({"loss": 3.0}).endswith("; baseline: loss 5")
+    assert trainer._comparison({"loss": 3.0}).endswith("; baseline: loss 5")

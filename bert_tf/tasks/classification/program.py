@@ -232,7 +232,7 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
     logging.info(
         "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
         len(rows),
-        rows.num_pieces / max(1, len(rows)),
+        rows.num_tokens / max(1, len(rows)),
         rows.lengths.max(initial=0),
         made.num_cut,
         100.0 * made.num_cut / max(1, count),

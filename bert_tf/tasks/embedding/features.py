@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
-from bert_tf.examples.contrastive_batches import TextGroups
+from bert_tf.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.tasks.embedding.beir import Beir
@@ -79,7 +79,7 @@ class TextPacker:
 class TrainingExamples(NamedTuple):
     """What is trained on."""
 
-    rows: TextGroups
+    rows: ContrastiveDataset
     num_cut: int
 
     @property
@@ -115,11 +115,11 @@ def make_training_examples(
     num_negatives: int,
     no_duplicates: bool,
 ) -> TrainingExamples:
-    """Packs examples; see `TextGroups`."""
+    """Packs examples; see `ContrastiveDataset`."""
     queries = np.array([packer.add("query", example.query) for example in examples], np.int64)
     positives = np.array([packer.add("document", e.positive) for e in examples], np.int64)
     negatives = [[packer.add("document", text) for text in e.negatives] for e in examples]
-    groups = TextGroups(
+    groups = ContrastiveDataset(
         packer.rows(),
         packer.text_numbers(),
         queries,

@@ -21,9 +21,9 @@ from bert_tf.config import ModelConfig
 from bert_tf.corpus.input_shard import ALL
 from bert_tf.examples.columns import read_texts
 from bert_tf.examples.contrastive_batches import (
-    TextGroups,
-    evaluation_group_batches,
-    group_batches,
+    ContrastiveDataset,
+    contrastive_batches,
+    evaluation_contrastive_batches,
 )
 from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning_config import RetrieverConfig
@@ -90,13 +90,13 @@ class BertEmbedder(TextFitMixin, keras.Model):
     Call arguments:
       inputs: texts, or a dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B],
         the number of first tokens of each row to exclude from the pooling; other keys are ignored.
-        A batch of `TextGroups` instead has the same keys after query/ and document/.
+        A batch of `ContrastiveDataset` instead has the same keys after query/ and document/.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
     Returns:
-      float32 [B, D], D = `dimension`; of a batch of `TextGroups` float32 [B, 1 + M, D], the query
-      before its M documents.
+      float32 [B, D], D = `dimension`; of a batch of `ContrastiveDataset` float32 [B, 1 + M, D], the
+      query before its M documents.
 
     Reference: Reimers and Gurevych 2019, "Sentence-BERT".
     """
@@ -380,10 +380,10 @@ class BertEmbedder(TextFitMixin, keras.Model):
     def training_data(
         self, examples: Any, batch_size: int, seed: int | None, first_epoch: int = 0
     ) -> tuple[tf.data.Dataset, int]:
-        groups: TextGroups = examples.rows
+        groups: ContrastiveDataset = examples.rows
         steps = groups.batches_per_epoch(batch_size)
         buckets = self._buckets(groups.rows)
-        data = group_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
+        data = contrastive_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
         return data.map(self.keras_batch), steps
 
     def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
@@ -395,7 +395,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
             return super().evaluation_data(data, batch_size)
         groups = self.read_examples(x, y, weights).rows
         buckets = self._buckets(groups.rows)
-        return evaluation_group_batches(groups, batch_size, buckets).map(self.keras_batch)
+        return evaluation_contrastive_batches(groups, batch_size, buckets).map(self.keras_batch)
 
     def pack_batch(
         self,

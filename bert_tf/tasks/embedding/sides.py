@@ -1,4 +1,4 @@
-"""Embeds both sides of a batch of `TextGroups`: the queries and their documents."""
+"""Embeds both sides of a batch of `ContrastiveDataset`: the queries and their documents."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def embed_sides(
 
     Args:
       compute: takes the inputs of texts and a dropout seed, returns float [N, D].
-      batch: see `TextGroups.batch`.
+      batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
 
     Returns:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.input_shard import InputShard
-from bert_tf.examples.contrastive_batches import TextGroups, group_batches
+from bert_tf.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.metrics.ranking import evaluate
@@ -31,7 +31,7 @@ class EmbeddingTask(RowsTask):
     `tasks.splade` has the same of sparse vectors.
 
     Args:
-      train_rows: `TextGroups`.
+      train_rows: `ContrastiveDataset`.
       loss: of `embedding_losses`; None if nothing is trained.
       is_ranking: whether the loss is that of finding the positive in the batch, so that the share
         of those found is reported, too.
@@ -48,7 +48,7 @@ class EmbeddingTask(RowsTask):
     def __init__(
         self,
         model: Any,
-        train_rows: TextGroups | None,
+        train_rows: ContrastiveDataset | None,
         *data: Any,
         loss: Loss | None = None,
         is_ranking: bool = True,
@@ -72,11 +72,13 @@ class EmbeddingTask(RowsTask):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `TextGroups.batch`."""
+        """Batches of `ContrastiveDataset.batch`."""
         if self.groups is None:
             raise ValueError("There are no training examples.")
-        shares = InputShard(worker_index, num_workers)
-        return group_batches(self.groups, batch_size, start_step, self.seed, self.buckets, shares)
+        shard = InputShard(worker_index, num_workers)
+        return contrastive_batches(
+            self.groups, batch_size, start_step, self.seed, self.buckets, shard
+        )
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Returns float32 [b, D] of the queries and [b, M, D] of the documents."""

@@ -63,7 +63,7 @@ class DamagedTexts:
     ) -> None:
         self.texts, self.pack_damaged, self.whole = list(texts), pack_damaged, whole
         self.rate, self.prompt_pieces = rate, prompt_pieces
-        self.num_pieces = whole.num_pieces
+        self.num_tokens = whole.num_tokens
 
     def __len__(self) -> int:
         return len(self.texts)

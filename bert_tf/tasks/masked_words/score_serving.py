@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import Characters, find_pieces
+from bert_tf.serving.graph_tokens import Characters, find_tokens
 from bert_tf.serving.model import MAX_ROWS, Batch, Outputs
 from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import pack_rows
@@ -39,7 +39,7 @@ def score_words(
       `alternatives` string [B, W], the likeliest first token; 0 and "" for unknown words and after
       the last. `log_probability` float32 [B], the sum.
     """
-    tokens = find_pieces(tokenizer, texts)
+    tokens = find_tokens(tokenizer, texts)
     tokens = tokens.cut(tf.minimum(tokens.lengths(), room))
     ids, splits = tokens.ids.values, tokens.ids.row_splits  # [N], [B + 1]
     rows = tokens.ids.value_rowids()  # [N], the text of each token

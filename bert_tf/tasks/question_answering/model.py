@@ -67,7 +67,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     """
 
     head_name = "squad"
-    has_pieces = True
+    scores_tokens = True
     default_length = SPAN_LENGTH
     reads_pooler = False
     others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.

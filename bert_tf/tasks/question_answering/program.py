@@ -77,12 +77,12 @@ class Squad(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_pieces, 2]."""
+        """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_tokens, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
         found = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.piece_scores[TEACHER_LOGITS] = found
+        rows.token_scores[TEACHER_LOGITS] = found
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

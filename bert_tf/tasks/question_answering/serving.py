@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.fine_tuning_config import reading_of_rows
-from bert_tf.serving.graph_tokens import Characters, Pieces, check_utf8, find_pieces
+from bert_tf.serving.graph_tokens import Characters, GraphTokens, check_utf8, find_tokens
 from bert_tf.serving.model import Batch, Outputs, Serving
 from bert_tf.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
@@ -110,7 +110,7 @@ class QuestionAnsweringServing(Serving):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
         question = question[:, : self.max_query_length]
-        context = find_pieces(self.tokenizer, texts[1])
+        context = find_tokens(self.tokenizer, texts[1])
         windows = self.make_windows(question.row_lengths(), context.lengths())
         rows = context.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
@@ -193,7 +193,7 @@ class QuestionAnsweringServing(Serving):
         last: tf.Tensor,
         sums: tf.Tensor,
         windows: Windows,
-        rows: Pieces,
+        rows: GraphTokens,
         is_first: tf.RaggedTensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the best span of each window.
@@ -299,7 +299,11 @@ def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.Ragge
 
 
 def cut_out(
-    contexts: tf.Tensor, tokens: Pieces, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor
+    contexts: tf.Tensor,
+    tokens: GraphTokens,
+    first: tf.Tensor,
+    last: tf.Tensor,
+    is_answer: tf.Tensor,
 ) -> Outputs:
     """Returns `answer`, `start` and `end` of spans of tokens, as `SquadFeature.span_text` cuts.
 

@@ -175,7 +175,7 @@ def make_examples(
         for row in tag_rows
     ]
     texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
-    rows = TokenizedDataset(texts, piece_labels={"tag_ids": tokens}, pad_id=pad_id)
+    rows = TokenizedDataset(texts, token_labels={"tag_ids": tokens}, pad_id=pad_id)
     return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 

@@ -53,7 +53,7 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
     """
 
     head_name = "tagger"
-    has_pieces = True
+    scores_tokens = True
     is_one_column = True
 
     reads_pooler = False

@@ -66,13 +66,13 @@ class Tagger(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each token, float32 [num_pieces, C]."""
+        """Adds `TEACHER_LOGITS` of each token, float32 [num_tokens, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         order = check_labels(teacher, examples.labels)
         model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
         logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.piece_scores[TEACHER_LOGITS] = logits[:, order]
+        rows.token_scores[TEACHER_LOGITS] = logits[:, order]
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

@@ -1,11 +1,11 @@
-"""Examples of several texts in memory, and batches of them in which no text stands twice.
+"""Examples of several texts in memory, and batches of them in which no text occurs twice.
 
     query, positive, negatives --chosen for an epoch--> [N, 1 + M] texts --dealt--> batches of B
 
 With the other rows of a batch as negatives a text must not be its own negative: an example whose
 text is in the batch already waits for a later one. Which examples a batch holds is a pure function
-of (seed, step), as in `rows.py`. An epoch has N // B batches, at least one; what is left over of an
-epoch, another rest each time, is left out.
+of (seed, step), as in `rows.py`. An epoch has N // B batches, at least one; the examples that are
+left over differ from epoch to epoch.
 
     query_ids [B] --> query/input_word_ids [B, Tq], document/input_word_ids [B, M, Td] ...
 """
@@ -41,7 +41,7 @@ class TextGroups:
       negatives: N lists of rows.
       scores: N tuples of numbers, see `EmbeddingExample`; empty if there are none.
       num_negatives: M - 1, negatives that an example brings; which of its own, the epoch decides.
-      no_duplicates: whether no text may stand twice in a batch.
+      no_duplicates: whether a text may occur only once in a batch.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TextGroups:
         self._negative_starts = np.cumsum([0, *counts])
         self._negatives = np.array([row for group in negatives for row in group], np.int64)
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
-        # Pieces of an example on average, for the rates in the log.
+        # Tokens of an example on average, for the rates in the log.
         used = rows.lengths[queries].sum() + rows.lengths[positives].sum()
         shown = np.minimum(counts, num_negatives) / np.maximum(counts, 1)
         owners = np.repeat(np.arange(len(counts)), counts)
@@ -73,7 +73,7 @@ class TextGroups:
         return len(self.queries)
 
     def fingerprint(self) -> str:
-        """Returns a digest that changes with any text, its place or a score."""
+        """Returns a digest that changes with any text, its position or a score."""
         digest = hashlib.sha256(self.rows.fingerprint().encode())
         flat = [np.array([value for group in self.scores for value in group], np.float64)]
         arrays = [self.texts, self.queries, self.positives, self._negatives, self._negative_starts]
@@ -117,8 +117,8 @@ class TextGroups:
           batch_size: B.
           seed: of the order; None: the order of the examples.
         """
-        epoch, place = divmod(step, self.batches_per_epoch(batch_size))
-        return self._plan(epoch, batch_size, seed)[place], epoch
+        epoch, number = divmod(step, self.batches_per_epoch(batch_size))
+        return self._plan(epoch, batch_size, seed)[number], epoch
 
     def _make_plan(self, epoch: int, batch_size: int, seed: int | None) -> list[np.ndarray]:
         """Returns the examples of each batch of an epoch."""
@@ -189,18 +189,18 @@ class TextGroups:
         return batch
 
     def _inputs(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the encoder's inputs of rows; NO_TEXT is a row of one piece, which counts 0."""
+        """Returns the encoder's inputs of rows; NO_TEXT is a row of one token."""
         made = self.rows.batch(np.maximum(rows, 0), len(rows), length)
         names = [name for name in made if name not in ("row_ids", "example_weights")]
         inputs = {name: made[name] for name in names}
         empty = rows == NO_TEXT
-        if empty.any():  # Padding alone would be a row without any piece.
+        if empty.any():  # Padding alone would be a row without any token.
             inputs["input_mask"] = inputs["input_mask"].copy()
             inputs["input_mask"][empty, 1:] = 0
         return inputs
 
     def longest(self, examples: np.ndarray, epoch: int) -> tuple[int, int]:
-        """Returns the pieces of the longest query and of the longest document."""
+        """Returns the tokens of the longest query and of the longest document."""
         documents, _ = self.documents(examples, epoch)
         rows = documents[documents != NO_TEXT]
         return int(self.rows.lengths[self.queries[examples]].max()), int(

@@ -176,8 +176,8 @@ class OwnEmbedder:
             )
         return self.model.pack(text_a, self.prompt)
 
-    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
-        """Returns the embedding of each text, float32 [D]."""
+    def run(self, rows: Sequence[PackedText]) -> np.ndarray:
+        """Returns the embedding of each text, float32 [N, D]."""
         embedding = self.model.embedding
         skipped = prompt_pieces(self.tokenizer, embedding, self.prompt)
         return self.model.encode_rows(rows, skipped, self.batch_size)

@@ -32,9 +32,9 @@ class Predictor:
       scope: makes a context in which the answers are computed, such as one of a device.
 
     Attributes:
-          kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
+      kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
         question_answering, fill_mask, embeddings or reranker.
-          labels: names of classes or tags, () without.
+      labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
         ("question", "context"), of rerankers ("query", "documents").
       max_seq_length: maximum length of a row.
@@ -107,12 +107,13 @@ class Predictor:
     def score(self, texts: Any) -> list[float]:
         """Scores texts.
 
-                Args:
+        Args:
           texts: texts; of a reranker pairs (query, document).
 
         Returns:
           For each text the number that a regression predicts; the probability that the second text
-          follows the first; or a reranker's score, the probability that the document is relevant,
+          follows the first; the unnormalised score of a choice after
+          its context; or a reranker's score, the probability that the document is relevant,
           or its unnormalised score if it was trained with another loss than bce.
 
         Raises:

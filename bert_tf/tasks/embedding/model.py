@@ -35,7 +35,11 @@ from bert_tf.models.raw_batches import (
     parts_of,
     unpack_text_columns,
 )
-from bert_tf.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin
+from bert_tf.models.text_fit import (
+    BATCH_SIZE,
+    KerasBatch,
+    TextFitMixin,
+)
 from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum

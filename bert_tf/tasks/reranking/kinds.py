@@ -39,4 +39,5 @@ RERANKER = Kind(
     is_default=is_cross_encoder,
     recorded=recorded_activation,
     has_one_label=True,
+    inputs=("query", "documents"),
 )

@@ -26,7 +26,7 @@ from benchmarks.timing import print_table
 from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.corpus.duplicates import (
     SIMILARITY,
-    document_pieces,
+    document_tokens,
     kept_documents,
     shingles,
     similarity,
@@ -104,7 +104,7 @@ def main(_: list[str]) -> None:
         kept = kept_documents(store, "near", num_workers=1)
         marks.append(time.process_time())
         tokenizing, keys, comparing = np.diff(marks)
-        print(f"{store.num_documents:,} documents, {store.num_pieces:,} pieces")
+        print(f"{store.num_documents:,} documents, {store.num_tokens:,} pieces")
         print(
             f"CPU seconds: tokenising {tokenizing:.1f}, keys {keys:.1f}, comparing {comparing:.1f}"
         )
@@ -113,7 +113,7 @@ def main(_: list[str]) -> None:
 
 def report(store: TokenStore, left_out: set[int], copies: list[Copy]) -> None:
     """Prints what was found beside the exact search."""
-    sets = [shingles(document_pieces(store, number)) for number in range(store.num_documents)]
+    sets = [shingles(document_tokens(store, number)) for number in range(store.num_documents)]
     start = time.process_time()
     exact = duplicates_by_prefix(sets)
     right = len(left_out & exact)

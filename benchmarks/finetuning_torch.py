@@ -29,7 +29,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, Recipe, Row, choose, find_names
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 
 with contextlib.suppress(ImportError):  # --help needs none of them.
@@ -124,7 +124,7 @@ def make_loader(features: list[Row], collate: Any, epochs: int) -> torch.utils.d
     if SAME_ORDER.value:
         steps = len(features) * epochs // BATCH_SIZE
         places = np.arange(steps * BATCH_SIZE)
-        rows = place_examples(places, len(features), SEED.value)[0].reshape(steps, BATCH_SIZE)
+        rows = order_examples(places, len(features), SEED.value)[0].reshape(steps, BATCH_SIZE)
         return torch.utils.data.DataLoader(
             features, batch_sampler=rows.tolist(), collate_fn=collate
         )

@@ -32,8 +32,10 @@ def make_call(length: int, is_local: bool) -> Callable[[], object]:
     def compute() -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch(parts)
-            sight = AttentionPattern(PaddedBatch(tf.ones([1, length], tf.int32)), CONFIG, is_local)
-            total = tf.reduce_sum(sight.attend(*tf.unstack(parts), lambda probs: probs))
+            pattern = AttentionPattern(
+                PaddedBatch(tf.ones([1, length], tf.int32)), CONFIG, is_local
+            )
+            total = tf.reduce_sum(pattern.attend(*tf.unstack(parts), lambda probs: probs))
         return tape.gradient(total, parts)
 
     return lambda: compute().numpy()

@@ -57,13 +57,13 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
     sequence = tf.reshape(rows, [batch_size, length, D])
     table = tf.convert_to_tensor(encoder.embeddings.word_embeddings)
     layout = PaddedBatch(batch["input_mask"])
-    sight = AttentionPattern(layout, model.config, is_local=False)
+    pattern = AttentionPattern(layout, model.config, is_local=False)
 
     def embed(ids: tf.Tensor) -> tf.Tensor:
         return encoder.embeddings(ids, batch["input_type_ids"], layout=layout, dropout_seed=SEED)
 
     def attend(x: tf.Tensor) -> tf.Tensor:
-        return layer.attend(x, sight, SEED)
+        return layer.attend(x, pattern, SEED)
 
     def feed_forward(x: tf.Tensor) -> tf.Tensor:
         return layer.transform(x, SEED)

@@ -70,7 +70,7 @@ def whole_step(
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
-    from bert_tf.network.xla_region import parts_compiled
+    from bert_tf.network.xla_region import compile_xla_regions
     from bert_tf.optimization.optimizers import build_optimizer
 
     variables = model.trainable_variables
@@ -81,7 +81,7 @@ def whole_step(
 
     @tf.function(jit_compile=not in_parts)
     def step(seed: tf.Tensor) -> tf.Tensor:
-        with parts_compiled(in_parts), tf.GradientTape() as tape:
+        with compile_xla_regions(in_parts), tf.GradientTape() as tape:
             outputs = model(tensors, training=True, dropout_seed=seed)
             loss = sum(part.mean() for part in model.objective_losses(tensors, outputs).values())
         gradients = tape.gradient(loss, [variable.value for variable in variables])

@@ -16,7 +16,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig
-from bert_tf.corpus import corpus, embedded_corpus
+from bert_tf.corpus import builtin_corpus, corpus
 from bert_tf.corpus.preparation import train_vocabulary
 from bert_tf.text.kinds import BYTE_BPE, VOCABULARY_FILES
 
@@ -45,7 +45,7 @@ def main(_: list[str]) -> None:
         if not input_file:
             logging.info("No --input_file: the vocabulary is trained on the embedded corpus.")
             path = pathlib.Path(folder, "embedded.txt")
-            input_file = os.fspath(embedded_corpus.gather_embedded_corpus(path))
+            input_file = os.fspath(builtin_corpus.gather_builtin_corpus(path))
             input_format = "lines"
         parts = corpus.list_parts(input_file, input_format, data.text_field)
         vocab = train_vocabulary(

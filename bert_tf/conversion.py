@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt, state_casing
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.families import find_family
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.formats import (

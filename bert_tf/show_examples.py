@@ -19,7 +19,7 @@ from absl import flags
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.printable import escaped
-from bert_tf.text.kinds import piece_texts
+from bert_tf.text.kinds import token_texts
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX
 
@@ -57,7 +57,7 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
     length, is_real = int(example["input_mask"].sum()), example["masked_lm_weights"] > 0
     positions = example["masked_lm_positions"][is_real].tolist()
     answers = dict(zip(positions, example["masked_lm_ids"][is_real].tolist(), strict=True))
-    segments, names = {"A": "", "B": ""}, piece_texts(vocab)
+    segments, names = {"A": "", "B": ""}, token_texts(vocab)
     for position, word_id in enumerate(example["input_word_ids"][:length].tolist()):
         original = answers.get(position, word_id)
         if original in (vocab.cls_id, vocab.sep_id):

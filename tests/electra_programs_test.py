@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import head_shapes
-from bert_tf.checkpoints.electra_towers import (
+from bert_tf.checkpoints.electra_networks import (
     GENERATOR_CONFIG,
     infer_config,
-    one_tower,
+    one_network,
     original_names,
 )
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
@@ -91,7 +91,7 @@ def test_both_towers_learn_and_are_reported(one):
 def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
     path, _ = one
     discriminator, generator = (
-        read_checkpoint(path, tower=tower) for tower in ("discriminator", "generator")
+        read_checkpoint(path, electra_network=tower) for tower in ("discriminator", "generator")
     )
     for checkpoint in (discriminator, generator):
         checkpoint.check()
@@ -111,7 +111,7 @@ def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
 
 def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
     path, _ = one
-    generator = read_checkpoint(path, tower="generator")
+    generator = read_checkpoint(path, electra_network="generator")
     width = generator.config.hidden_size
     model = BertPretrainer.from_pretrained(path)
     weights = {variable.path: variable for variable in model.weights}
@@ -150,7 +150,7 @@ def test_each_tower_is_converted(one, tmp_path):
     assert "tanh" not in printed  # google-research/electra has the exact form.
     for tower in ("discriminator", "generator"):
         expected, received = (
-            read_checkpoint(folder, tower=tower) for folder in (path, tmp_path / "both")
+            read_checkpoint(folder, electra_network=tower) for folder in (path, tmp_path / "both")
         )
         assert received.config == expected.config and set(received.weights) == set(expected.weights)
         for name, value in expected.weights.items():
@@ -164,7 +164,7 @@ def test_each_tower_is_converted(one, tmp_path):
             tower="generator",
         )
     )
-    assert read_checkpoint(tmp_path / "alone", tower="both").heads == ("masked_lm",)
+    assert read_checkpoint(tmp_path / "alone", electra_network="both").heads == ("masked_lm",)
 
 
 def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
@@ -336,7 +336,7 @@ def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
     """Both towers, then each alone; the names of google-research/electra are the golden file's."""
     folder = both_towers(tmp_path)
     expected = their_tensors(folder)
-    both = read_checkpoint(folder, tower="both")
+    both = read_checkpoint(folder, electra_network="both")
     written = write_checkpoint(both, tmp_path / "both", "google")
     received = their_tensors(tmp_path / "both")
     assert {n: v.tobytes() for n, v in received.items()} == {
@@ -345,7 +345,7 @@ def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
     assert (written.config, written.generator.config) == (both.config, both.generator.config)
     assert json.loads((tmp_path / "both/bert_config.json").read_text())["gelu_form"] == "exact"
     for tower in ("discriminator", "generator"):
-        one = read_checkpoint(folder, tower=tower)
+        one = read_checkpoint(folder, electra_network=tower)
         written = write_checkpoint(one, tmp_path / tower, "google")
         assert written.config == one.config and written.heads == one.heads
         received = their_tensors(tmp_path / tower)
@@ -357,7 +357,7 @@ def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
 
 
 def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
-    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    checkpoint = read_checkpoint(both_towers(tmp_path), electra_network="discriminator")
     rng = np.random.default_rng(0)
     shapes = {
         name: shape
@@ -376,7 +376,7 @@ def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
 
 def test_heads_of_the_originals_other_tasks(tmp_path):
     """A dense layer on the first piece, for chunk on each: logits worked in NumPy, and back."""
-    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    checkpoint = read_checkpoint(both_towers(tmp_path), electra_network="discriminator")
     weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith("cls/")}
     rng = np.random.default_rng(0)
     kernel, bias = (rng.normal(size=s).astype(np.float32) for s in ([48, 3], [3]))
@@ -418,9 +418,9 @@ def test_towers_of_the_original_checkpoint(tmp_path):
             assert received.weights[name].tobytes() == value.tobytes(), name
     encoder = BertEncoder.from_checkpoint(received)
     assert encoder.config.table_width == 36
-    checkpoint = read_checkpoint(theirs, tower="generator")
+    checkpoint = read_checkpoint(theirs, electra_network="generator")
     with pytest.raises(ValueError, match="holds only ELECTRA's generator, but its discriminator"):
-        one_tower({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
+        one_network({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
     wide = {"bert/encoder/layer_0/intermediate/dense/kernel": np.zeros([100, 400])}
     with pytest.raises(ValueError, match="its width 100.*64"):
         infer_config({**checkpoint.weights, **wide}, "somewhere")

@@ -102,5 +102,5 @@ def test_records_of_another_vocabulary_give_one_line(folder):
     Vocab(VOCAB.tokens[:-1]).write(folder / "vocab.txt")
     files = {"input_file": f"{folder}/masked.tfrecord", "vocab_file": folder / "vocab.txt"}
     printed = fail(run("show_examples", **files))
-    message = f"ERROR: Piece id 12 in record 0 of {folder}/masked.tfrecord, but the vocabulary has"
+    message = f"ERROR: Token id 12 in record 0 of {folder}/masked.tfrecord, but the vocabulary has"
     assert message in printed

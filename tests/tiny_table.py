@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.network.losses import WeightedSum
 
 
@@ -50,7 +50,7 @@ class TableTask:
 
         def read(step: np.ndarray) -> np.ndarray:
             select.select([], [], [], self.seconds)  # libfaketime breaks sleep
-            ids, _ = place_examples(step * batch_size + rows, len(self.records), 0)
+            ids, _ = order_examples(step * batch_size + rows, len(self.records), 0)
             return np.stack([np.frombuffer(r, np.int32) for r in self.records.read(ids)])
 
         def load(step: tf.Tensor) -> dict[str, tf.Tensor]:

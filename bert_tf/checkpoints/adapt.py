@@ -1,7 +1,7 @@
 """Changes a checkpoint's tables: resizes positions, extends or replaces the vocabulary.
 
-Each function says how new rows are initialized. The MLM head's bias also has one row per piece, and
-follows the word table.
+Each function describes how new rows are initialized. The MLM head's bias also has one row per token
+and changes with the word table.
 """
 
 import dataclasses
@@ -32,9 +32,9 @@ def adapt(
     """Returns the checkpoint with changed tables; arguments that are 0 or empty change nothing.
 
     Args:
-      checkpoint: as read.
+      checkpoint: the checkpoint to change.
       max_position_embeddings: rows of the position table.
-      vocab_file: the new vocabulary; if the checkpoint has none, it is taken as its own.
+      vocab_file: the new vocabulary; it is added if the checkpoint has none.
       added_words_file: words to add to the vocabulary, one per line.
 
     Raises:
@@ -53,22 +53,24 @@ def adapt(
 
 
 def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
-    """Cuts the position table, or grows it by repeating it from its start.
+    """Truncates the position table, or extends it by repeating it from its start.
 
-    Repeated rows at least encode the distances to their neighbours (Beltagy et al. 2020,
+    Repeated rows encode the distances to their neighbours (Beltagy et al. 2020,
     Longformer, section 5); random ones would encode nothing.
     """
-    table, first = checkpoint.weights.get(POSITIONS), checkpoint.config.position_offset
+    table = checkpoint.weights.get(POSITIONS)
+    first = checkpoint.config.position_offset
     if rows == checkpoint.config.max_position_embeddings:
         return checkpoint
     config = dataclasses.replace(checkpoint.config, max_position_embeddings=rows)
     if table is None:
         return dataclasses.replace(checkpoint, config=config)
     logging.info("Position table: %d rows, were %d.", rows, len(table))
-    places = np.arange(rows)
-    if rows > len(table):  # Rows before the first position's stay where they are.
-        places[first:] = first + np.arange(rows - first) % (len(table) - first)
-    weights = {**checkpoint.weights, POSITIONS: table[places]}
+    sources = np.arange(rows)
+    if rows > len(table):
+        # Rows before the first position are not repeated.
+        sources[first:] = first + np.arange(rows - first) % (len(table) - first)
+    weights = {**checkpoint.weights, POSITIONS: table[sources]}
     return dataclasses.replace(checkpoint, weights=weights, config=config)
 
 
@@ -80,7 +82,7 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
       layers: numbers from 0, comma-separated.
 
     Raises:
-      ValueError: if they are no ascending numbers of its layers, or cannot stand in other places.
+      ValueError: if they are not ascending numbers of layers, or a layer cannot be moved.
     """
     config, source = checkpoint.config, checkpoint.source
     count = config.num_hidden_layers
@@ -93,8 +95,8 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
     moved = [old for new, old in enumerate(kept) if config.is_local(new) != config.is_local(old)]
     if moved or (config.block_type == "pre_norm" and kept[0]):
         raise ValueError(
-            f"--keep_layers={layers}: in {source} layer {[*moved, kept[0]][0]} is made otherwise "
-            "than a layer in the place that it would get; keep layer 0 first, and local attention "
+            f"--keep_layers={layers}: in {source} layer {[*moved, kept[0]][0]} is built "
+            "differently from a layer at its new position; keep layer 0 first, and local attention "
             "where it is."
         )
     weights: Weights = {}
@@ -111,9 +113,9 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
 
 
 def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
-    """Gives a vocabulary to a checkpoint without one.
+    """Adds a vocabulary to a checkpoint without one.
 
-    The casing follows it, unless the checkpoint states one.
+    The vocabulary determines the casing, unless the checkpoint states it.
 
     Raises:
       ValueError: if it is longer than the word table, or contradicts the casing.
@@ -127,7 +129,7 @@ def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
 
 
 def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
-    """Gives the checkpoint the casing that the user states.
+    """Sets the casing that the user gives.
 
     Raises:
       ValueError: if the vocabulary contradicts it.
@@ -139,10 +141,10 @@ def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
 
 
 def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
-    """Replaces the vocabulary of a checkpoint: rows move with their pieces.
+    """Replaces the vocabulary of a checkpoint and reorders the rows of its tables.
 
-    A new piece starts from the mean of the rows of the pieces that spelled it before, or from the
-    mean of all rows if it was [UNK].
+    A new token starts from the mean of the rows of the old tokens that spelled it, or from the mean
+    of all rows if it was [UNK].
 
     Raises:
       ValueError: if the vocabulary contradicts the checkpoint's casing, or is of byte BPE.
@@ -159,22 +161,23 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
         )
     check_casing(vocab, checkpoint.config.do_lower_case, "the new vocabulary")
     tokenizer = WordPiece(old, checkpoint.config.do_lower_case)
-    sources = [
-        [old.ids[token]] if token in old.ids else pieces_of(token, tokenizer)
-        for token in vocab.tokens
-    ]
+    sources = []
+    for token in vocab.tokens:
+        sources.append([old.ids[token]] if token in old.ids else tokens_of(token, tokenizer))
     num_new = sum(token not in old.ids for token in vocab.tokens)
-    logging.info("Vocabulary: %d pieces, were %d; %d are new.", len(vocab), len(old), num_new)
+    logging.info("Vocabulary: %d tokens, were %d; %d are new.", len(vocab), len(old), num_new)
     config = checkpoint.config
     config = dataclasses.replace(config, vocab_size=len(vocab), pad_token_id=vocab.pad_id)
     weights = {**checkpoint.weights, **_mean_rows(checkpoint.weights, sources)}
     return dataclasses.replace(checkpoint, vocab=vocab, config=config, weights=weights)
 
 
-def pieces_of(token: str, tokenizer: WordPiece) -> list[int]:
-    """Returns the ids of the pieces that spell a token; [] if it needs [UNK]."""
+def tokens_of(token: str, tokenizer: WordPiece) -> list[int]:
+    """Returns the ids of the tokens that spell a new token; [] if that needs [UNK]."""
     ids = tokenizer.encode_uncached(token.removeprefix(CONTINUATION_PREFIX))
-    return [] if tokenizer.vocab.unk_id in ids else ids
+    if tokenizer.vocab.unk_id in ids:
+        return []
+    return ids
 
 
 def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
@@ -201,7 +204,7 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
     """Reads words to add, one per line; skips blank lines and words that exist already.
 
     Raises:
-      ValueError: with file and line, if a word could never be a piece of a text.
+      ValueError: with file and line, if a word could never be a token of a text.
     """
     if not isinstance(checkpoint.vocab, Vocab):
         kind = "no vocabulary" if checkpoint.vocab is None else "no WordPiece vocabulary"
@@ -232,8 +235,8 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
 def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
     """Adds words: first in the [unused] rows, then in new rows at the end.
 
-    Every added word starts from the mean of the rows of its pieces, even in an [unused] row,
-    because those were never trained.
+    Every added word starts from the mean of the rows of its old tokens, even in an [unused] row,
+    because [unused] rows are not trained.
 
     Raises:
       ValueError: if the checkpoint has no vocabulary.

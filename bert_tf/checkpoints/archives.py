@@ -50,7 +50,7 @@ class _Member(NamedTuple):
     Attributes:
       name: its path there.
       size: bytes, as the archive says.
-      kind: "" for a plain file, else what it is.
+      kind: "" for a plain file, else its type.
       open: returns its content as a file.
     """
 
@@ -92,7 +92,7 @@ def _check(members: Sequence[_Member], most: int) -> None:
             raise ValueError(f"the member {name!r} is {kind}; expected files and folders")
         if name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise ValueError(f"the member {name!r} lies outside its folder")
-    # A name may stand for many folders.
+    # One name may match many folders.
     if sum(len(pathlib.PurePosixPath(member.name).parts) for member in members) > MAX_ENTRIES:
         raise ValueError(TOO_MANY)
     if sum(member.size for member in members) > most:
@@ -105,11 +105,14 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
     with contextlib.ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            yield [
-                _Member(i.filename, i.file_size, _zip_kind(i), functools.partial(archive.open, i))
-                for i in archive.infolist()
-                if not i.is_dir()
-            ]
+            zip_members = []
+            for entry in archive.infolist():
+                if entry.is_dir():
+                    continue
+                opener = functools.partial(archive.open, entry)
+                kind = _zip_kind(entry)
+                zip_members.append(_Member(entry.filename, entry.file_size, kind, opener))
+            yield zip_members
             return
         stream: Any = stack.enter_context(path.open("rb"))
         if stream.peek(2)[:2] == b"\x1f\x8b":

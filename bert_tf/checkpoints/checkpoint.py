@@ -17,22 +17,22 @@ Names for what that program does not have:
 
     bert/embeddings_project/{kernel [E, D],bias [D]}    where E is not D
     bert/encoder/layer_1/attention/LayerNorm            of pre-norm blocks, before attention (layer
-                                                        0 has none), in place of the two above
+                                                        0 has none), instead of the two above
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
     bert/encoder/LayerNorm                              after the last of these blocks
     cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
-    cls/discriminator/{dense,dense_1}                   says which pieces were replaced (ELECTRA)
+    cls/discriminator/{dense,dense_1}                   detects replaced tokens (ELECTRA)
 
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
-positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
-as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
-the dense layers of an embedding as cls/embedding/dense_0 and so on. The head of google-research/
+positions, and the biases of parts that have none, are absent. The heads of fine-tuned models
+are cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
+the dense layers of an embedding are cls/embedding/dense_0 and so on. The head of google-research/
 electra for questions, where S is `JOINT_WIDTH`, has its names inside two parts:
 
     cls/joint_squad/dense/kernel [D, 1]        scores of starts
-    cls/joint_squad/qa_hidden/kernel [2D, S]   of a start beside each end, the start first
+    cls/joint_squad/qa_hidden/kernel [2D, S]   of a start and an end, the start first
     cls/joint_squad/dense_1/kernel [S, 1]      scores of ends
-    cls/answerable/dense/kernel [2D, S]        of [CLS] beside the expected start; absent where
+    cls/answerable/dense/kernel [2D, S]        of [CLS] and the expected start; absent where
     cls/answerable/dense_1/kernel [S, 1]       every question has an answer
 """
 
@@ -79,19 +79,20 @@ class Checkpoint:
 
     Args:
       source: the path it was read from.
-      form: who wrote it: bert_tf, google, huggingface, fairseq, keras_hub or model_garden.
+      form: the program that wrote it: bert_tf, google, huggingface, fairseq, keras_hub or
+        model_garden.
       config: shape of the network, GELU form, epsilon, casing.
       weights: float32 arrays by google-research/bert's names.
       vocab: None if the files have none (a bare weights file).
       labels: names of the classes, in the order of the head's rows; empty if not recorded.
       stated_casing: the casing given in the files; None if it was inferred from the vocabulary's
-        pieces, or is unknown.
+        tokens, or is unknown.
       unused: names in the files, unchanged, that are unknown here.
-      notes: what a user should know about how the files were read, one sentence each.
+      notes: remarks for the user about reading the files, one sentence each.
       family: its name in messages: BERT, RoBERTa ..
       embedding: how it embeds texts, if the files say so.
-      generator: that of ELECTRA beside this discriminator, if both were asked for.
-      label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
+      generator: the ELECTRA generator of this discriminator, if both were requested.
+      label_kind: kind of a classifier's labels, one of `LABEL_KINDS`; "" if it is unknown.
       is_multiple_choice: whether the classifier scores choices, as the files say.
       settings: how it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
     """
@@ -166,7 +167,7 @@ class Checkpoint:
             )
         if self.vocab is not None and len(self.vocab) != self.config.vocab_size:
             raise ValueError(
-                f"{self.source}: the vocabulary has {len(self.vocab)} pieces, but vocab_size is "
+                f"{self.source}: the vocabulary has {len(self.vocab)} tokens, but vocab_size is "
                 f"{self.config.vocab_size}; they do not belong together."
             )
         if self.labels and self.num_labels not in (0, len(self.labels)):
@@ -183,8 +184,11 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
     start, own = f"{HEADS['masked_lm']}transform/", HEADS["transform"]
     if not config.head_transform or any(name.startswith(own) for name in weights):
         return weights
-    theirs = [name for name in weights if name.startswith(start)]
-    return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
+    renamed = dict(weights)
+    for name, weight in weights.items():
+        if name.startswith(start):
+            renamed[own + name.removeprefix(start)] = weight
+    return renamed
 
 
 def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -> Checkpoint:
@@ -192,17 +196,26 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
 
     Args:
       checkpoint: with any heads.
-      kept_heads: heads that are kept, too, from `HEADS`.
+      kept_heads: additional heads of `HEADS` to keep.
     """
     starts = tuple(HEADS[head] for head in ("transform", *kept_heads))
-    kept = {
-        name: weight
-        for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
-        if not name.startswith("cls/") or name.startswith(starts)
-    }
+    kept = {}
+    for name, weight in with_transform(checkpoint.weights, checkpoint.config).items():
+        if not name.startswith("cls/") or name.startswith(starts):
+            kept[name] = weight
     return dataclasses.replace(
         checkpoint, weights=kept, labels=(), label_kind="", is_multiple_choice=False
     )
+
+
+def with_prefix(weights: Weights, starts: str | tuple[str, ...]) -> Weights:
+    """Returns the weights whose names begin with one of `starts`."""
+    return {name: weight for name, weight in weights.items() if name.startswith(starts)}
+
+
+def without_prefix(weights: Weights, starts: str | tuple[str, ...]) -> Weights:
+    """Returns the weights whose names begin with none of `starts`."""
+    return {name: weight for name, weight in weights.items() if not name.startswith(starts)}
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:
@@ -236,11 +249,11 @@ def num_labels(weights: Weights) -> int:
 
 def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
     """Describes each weight whose shape is not the expected one."""
-    return [
-        f"{name} {list(weights[name].shape)} instead of {list(shape)}"
-        for name, shape in sorted(expected.items())
-        if name in weights and weights[name].shape != shape
-    ]
+    differences = []
+    for name, shape in sorted(expected.items()):
+        if name in weights and weights[name].shape != shape:
+            differences.append(f"{name} {list(weights[name].shape)} instead of {list(shape)}")
+    return differences
 
 
 def encoder_shapes(config: ModelConfig) -> Shapes:
@@ -302,14 +315,18 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
 
 def weight_names(config: ModelConfig) -> set[str]:
     """Returns the names of all weights that a model of this configuration can have."""
-    heads = (name for head in HEADS for name in head_shapes(config, head))
-    return {*encoder_shapes(config), *heads}
+    names = set(encoder_shapes(config))
+    for head in HEADS:
+        names.update(head_shapes(config, head))
+    return names
 
 
 def table_rows(weights: Weights, config: ModelConfig) -> int:
     """Returns the number of rows of the word table; without a table, the configuration's."""
     table = weights.get("bert/embeddings/word_embeddings")
-    return table.shape[0] if table is not None and table.ndim else config.vocab_size
+    if table is not None and table.ndim:
+        return table.shape[0]
+    return config.vocab_size
 
 
 def _dense(name: str, inputs: int, outputs: int, has_bias: bool = True) -> Shapes:
@@ -323,6 +340,9 @@ def _layer_norm(config: ModelConfig, owner: str, size: int) -> Shapes:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Returns the number of encoder layers in our names."""
-    found = (re.match(r"bert/encoder/layer_(\d+)/", name) for name in names)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    """Returns the number of encoder layers, by the highest number in bert_tf's names."""
+    count = 0
+    for name in names:
+        if match := re.match(r"bert/encoder/layer_(\d+)/", name):
+            count = max(count, int(match[1]) + 1)
+    return count

@@ -34,7 +34,7 @@ ACTIVATIONS = {
 }
 LEGACY_KEY = "sbert_ce_default_activation_function"
 VERSION = "5.0.0"  # of sentence-transformers whose form is written
-MOST_PIECES = 512
+MOST_TOKENS = 512
 
 
 class CrossEncoder(NamedTuple):
@@ -83,7 +83,9 @@ def stated_activation(folder: pathlib.Path) -> str:
       ValueError: if the activation is unknown.
     """
     if loss := recorded(str(folder), "ranking_loss"):
-        return "sigmoid" if loss == "bce" else "identity"
+        if loss == "bce":
+            return "sigmoid"
+        return "identity"
     for path in (folder / CONFIG, folder / "config.json"):
         values = read_optional_json(path)
         inner = values
@@ -101,11 +103,13 @@ def stated_activation(folder: pathlib.Path) -> str:
 
 
 def stated_length(folder: pathlib.Path) -> int:
-    """Returns the maximum length of a pair that a folder or a run states, else MOST_PIECES."""
+    """Returns the maximum length of a pair that a folder or a run states, else MOST_TOKENS."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
     length = model_max_length(folder)
-    return MOST_PIECES if length is None else length
+    if length is None:
+        return MOST_TOKENS
+    return length
 
 
 def write_cross_encoder(

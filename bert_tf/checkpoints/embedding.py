@@ -1,6 +1,6 @@
 """How an encoder's vectors become one embedding per text, and the file that stores this.
 
-    embedder.json    beside the weights of a run directory, and of what we write in any format
+    embedder.json    in the folder of the weights, of a run and of files in any format
 
 Pooling comes first, then these steps in order: dense layers and normalization to length 1. The
 weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} and so on.
@@ -19,7 +19,7 @@ DECODER = "denoiser/"
 # In the order in which sentence-transformers puts several together.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")
-MOST_PIECES = 256  # Of a text, where the model does not say.
+MOST_TOKENS = 256  # The length of a text, if the model does not state one.
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -51,10 +51,10 @@ class EmbeddingConfig:
       pooling: from `POOLINGS`; the vectors of several are concatenated.
       dense: dense layers after the pooling.
       normalize: whether vectors are scaled to length 1, after the dense layers.
-      max_seq_length: maximum number of pieces of a text, including special ones.
+      max_seq_length: maximum number of tokens of a text, including special tokens.
       prompts: prefixes of texts by name: query, document or a name of the model's.
       default_prompt: name of the prompt that is used if none is named.
-      include_prompt: whether the pieces of a prompt count in the pooling.
+      include_prompt: whether the pooling includes the tokens of a prompt.
       similarity: how embeddings are compared, from `SIMILARITIES`.
       lower_case_texts: whether texts are lower-cased before they are tokenized.
     """
@@ -104,7 +104,9 @@ class EmbeddingConfig:
 
     def dimension(self, hidden_size: int) -> int:
         """Returns the numbers of an embedding."""
-        return self.dense[-1].out_features if self.dense else len(self.pooling) * hidden_size
+        if self.dense:
+            return self.dense[-1].out_features
+        return len(self.pooling) * hidden_size
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the weights by name."""
@@ -119,9 +121,10 @@ class EmbeddingConfig:
         """Returns the prompt of a name, the default one for None.
 
         Raises:
-          ValueError: if there is none with that name.
+          ValueError: if there is no prompt with that name.
         """
-        name = self.default_prompt if name is None else name
+        if name is None:
+            name = self.default_prompt
         if name is None:
             return ""
         if name not in self.prompts:
@@ -132,7 +135,7 @@ class EmbeddingConfig:
         """Returns the prompt named as a side, "query" or "document"; "" without one.
 
         As sentence-transformers 5 and 6 do: neither the default prompt nor one of another name,
-        such as passage, takes its place.
+        such as passage, is used instead.
         """
         return self.prompts.get(side, "")
 

@@ -39,18 +39,18 @@ def is_fairseq(names: list[str]) -> bool:
     return any(ENCODER.match(name) for name in names)
 
 
-def rename_fairseq(theirs: Weights, source: str) -> Weights:
+def rename_fairseq(file_weights: Weights, source: str) -> Weights:
     """Returns the weights under the names of transformers' RobertaForMaskedLM and its siblings.
 
     Raises:
       ValueError: if there are several heads for sentences.
     """
-    found = (re.match(r"classification_heads\.(.+?)\.", name) for name in theirs)
+    found = (re.match(r"classification_heads\.(.+?)\.", name) for name in file_weights)
     heads = sorted({match[1] for match in found if match})
     if len(heads) > 1:
         raise ValueError(f"{source} has several classification_heads: {heads}; expected one.")
     weights: Weights = {}
-    for name, value in theirs.items():
+    for name, value in file_weights.items():
         if NO_WEIGHTS.search(name):
             continue
         match = re.search(r"(.*self_attn)\.in_proj_(weight|bias)$", name)

@@ -8,7 +8,7 @@
     model_garden  a TF2 encoder checkpoint (read only)
     keras         a .keras file of a model of this package (read only)
 
-Each also inside a .zip or .tar.gz, as Google and the Garden release theirs, and by its name on
+Each also inside a .zip or .tar.gz, as Google and the Garden release them, and by its name on
 Hugging Face's hub or Kaggle: see `hub`.
 """
 
@@ -69,7 +69,7 @@ OTHER_FRAMEWORKS = {
         "flax_model.msgpack, the weights of transformers' Flax classes, which bert_tf cannot read. "
         "Convert them with a release of transformers before 5: "
         "AutoModel.from_pretrained(folder, from_flax=True).save_pretrained(new_folder), with the "
-        "class that config.json names in place of AutoModel."
+        "class that config.json names instead of AutoModel."
     ),
     "model.onnx": (
         "model.onnx, a graph without the names of the weights; give the model that it was exported "
@@ -82,13 +82,16 @@ OTHER_FRAMEWORKS = {
 }
 
 
-def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str = "") -> Checkpoint:
+def read_checkpoint(
+    path: str | pathlib.Path, config_file: str = "", electra_network: str = ""
+) -> Checkpoint:
     """Reads a BERT.
 
     Args:
       path: a folder, file or checkpoint prefix in any of the forms above, or a name on a hub.
-      config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
-      tower: which tower to read from a TensorFlow checkpoint of ELECTRA; see `read_google`.
+      config_file: the bert_config.json of a TensorFlow checkpoint, if it is in another folder.
+      electra_network: the network to read from a TensorFlow checkpoint of ELECTRA; see
+        `read_google`.
 
     Returns:
       The checkpoint as it is in the files; `Checkpoint.check` checks that it is complete.
@@ -97,32 +100,34 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
       ValueError: if nothing is recognised, or it cannot be read.
     """
     if is_hub_name(path):
-        checkpoint = read_checkpoint(local_path(path), config_file, tower)
+        checkpoint = read_checkpoint(local_path(path), config_file, electra_network)
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:
-                checkpoint = read_checkpoint(_model_folder(folder, path), config_file, tower)
+                checkpoint = read_checkpoint(
+                    _model_folder(folder, path), config_file, electra_network
+                )
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
     if is_keras_file(path):
         if config_file:
             raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
-        return read_keras_file(path, tower)
-    checkpoint = _read_files(path, config_file, tower)
-    place = record_of(checkpoint.source)
-    settings = input_settings(place)
+        return read_keras_file(path, electra_network)
+    checkpoint = _read_files(path, config_file, electra_network)
+    record = record_of(checkpoint.source)
+    settings = input_settings(record)
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
         from bert_tf.checkpoints.cross_encoder import stated_activation  # It imports this module.
 
-        if activation := stated_activation(place):
+        if activation := stated_activation(record):
             settings["activation"] = activation
     return dataclasses.replace(checkpoint, settings=settings)
 
 
-def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
+def _read_files(path: pathlib.Path, config_file: str, electra_network: str) -> Checkpoint:
     """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
@@ -140,7 +145,7 @@ def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
         raise ValueError(_not_recognised(path))
     if is_model_garden(bundle_names(prefix)):
         return read_model_garden(prefix, config_file)
-    return read_google(prefix, config_file, tower)
+    return read_google(prefix, config_file, electra_network)
 
 
 def _not_recognised(path: pathlib.Path) -> str:
@@ -190,7 +195,7 @@ def write_checkpoint(
     with new_folder(folder) as inner:
         WRITERS[form](checkpoint, inner)
         write_inputs(inner, checkpoint.settings)
-        written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
+        written = read_checkpoint(inner, electra_network="both" if checkpoint.generator else "")
         written = dataclasses.replace(written, source=str(place_for(folder)))
         _compare(checkpoint, written, form)
         if checkpoint.generator and form == "google":
@@ -201,7 +206,7 @@ def write_checkpoint(
 
 
 def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
-    """Raises ValueError unless weights are read back with the same bits, and it embeds alike."""
+    """Raises ValueError unless weights are read back bit for bit and give the same embeddings."""
     written.check()
     heads = left_out(checkpoint, form)
     gone = tuple(HEADS[head] for head in heads)
@@ -236,7 +241,7 @@ def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     if form != "keras_hub":
         return ()
     lacking: tuple[str, ...] = HEADS_WITHOUT_COUNTERPART
-    if "classifier" in checkpoint.heads:  # Of a task with another head: it has one each.
+    if "classifier" in checkpoint.heads:  # The garden has another task for each of the other heads.
         lacking = (*lacking, "masked_lm")
     return tuple(head for head in checkpoint.heads if head in lacking)
 

@@ -1,11 +1,11 @@
-"""TensorFlow checkpoints of google-research/bert and google-research/electra, and ours.
+"""TensorFlow checkpoints of google-research/bert and google-research/electra, and of bert_tf.
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
 Ours also hold labels.txt, label_kind.txt and embedder.json, and name the heads of fine-tuned models
 under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
-Google's states neither. ELECTRA's names are in `electra_towers`; generator_config.json is the
-generator's where both towers are there.
+Google's states neither. ELECTRA's names are in `electra_networks`; generator_config.json is the
+generator's where a file has both networks.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ from bert_tf.checkpoints.checkpoint import (
     table_rows,
     weight_names,
 )
-from bert_tf.checkpoints.electra_towers import (
+from bert_tf.checkpoints.electra_networks import (
     GENERATOR_CONFIG,
-    has_towers,
+    has_networks,
     infer_config,
-    one_tower,
+    networks_in,
+    one_network,
     original_names,
-    towers_in,
 )
 from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
@@ -48,7 +48,7 @@ CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
 LABELS_NAME = LABELS
 LABEL_KIND_NAME = "label_kind.txt"
-MULTIPLE_CHOICE = "multiple_choice"  # in place of a kind of labels
+MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
@@ -63,43 +63,45 @@ CLASSIFIER_NAMES = {
 }
 
 
-def read_google(prefix: str, config_file: str = "", tower: str = "") -> Checkpoint:
-    """Reads a checkpoint by its prefix, with the files beside it.
+def read_google(prefix: str, config_file: str = "", electra_network: str = "") -> Checkpoint:
+    """Reads a checkpoint by its prefix, with the other files of the folder.
 
     Args:
-      prefix: of a checkpoint, ours, google-research/bert's or google-research/electra's.
-      config_file: its bert_config.json, if that lies elsewhere.
-      tower: which one of ELECTRA's is meant, of `TOWERS`; "both": the discriminator, with the
-        generator beside it; "": the discriminator. The last two take the only one that is there.
+      prefix: of a checkpoint of bert_tf, google-research/bert or google-research/electra.
+      config_file: its bert_config.json, if that is in another folder.
+      electra_network: one of `NETWORKS`; "both": the discriminator, with the
+        generator as `Checkpoint.generator`; "": the discriminator. The last two take the other
+        network if the file has only that.
 
     Raises:
-      ValueError: if it cannot be read, there is no configuration, or files beside it belong to
+      ValueError: if it cannot be read, there is no configuration, or files of the folder belong to
         another run.
     """
     check_checkpoint(prefix, (CONFIG_NAME,) if config_file else ())
-    values = {
-        name: value
-        for name, value in with_averages(read_bundle(prefix)).items()
-        if not TRAINING_ONLY.search(name)
-    }
-    if not has_towers(values):
+    values = {}
+    for name, value in with_averages(read_bundle(prefix)).items():
+        if not TRAINING_ONLY.search(name):
+            values[name] = value
+    if not has_networks(values):
         return _from_values(values, prefix, config_file)
-    found = towers_in(values)
-    if tower in ("", "both") and found:
-        checkpoint = _read_tower(values, prefix, config_file, found[0])
-        if tower == "both" and len(found) == 2:
-            generator = _read_tower(values, prefix, "", found[1])
+    found = networks_in(values)
+    if electra_network in ("", "both") and found:
+        checkpoint = _read_network(values, prefix, config_file, found[0])
+        if electra_network == "both" and len(found) == 2:
+            generator = _read_network(values, prefix, "", found[1])
             checkpoint = dataclasses.replace(checkpoint, generator=generator)
         return checkpoint
-    return _read_tower(values, prefix, config_file, tower or "discriminator")
+    return _read_network(values, prefix, config_file, electra_network or "discriminator")
 
 
-def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> Checkpoint:
-    """Makes the checkpoint of one of ELECTRA's towers; the original's need no configuration."""
-    weights = one_tower(values, tower, prefix)
+def _read_network(
+    values: Weights, prefix: str, config_file: str, electra_network: str
+) -> Checkpoint:
+    """Makes the checkpoint of one ELECTRA network; files of the original need no configuration."""
+    weights = one_network(values, electra_network, prefix)
     own = pathlib.Path(prefix).with_name(GENERATOR_CONFIG)
     path = own.with_name(CONFIG_NAME)
-    if tower == "generator" and (own.exists() or len(towers_in(values)) == 2):
+    if electra_network == "generator" and (own.exists() or len(networks_in(values)) == 2):
         path = own
     is_original = any(name.startswith("electra/") for name in values)
     inferred = None
@@ -110,14 +112,14 @@ def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> C
     if is_original and "classifier" in heads and "pooler" not in heads:
         config = dataclasses.replace(checkpoint.config, classifier_pooling="cls")
         checkpoint = dataclasses.replace(checkpoint, config=config)
-    notes = (f"This is ELECTRA's {tower}.", *checkpoint.notes)
+    notes = (f"This is ELECTRA's {electra_network}.", *checkpoint.notes)
     return dataclasses.replace(checkpoint, family=ELECTRA.title, notes=notes)
 
 
 def _from_values(
     values: Weights, prefix: str, config_file: str, inferred: ModelConfig | None = None
 ) -> Checkpoint:
-    """Makes a checkpoint of weights in our names, with the files beside their prefix."""
+    """Makes a checkpoint of weights in bert_tf's names, with the other files of the folder."""
     folder = pathlib.Path(prefix).parent
     config, stated, form = inferred, None, "google"
     if config is None:
@@ -150,25 +152,32 @@ def _from_values(
 
 
 def with_averages(values: Weights) -> Weights:
-    """Replaces weights by their moving averages, if a checkpoint holds any.
+    """Replaces weights by their moving averages, if a checkpoint has any.
 
-    TF1's ExponentialMovingAverage and ours name them alike. Before its first update a run has no
-    averages yet, so its weights are used.
+    TF1's ExponentialMovingAverage and bert_tf use the same names. Before the first update a run has
+    no averages yet, so its weights are used.
     """
     ending = "/ExponentialMovingAverage"
-    averages = {name.removesuffix(ending): values[name] for name in values if name.endswith(ending)}
-    weights = {name: value for name, value in values.items() if not name.endswith(ending)}
+    averages = {}
+    weights = {}
+    for name, value in values.items():
+        if name.endswith(ending):
+            averages[name.removesuffix(ending)] = value
+        else:
+            weights[name] = value
     has_averages = values.get("optimizer/iterations", 1) > 0
-    return weights | averages if has_averages else weights
+    if has_averages:
+        return weights | averages
+    return weights
 
 
 def read_bert_config(
     folder: pathlib.Path, config_file: str, prefix: str
 ) -> tuple[ModelConfig, bool | None, str]:
-    """Returns the configuration, the casing if it states one, and who wrote it.
+    """Returns the configuration, the casing if it states one, and the program that wrote it.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if there is no configuration.
     """
     path = pathlib.Path(config_file) if config_file else folder / CONFIG_NAME
     if not path.exists():
@@ -186,7 +195,9 @@ def read_bert_config(
 def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     """Returns the lines of labels.txt; () without it."""
     path = folder / LABELS_NAME
-    return tuple(read_lines(path, is_bounded=True)) if path.exists() else ()
+    if path.exists():
+        return tuple(read_lines(path, is_bounded=True))
+    return ()
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
@@ -215,7 +226,9 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
     if "cls/classifier/output_weights" not in weights:
         return ""
     if recorded(str(folder), "task_name"):  # Of GLUE's tasks only that of numbers has one label.
-        return "number" if num_labels(weights) == 1 else "class"
+        if num_labels(weights) == 1:
+            return "number"
+        return "class"
     path = folder / LABEL_KIND_NAME
     kind = recorded(str(folder), "label_kind")
     kind = kind or (read_text(path).strip() if path.exists() else "")
@@ -260,16 +273,16 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
       ValueError: if neither program has such a structure.
     """
     if is_electra(checkpoint):
-        tower = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
-        weights = original_names(checkpoint.weights, tower)
+        electra_network = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
+        weights = original_names(checkpoint.weights, electra_network)
         if checkpoint.generator:
             weights |= original_names(checkpoint.generator.weights, "generator")
             _write_config(checkpoint.generator.config, folder / GENERATOR_CONFIG)
     elif reason := google_refusal(checkpoint):
         raise ValueError(f"google cannot hold this model: {reason}. Write it as bert_tf.")
     else:
-        theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
-        weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
+        file_names = {name: other for other, name in CLASSIFIER_NAMES.items()}
+        weights = {file_names.get(name, name): value for name, value in checkpoint.weights.items()}
     _write_config(checkpoint.config, folder / CONFIG_NAME)
     _write(checkpoint, weights, folder)
 

@@ -18,7 +18,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tqdm
 from absl import logging
@@ -92,9 +92,11 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
 
 
 def record_of(path: str | os.PathLike) -> pathlib.Path:
-    """Returns the place of a model's record: the folder of its weights, or its Keras file."""
-    place = local_path(path, with_weights=False)
-    return place if place.is_dir() or is_keras_file(place) else place.parent
+    """Returns the path of a model's record: the folder of its weights, or its Keras file."""
+    local = local_path(path, with_weights=False)
+    if local.is_dir() or is_keras_file(local):
+        return local
+    return local.parent
 
 
 def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
@@ -118,7 +120,7 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
             _explain(rest, name, error)
         return pathlib.Path(folder)
 
-    # The hub is asked what the revision is today and what it holds, unless it is a commit.
+    # Unless the revision is a commit, the hub is asked for its current commit and files.
     folder = fetch(FIRST_FILES, revision or None)
     commit = folder.name
     try:
@@ -142,7 +144,7 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
 class _Bar(tqdm.tqdm):
     """A progress bar on a terminal, nothing elsewhere."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **{**options, "disable": None})
 
 
@@ -163,21 +165,23 @@ def needed_files(names: Iterable[str], with_weights: bool = True) -> list[str]:
     for start, inner in folders.items():
         patterns: list[tuple[str, ...]] = [SMALL_FILES]
         if with_weights:
-            patterns += [p for p in WEIGHTS if _matching(inner, p[:1])][:1]
-        chosen += [start + name for group in patterns for name in _matching(inner, group)]
+            # The first format of which there are weights.
+            patterns += [group for group in WEIGHTS if _matching(inner, group[:1])][:1]
+        for group in patterns:
+            chosen += [start + name for name in _matching(inner, group)]
     return sorted(set(chosen))
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Returns the names that match a pattern and lie no deeper than it."""
-    return [
-        name
-        for name in names
-        if any(
-            fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
-            for pattern in patterns
-        )
-    ]
+    """Returns the names that match a pattern of the same depth."""
+    matching = []
+    for name in names:
+        for pattern in patterns:
+            # In fnmatch a star also matches slashes.
+            if fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/"):
+                matching.append(name)
+                break
+    return matching
 
 
 def _check_file(path: pathlib.Path, expected: int, is_new: bool) -> None:

@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json, model.safetensors (also sharded), pytorch_model.bin.
 
 The names and shapes are those of the classes of transformers for PyTorch; differences between
-families are in `families`. Weights under fairseq's names are read, too; see `fairseq`.
+families are in `families`. Weights under fairseq's names are also read; see `fairseq`.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
-from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
+from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, write_json
 
@@ -45,7 +45,7 @@ TF_WEIGHTS = (
     "the weights of transformers' TensorFlow classes, which bert_tf cannot read. Convert them with "
     "a release of transformers before 5, with torch and tf-keras installed: "
     "AutoModel.from_pretrained(folder, from_tf=True).save_pretrained(new_folder), with the class "
-    "that config.json names in place of AutoModel."
+    "that config.json names instead of AutoModel."
 )
 # How config.json calls the kinds of labels.
 PROBLEM_TYPES = {
@@ -53,7 +53,7 @@ PROBLEM_TYPES = {
     "number": "regression",
     "several": "multi_label_classification",
 }
-# A dense layer before `classifier`, by the end of its name: what it shows.
+# The purpose of a model with a dense layer before `classifier`, by the end of the layer's name.
 DENSE_BEFORE = {
     "pooler.dense.weight": "multiple_choice",
     "pre_classifier.weight": "classifier",
@@ -80,57 +80,56 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     family = _family(values, folder / "config.json")
     config = family.read_config(values, folder / "config.json")
     _check_token_ids(values, config.vocab_size, folder / "config.json")
-    theirs, notes = _modern_names(_read_weights(folder), folder)
-    if tensorflow := [name for name in theirs if name.endswith(":0")]:
+    file_weights, notes = _modern_names(_read_weights(folder), folder)
+    if tensorflow := [name for name in file_weights if name.endswith(":0")]:
         raise ValueError(f"{folder} holds {tensorflow[0]!r} and others, {TF_WEIGHTS}")
-    if is_fairseq(list(theirs)):
-        theirs = rename_fairseq(theirs, str(folder))
-    return from_names(family, config, values, theirs, folder, tuple(notes))
+    if is_fairseq(list(file_weights)):
+        file_weights = rename_fairseq(file_weights, str(folder))
+    return from_names(family, config, values, file_weights, folder, tuple(notes))
 
 
 def from_names(
     family: Family,
     config: ModelConfig,
     values: dict[str, Any],
-    theirs: Weights,
+    file_weights: Weights,
     folder: pathlib.Path,
     notes: tuple[str, ...] = (),
 ) -> Checkpoint:
     """Makes a checkpoint of float32 weights in Hugging Face's names.
 
     Args:
-      family: whose names they are.
-      config: ours.
+      family: the family whose names they have.
+      config: the configuration in bert_tf.
       values: the config.json.
-      theirs: the weights, float32.
+      file_weights: the weights, float32.
       folder: where the tokenizer is.
       notes: of the checkpoint.
 
     Raises:
       ValueError: if the files contradict each other.
     """
-    is_bare = not any(name.startswith(family.prefix) for name in theirs)
+    is_bare = not any(name.startswith(family.prefix) for name in file_weights)
     for other in FAMILIES.values():
-        if is_bare and any(name.startswith(other.prefix) for name in theirs):
+        if is_bare and any(name.startswith(other.prefix) for name in file_weights):
             raise ValueError(
                 f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
                 f"those of {other.model_type!r}."
             )
-    prefix = family.prefix if is_bare else ""  # What the names lack.
-    theirs = _untie(theirs, family, prefix, folder)
-    theirs = _without_constants(theirs, family, config, prefix, folder)
-    purpose = _purpose(family, values, theirs, folder / "config.json")
-    if idle := [name for name in theirs if name.startswith(family.idle.get(purpose, ()))]:
-        theirs = {name: value for name, value in theirs.items() if name not in idle}
+    prefix = family.prefix if is_bare else ""  # The prefix that the names lack.
+    file_weights = _untie(file_weights, family, prefix, folder)
+    file_weights = _without_constants(file_weights, family, config, prefix, folder)
+    purpose = _purpose(family, values, file_weights, folder / "config.json")
+    if idle := [name for name in file_weights if name.startswith(family.idle.get(purpose, ()))]:
+        file_weights = {name: value for name, value in file_weights.items() if name not in idle}
         notes += (f"Left out, as a {family.title} {purpose} does not use them: {', '.join(idle)}.",)
-    # Of a weight that the configuration denies, a bias say, nothing may be taken.
+    # Weights that the configuration excludes, for example biases, are not read.
     possible = weight_names(config)
-    rows = [
-        row._replace(theirs=row.theirs.removeprefix(prefix))
-        for row in family.rows(config.num_hidden_layers, purpose)
-        if row.name in possible
-    ]
-    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    rows = []
+    for row in family.rows(config.num_hidden_layers, purpose):
+        if row.name in possible:
+            rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
+    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     if reason := family.refusal(config, heads_of(weights)):
         raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
     tokenizer = read_tokenizer(folder, table_rows(weights, config))
@@ -153,7 +152,7 @@ def from_names(
 
 
 def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
-    """Returns the family of a config.json; the oldest BERTs do not name theirs."""
+    """Returns the family of a config.json; the oldest BERTs do not name it."""
     name = values.get("model_type", "bert")
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(
@@ -230,10 +229,10 @@ def read_weight_file(path: pathlib.Path) -> Weights:
         raise ValueError(f"{path} is not a readable safetensors file: {error}.") from None
 
 
-def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
+def _modern_names(file_weights: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
     """Returns the weights in float32, LayerNorm's legacy names replaced, buffers left out."""
     weights = {}
-    for name, value in theirs.items():
+    for name, value in file_weights.items():
         if name.endswith("embeddings.position_ids"):
             continue  # 0, 1, 2 .., in files of older releases
         if name.endswith(("LayerNorm.gamma", "LayerNorm.beta")):
@@ -247,26 +246,26 @@ def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[
     return {name: value.astype(np.float32, copy=False) for name, value in weights.items()}, notes
 
 
-def _untie(theirs: Weights, family: Family, prefix: str, folder: pathlib.Path) -> Weights:
+def _untie(file_weights: Weights, family: Family, prefix: str, folder: pathlib.Path) -> Weights:
     """Removes the copies of tied weights.
 
     Raises:
-      ValueError: if a copy differs, so that the MLM head has a table of its own.
+      ValueError: if a copy differs, so that the MLM head has a separate table.
     """
-    theirs = dict(theirs)
+    file_weights = dict(file_weights)
     for copy, name in family.copies.items():
         original = name.removeprefix(prefix)
-        if copy in theirs:
-            value = theirs.pop(copy)
-            if not np.array_equal(value, theirs.setdefault(original, value)):
+        if copy in file_weights:
+            value = file_weights.pop(copy)
+            if not np.array_equal(value, file_weights.setdefault(original, value)):
                 raise ValueError(
                     f"{folder}: {copy} differs from {original}; they must be equal (tied)."
                 )
-    return theirs
+    return file_weights
 
 
 def _without_constants(
-    theirs: Weights, family: Family, config: ModelConfig, prefix: str, folder: pathlib.Path
+    file_weights: Weights, family: Family, config: ModelConfig, prefix: str, folder: pathlib.Path
 ) -> Weights:
     """Removes constants that follow from the configuration.
 
@@ -276,7 +275,7 @@ def _without_constants(
     positions = config.max_position_embeddings
     # Tables are as long as those in the file: memory may not hold as many rows as config.json says.
     for name, compute in family.constants.items():
-        found = theirs.pop(name.removeprefix(prefix), None)
+        found = file_weights.pop(name.removeprefix(prefix), None)
         if found is None:
             continue
         is_constant = found.shape[:1] == (positions,)
@@ -291,7 +290,7 @@ def _without_constants(
                 f"{positions} positions that follows from config.json; configuration and weights "
                 "belong to different models."
             )
-    return theirs
+    return file_weights
 
 
 def _rounding(value: np.ndarray) -> float:
@@ -303,23 +302,26 @@ def _rounding(value: np.ndarray) -> float:
     return 1e-6
 
 
-def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path) -> str:
-    """Returns what the model is for, of `Family.classes`; masked_lm stands for all without labels.
+def _purpose(
+    family: Family, values: dict[str, Any], file_weights: Weights, path: pathlib.Path
+) -> str:
+    """Returns the purpose of the model, one of `Family.classes`; masked_lm if it has no labels.
 
-    What `classifier.weight` is, the named class says, else the dense layer before it.
+    The class in config.json determines the purpose of `classifier.weight`, or else the dense layer
+    before it.
     """
     names = architectures(values, path)
-    if "qa_outputs.weight" in theirs:
+    if "qa_outputs.weight" in file_weights:
         return "squad"
-    if "classifier.out_proj.weight" in theirs:
+    if "classifier.out_proj.weight" in file_weights:
         return "classifier"
-    if "classifier.weight" not in theirs:
+    if "classifier.weight" not in file_weights:
         return "masked_lm"
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose
     for end, purpose in DENSE_BEFORE.items():
-        if any(name.endswith(end) for name in theirs):
+        if any(name.endswith(end) for name in file_weights):
             return purpose
     return "tagger"
 
@@ -333,7 +335,9 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     if nameless:
         raise ValueError(f"{path}: id2label is null for {nameless[0]}, expected a name.")
     labels = tuple(str(names[str(index)]) for index in range(len(names)))
-    return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
+    if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+        return ()
+    return labels
 
 
 def _label_kind(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:
@@ -359,14 +363,14 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
     rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = to_theirs(rows, checkpoint.weights)
+    weights = to_file_names(rows, checkpoint.weights)
     weights |= {name: compute(config) for name, compute in family.constants.items()}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.vocab is not None:
         write_tokenizer(folder, checkpoint.vocab, config)
-    # There is no place for the weights of dense layers, without which it would embed otherwise.
+    # The weights of dense layers cannot be stored, and without them the embeddings would differ.
     if checkpoint.embedding and not checkpoint.embedding.dense:
         write_embedding(folder, checkpoint.embedding)
 

@@ -134,4 +134,6 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
 
 
 def _as_flag(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -24,12 +24,12 @@ from bert_tf.printable import first_line
 WEIGHTS_NAME = "model.weights.h5"
 
 
-def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
+def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint:
     """Reads a Keras file of a model of this package, or of a functional model around one.
 
     Args:
       path: the file.
-      tower: which one of ELECTRA's towers; see `read_google`.
+      electra_network: one of ELECTRA's networks; see `read_google`.
 
     Raises:
       ValueError: if it cannot be read, or holds no model of this package.
@@ -48,7 +48,7 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
             "around it."
         )
     checkpoint = dataclasses.replace(
-        found.to_checkpoint(tower),
+        found.to_checkpoint(electra_network),
         source=str(path),
         form="keras",
         settings=read_settings(path),
@@ -84,7 +84,7 @@ def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
 def _count_numbers(saved: SavedObject) -> int:
     """Returns how many numbers the encoder and the labels of a saved class have, at least."""
     fields = saved.arguments.get("config")
-    with contextlib.suppress(TypeError, ValueError):  # Keras names what it cannot make.
+    with contextlib.suppress(TypeError, ValueError):  # Keras names the object that it cannot make.
         if isinstance(fields, dict) and "hidden_size" in fields:
             config = ModelConfig.from_dict(fields)
             labels = saved.arguments.get("num_labels")

@@ -24,6 +24,8 @@ from bert_tf.checkpoints.checkpoint import (
     encoder_shapes,
     head_shapes,
     table_rows,
+    with_prefix,
+    without_prefix,
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
@@ -43,7 +45,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     keras_hub_class,
     read_keras_hub_tokenizer,
 )
-from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
+from bert_tf.checkpoints.weight_names import Row, from_file_names, to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
 
@@ -79,16 +81,18 @@ def keras_hub_rows(
         *_norm("bert/embeddings", f"{backbone}/layer_normalization"),
     ]
     for i in range(num_layers):
-        ours = f"bert/encoder/layer_{i}"
-        theirs = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}"
-        attention = f"{theirs}/self_attention_layer"
+        layer = f"bert/encoder/layer_{i}"
+        file_layer = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}"
+        attention = f"{file_layer}/self_attention_layer"
         for part in ("query", "key", "value"):
-            rows += _dense(f"{ours}/attention/self/{part}", f"{attention}/{part}_dense")
-        rows += _dense(f"{ours}/attention/output/dense", f"{attention}/output_dense")
-        rows += _norm(f"{ours}/attention/output", f"{theirs}/self_attention_layer_norm")
-        rows += _dense(f"{ours}/intermediate/dense", f"{theirs}/feedforward_intermediate_dense")
-        rows += _dense(f"{ours}/output/dense", f"{theirs}/feedforward_output_dense")
-        rows += _norm(f"{ours}/output", f"{theirs}/feedforward_layer_norm")
+            rows += _dense(f"{layer}/attention/self/{part}", f"{attention}/{part}_dense")
+        rows += _dense(f"{layer}/attention/output/dense", f"{attention}/output_dense")
+        rows += _norm(f"{layer}/attention/output", f"{file_layer}/self_attention_layer_norm")
+        rows += _dense(
+            f"{layer}/intermediate/dense", f"{file_layer}/feedforward_intermediate_dense"
+        )
+        rows += _dense(f"{layer}/output/dense", f"{file_layer}/feedforward_output_dense")
+        rows += _norm(f"{layer}/output", f"{file_layer}/feedforward_layer_norm")
     return [
         *rows,
         *_dense("bert/pooler/dense", f"{backbone}/dense{'_1' if has_projection else ''}"),
@@ -100,13 +104,18 @@ def keras_hub_rows(
     ]
 
 
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/kernel", f"{theirs}/vars/0"), Row(f"{ours}/bias", f"{theirs}/vars/1")]
+def _dense(name: str, file_name: str) -> list[Row]:
+    return [
+        Row(f"{name}/kernel", f"{file_name}/vars/0"),
+        Row(f"{name}/bias", f"{file_name}/vars/1"),
+    ]
 
 
-def _norm(ours: str, theirs: str) -> list[Row]:
-    ours = f"{ours}/LayerNorm"
-    return [Row(f"{ours}/gamma", f"{theirs}/vars/0"), Row(f"{ours}/beta", f"{theirs}/vars/1")]
+def _norm(name: str, file_name: str) -> list[Row]:
+    return [
+        Row(f"{name}/LayerNorm/gamma", f"{file_name}/vars/0"),
+        Row(f"{name}/LayerNorm/beta", f"{file_name}/vars/1"),
+    ]
 
 
 def is_keras_hub(path: pathlib.Path) -> bool:
@@ -133,16 +142,18 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     notes = [ELECTRA_NOTE] if of_electra else []
     fields = json_field(values, "config", dict, config_file) or {}
     config = _read_config(fields, path, class_name)
-    theirs: Weights = {}
+    file_weights: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
-        theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
+        for name, value in _read_h5(file).items():
+            file_weights[f"backbone/{name}"] = value
     if (path / TASK_FILE).exists():
-        theirs |= {f"task/{name}": value for name, value in _read_h5(path / TASK_FILE).items()}
+        for name, value in _read_h5(path / TASK_FILE).items():
+            file_weights[f"task/{name}"] = value
     has_projection = config.table_width != config.hidden_size
     rows = keras_hub_rows(
         config.num_hidden_layers, "backbone/layers", "task/layers", has_projection
     )
-    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     if of_electra or not np.any(weights.get(POOLER)):  # Written for a model that has none.
         weights = without_pooler(weights)
     vocab, stated = None, None
@@ -152,7 +163,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         vocab, stated = tokenizer.vocab, tokenizer.stated
         notes += tokenizer.notes
         config = tokenizer.applied_to(config, str(path))
-    if (path / CONFIG_NAME).exists():  # Written by us: what keras-hub has no place for.
+    if (path / CONFIG_NAME).exists():  # Written by bert_tf, with fields that keras-hub lacks.
         config = ModelConfig.read(path / CONFIG_NAME)
         stated = config.do_lower_case
     return Checkpoint(
@@ -173,11 +184,11 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
 
 def without_pooler(weights: Weights) -> Weights:
     """Returns the weights but the pooler's."""
-    return {name: v for name, v in weights.items() if not name.startswith(HEADS["pooler"])}
+    return without_prefix(weights, HEADS["pooler"])
 
 
 def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) -> ModelConfig:
-    """Returns our configuration; keras-hub has one dropout rate for both of ours."""
+    """Returns the configuration; keras-hub has one dropout rate instead of two."""
     of_electra = class_name == "ElectraBackbone"
     names = {
         KERAS_HUB_SIZES[class_name]: "vocab_size",
@@ -194,17 +205,17 @@ def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) ->
     missing = sorted(set(names) - set(values))
     if missing:
         raise ValueError(f"{path / 'config.json'} lacks {missing}.")
-    ours = {names[key]: value for key, value in values.items() if key in names}
-    ours["attention_probs_dropout_prob"] = ours["hidden_dropout_prob"]
+    fields = {names[key]: value for key, value in values.items() if key in names}
+    fields["attention_probs_dropout_prob"] = fields["hidden_dropout_prob"]
     if of_electra:
-        ours |= ELECTRA_ACTS
-        if ours["embedding_size"] == ours["hidden_size"]:
-            ours["embedding_size"] = 0
-    theirs = {name: key for key, name in names.items()}
+        fields |= ELECTRA_ACTS
+        if fields["embedding_size"] == fields["hidden_size"]:
+            fields["embedding_size"] = 0
+    keys = {name: key for key, name in names.items()}
     try:
-        return ModelConfig.from_json_object(ours, str(path / "config.json"))
+        return ModelConfig.from_json_object(fields, str(path / "config.json"))
     except ValueError as error:
-        raise ValueError(with_file_keys(str(error), theirs)) from None
+        raise ValueError(with_file_keys(str(error), keys)) from None
 
 
 def _read_h5(path: pathlib.Path) -> Weights:
@@ -226,11 +237,11 @@ def _read_h5(path: pathlib.Path) -> Weights:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(add)
-            # A compressed chunk is read whole, however little of it the array uses.
-            sizes = [
-                max(d.nbytes, d.dtype.itemsize * math.prod(d.chunks or ()))
-                for d in datasets.values()
-            ]
+            sizes = []
+            for dataset in datasets.values():
+                # A compressed chunk is read completely, even if the array uses a part of it.
+                chunk_bytes = dataset.dtype.itemsize * math.prod(dataset.chunks or ())
+                sizes.append(max(dataset.nbytes, chunk_bytes))
             most = MAX_H5_RATIO * path.stat().st_size
             if sum(sizes) > most:
                 raise ValueError(
@@ -248,25 +259,27 @@ def _plain(name: str) -> str:
 
 def _read_weights_file(path: pathlib.Path) -> Checkpoint:
     """Reads a .weights.h5 of a backbone or a task; it has no vocabulary and no casing."""
-    theirs = _read_h5(path)
-    words = next((name for name in theirs if name.endswith("reversible_embedding/vars/0")), None)
+    file_weights = _read_h5(path)
+    words = next(
+        (name for name in file_weights if name.endswith("reversible_embedding/vars/0")), None
+    )
     if words is None:
         raise ValueError(
             f"{path} holds no BertBackbone or ElectraBackbone: no reversible_embedding in it."
         )
     start = words.removesuffix("/reversible_embedding/vars/0")
-    query = theirs.get(f"{start}/transformer_encoder/self_attention_layer/query_dense/vars/0")
-    wide = theirs.get(f"{start}/transformer_encoder/feedforward_intermediate_dense/vars/0")
-    positions = theirs.get(f"{start}/position_embedding/vars/0")
-    types = theirs.get(f"{start}/embedding/vars/0")
+    query = file_weights.get(f"{start}/transformer_encoder/self_attention_layer/query_dense/vars/0")
+    wide = file_weights.get(f"{start}/transformer_encoder/feedforward_intermediate_dense/vars/0")
+    positions = file_weights.get(f"{start}/position_embedding/vars/0")
+    types = file_weights.get(f"{start}/embedding/vars/0")
     if query is None or wide is None or positions is None or types is None or query.ndim != 3:
         raise ValueError(
             f"{path} holds no BertBackbone or ElectraBackbone: its first layer or a table is "
             "missing."
         )
-    layers = {name.split("/")[-4] for name in theirs if "/feedforward_layer_norm/" in name}
+    layers = {name.split("/")[-4] for name in file_weights if "/feedforward_layer_norm/" in name}
     config = ModelConfig(
-        vocab_size=theirs[words].shape[0],
+        vocab_size=file_weights[words].shape[0],
         hidden_size=query.shape[0],
         num_hidden_layers=len(layers),
         num_attention_heads=query.shape[1],
@@ -274,14 +287,14 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
         max_position_embeddings=positions.shape[0],
         type_vocab_size=types.shape[0],
     )
-    width = theirs[words].shape[1]
+    width = file_weights[words].shape[1]
     # One with tables as wide as its layers cannot be told from a BERT: the names are the same.
     of_electra = width != config.hidden_size
     if of_electra:
         config = dataclasses.replace(config, embedding_size=width, **ELECTRA_ACTS)
     task = "none/layers" if start == "layers" else "layers"
     rows = keras_hub_rows(config.num_hidden_layers, start, task, of_electra)
-    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     note = "A weights file does not record dropout and casing: 0.1 and lower case are assumed."
     checkpoint = Checkpoint(str(path), "keras_hub", config, weights, unused=unused, notes=(note,))
     if not of_electra:
@@ -295,7 +308,7 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
 
 
 def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes a preset with keras-hub's own code, and extra files for what it cannot hold.
+    """Writes a preset with keras-hub's code, and additional files for the fields it lacks.
 
     Raises:
       ValueError: if keras-hub has no such structure or activation.
@@ -303,29 +316,29 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     config = checkpoint.config
     if is_electra(checkpoint):
         kept = ("bert/embeddings", "bert/encoder/")
-        weights = {n: value for n, value in checkpoint.weights.items() if n.startswith(kept)}
+        weights = with_prefix(checkpoint.weights, kept)
         checkpoint = dataclasses.replace(checkpoint, weights=weights, family=ELECTRA.title)
     elif reason := google_refusal(checkpoint):
         raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
         raise ValueError(f"keras-hub has no model with hidden_act {config.hidden_act}.")
-    if "classifier" in checkpoint.heads:  # keras-hub's classifier has no other head beside it.
-        start = HEADS["masked_lm"]
-        weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith(start)}
+    if "classifier" in checkpoint.heads:  # keras-hub's classifier cannot have another head.
+        weights = without_prefix(checkpoint.weights, HEADS["masked_lm"])
         checkpoint = dataclasses.replace(checkpoint, weights=weights)
     task = _make_task(checkpoint)
     task.save_to_preset(str(folder))
     has_projection = config.table_width != config.hidden_size
     rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers", has_projection)
-    rows = [row for row in rows if not row.theirs.startswith("task/")]
-    # A backbone always has a pooler; that of a model without one is zero, which none is.
-    shapes = head_shapes(config, "pooler")
-    pooler = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    _fill(folder / BACKBONE_FILE, to_theirs(rows, {**pooler, **checkpoint.weights}))
+    rows = [row for row in rows if not row.file_name.startswith("task/")]
+    # A backbone always has a pooler. Zeros mark the pooler of a model without one.
+    pooler = {}
+    for name, shape in head_shapes(config, "pooler").items():
+        pooler[name] = np.zeros(shape, np.float32)
+    _fill(folder / BACKBONE_FILE, to_file_names(rows, {**pooler, **checkpoint.weights}))
     if (folder / TASK_FILE).exists():
         rows = keras_hub_rows(0, "backbone/layers", "layers")
-        rows = [row for row in rows if not row.theirs.startswith("backbone/")]
-        _fill(folder / TASK_FILE, to_theirs(rows, checkpoint.weights))
+        rows = [row for row in rows if not row.file_name.startswith("backbone/")]
+        _fill(folder / TASK_FILE, to_file_names(rows, checkpoint.weights))
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
@@ -397,7 +410,7 @@ def _fill(path: pathlib.Path, weights: Weights) -> None:
     with h5py.File(path, "r+") as file:
         names: list[str] = []
         file.visit(names.append)
-        places = {_plain(name): name for name in names}
+        datasets = {_plain(name): name for name in names}
         for name, value in weights.items():
-            dataset = file[places[name]]
+            dataset = file[datasets[name]]
             dataset[...] = value.reshape(dataset.shape)

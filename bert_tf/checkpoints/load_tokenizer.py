@@ -22,7 +22,7 @@ from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
 
-# What says how many pieces there are, and maybe their casing: of an export, a run, Hugging Face.
+# Files with the number of tokens, and maybe the casing: of an export, a run, Hugging Face.
 CONFIGURATIONS = ("bert_tf.json", "bert_config.json", "config.json")
 
 
@@ -32,11 +32,11 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
     Args:
       path: a run directory; a .keras file; a folder of google-research/bert's or Hugging Face's; a
         version of a SavedModel that `export.saved_model` wrote, or its assets.extra; or a
-        vocabulary alone: a vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside
+        vocabulary alone: a vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json next to
         merges.txt. A keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
 
     Raises:
-      ValueError: if there is none, it is damaged or of an unknown kind, or files contradict each
+      ValueError: if it is missing, damaged or of an unknown kind, or files contradict each
         other.
     """
     path = local_path(path, with_weights=False)

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes, 
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
-from bert_tf.checkpoints.weight_names import Row, from_theirs
+from bert_tf.checkpoints.weight_names import Row, from_file_names
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 TRAINED_POOLER = "next_sentence..pooler_dense"
@@ -30,28 +30,26 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
 
     Args:
       prefix: of the checkpoint.
-      config_file: its bert_config.json, if that lies elsewhere.
+      config_file: its bert_config.json, if that is in another folder.
 
     Raises:
       ValueError: if it cannot be read, or there is no configuration.
     """
     folder = pathlib.Path(prefix).parent
     config, stated, _ = read_bert_config(folder, config_file, prefix)
-    values = read_bundle(prefix)
-    theirs: Weights = {
-        name.removesuffix(SUFFIX): value
-        for name, value in values.items()
-        if name.endswith(SUFFIX) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    }
-    theirs = {name: value for name, value in theirs.items() if "optimizer" not in name}
-    rows = model_garden_rows(list(theirs), config.num_hidden_layers)
-    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    file_weights: Weights = {}
+    for name, value in read_bundle(prefix).items():
+        is_weight = name.endswith(SUFFIX) and "optimizer" not in name
+        if is_weight and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            file_weights[name.removesuffix(SUFFIX)] = value
+    rows = model_garden_rows(list(file_weights), config.num_hidden_layers)
+    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     tokenizer = read_tokenizer(folder, table_rows(weights, config), stated)
     notes = tokenizer.notes
-    if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in theirs):
+    if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in file_weights):
         own_pooler = ("_pooler_layer", f"layer_with_weights-{config.num_hidden_layers + 4}")
         unused = tuple(n for n in unused if not n.rpartition("/")[0].endswith(own_pooler))
-        notes += ("The pooler of the NSP head is used; the encoder's own was never trained.",)
+        notes += ("The pooler of the NSP head is used; the encoder's pooler was never trained.",)
     return Checkpoint(
         source=prefix,
         form="model_garden",
@@ -73,24 +71,27 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
             f"{start}layer_with_weights-{index}" for index in range(num_layers + 5)
         )
     else:
-        words, positions, types, norm, pooler = (
-            f"{start}_{part}_layer"
-            for part in ("embedding", "position_embedding", "type_embedding", "embedding_norm")
-            + ("pooler",)
-        )
+        words = f"{start}_embedding_layer"
+        positions = f"{start}_position_embedding_layer"
+        types = f"{start}_type_embedding_layer"
+        norm = f"{start}_embedding_norm_layer"
+        pooler = f"{start}_pooler_layer"
         layers = [f"{start}_transformer_layers/{index}" for index in range(num_layers)]
-    # Of a pre-trained model: the head's name for the tied table, and the pooler that was trained.
+    # In a pre-trained model: the head's name for the tied table, and the trained pooler.
     outside = start.removesuffix("encoder/").removesuffix("encoder_network/")
     head = f"{outside}masked_lm"
     if f"{outside}{TRAINED_POOLER}/kernel" in names:
         pooler = f"{outside}{TRAINED_POOLER}"
     words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
+    layer_rows = []
+    for index, layer in enumerate(layers):
+        layer_rows += _layer_rows(index, layer)
     return [
         Row("bert/embeddings/word_embeddings", words),
         Row("bert/embeddings/position_embeddings", f"{positions}/embeddings"),
         Row("bert/embeddings/token_type_embeddings", f"{types}/embeddings"),
         *_pair("bert/embeddings/LayerNorm", norm, "gamma", "beta"),
-        *(row for index, layer in enumerate(layers) for row in _layer_rows(index, layer)),
+        *layer_rows,
         *_pair("bert/pooler/dense", pooler),
         *_pair("cls/predictions/transform/dense", f"{head}/dense"),
         *_pair("cls/predictions/transform/LayerNorm", f"{head}/layer_norm", "gamma", "beta"),
@@ -98,22 +99,25 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     ]
 
 
-def _layer_rows(index: int, theirs: str) -> list[Row]:
-    ours = f"bert/encoder/layer_{index}"
-    attention = f"{theirs}/_attention_layer"
+def _layer_rows(index: int, file_layer: str) -> list[Row]:
+    layer = f"bert/encoder/layer_{index}"
+    attention = f"{file_layer}/_attention_layer"
     return [
-        *_pair(f"{ours}/attention/self/query", f"{attention}/_query_dense"),
-        *_pair(f"{ours}/attention/self/key", f"{attention}/_key_dense"),
-        *_pair(f"{ours}/attention/self/value", f"{attention}/_value_dense"),
-        *_pair(f"{ours}/attention/output/dense", f"{attention}/_output_dense"),
+        *_pair(f"{layer}/attention/self/query", f"{attention}/_query_dense"),
+        *_pair(f"{layer}/attention/self/key", f"{attention}/_key_dense"),
+        *_pair(f"{layer}/attention/self/value", f"{attention}/_value_dense"),
+        *_pair(f"{layer}/attention/output/dense", f"{attention}/_output_dense"),
         *_pair(
-            f"{ours}/attention/output/LayerNorm", f"{theirs}/_attention_layer_norm", "gamma", "beta"
+            f"{layer}/attention/output/LayerNorm",
+            f"{file_layer}/_attention_layer_norm",
+            "gamma",
+            "beta",
         ),
-        *_pair(f"{ours}/intermediate/dense", f"{theirs}/_intermediate_dense"),
-        *_pair(f"{ours}/output/dense", f"{theirs}/_output_dense"),
-        *_pair(f"{ours}/output/LayerNorm", f"{theirs}/_output_layer_norm", "gamma", "beta"),
+        *_pair(f"{layer}/intermediate/dense", f"{file_layer}/_intermediate_dense"),
+        *_pair(f"{layer}/output/dense", f"{file_layer}/_output_dense"),
+        *_pair(f"{layer}/output/LayerNorm", f"{file_layer}/_output_layer_norm", "gamma", "beta"),
     ]
 
 
-def _pair(ours: str, theirs: str, first: str = "kernel", second: str = "bias") -> list[Row]:
-    return [Row(f"{ours}/{end}", f"{theirs}/{end}") for end in (first, second)]
+def _pair(name: str, file_name: str, first: str = "kernel", second: str = "bias") -> list[Row]:
+    return [Row(f"{name}/{end}", f"{file_name}/{end}") for end in (first, second)]

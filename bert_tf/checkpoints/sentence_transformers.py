@@ -37,7 +37,7 @@ MODULES, CONFIG, SIZES = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )
-# Early releases put the family's name in place of bert's.
+# Early releases use the family's name instead of bert's.
 FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
 # Models of the same library that embed nothing here: their encoder and heads are read alone.
@@ -111,7 +111,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     sizes = read_optional_json(sizes_path)
     prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
-    similarity = "cosine" if similarity is None else similarity
+    if similarity is None:
+        similarity = "cosine"
     if similarity not in SIMILARITIES:
         raise ValueError(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
@@ -163,7 +164,8 @@ def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str,
     path = folder / "tokenizer.json"
     model = json_field(read_optional_json(path), "model", dict, path)
     limit = json_field(model or {}, "max_input_chars_per_word", int, path)
-    limit = HUGGING_FACE_LIMIT if limit is None else limit
+    if limit is None:
+        limit = HUGGING_FACE_LIMIT
     if limit == MAX_WORD_CHARACTERS:
         return (special,)
     low, high = sorted((limit, MAX_WORD_CHARACTERS))
@@ -175,7 +177,7 @@ def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str,
 
 
 def splade_length(path: pathlib.Path, longest_row: int) -> int:
-    """Returns the maximum length of texts that a SparseEncoder's folder states; 0: it is none.
+    """Returns the maximum text length of a SparseEncoder's folder, or 0 for another folder.
 
     Raises:
       ValueError: if it makes weights of scores in another way than `modeling.splade`.
@@ -292,7 +294,7 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
     )  # fmt: skip
     if file is None:
         raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
-    theirs = read_weight_file(file)
+    file_weights = read_weight_file(file)
     weights = {}
     for name, key, shape in (
         ("linear.weight", "kernel", (step.out_features, step.in_features)),
@@ -300,10 +302,12 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
     ):
         if key == "bias" and not step.use_bias:
             continue
-        if name not in theirs or theirs[name].shape != shape:
-            found = list(theirs[name].shape) if name in theirs else "missing"
+        if name not in file_weights or file_weights[name].shape != shape:
+            found = list(file_weights[name].shape) if name in file_weights else "missing"
             raise ValueError(f"{file}: {name} is {found}, expected {list(shape)}.")
-        weights[f"{HEAD}dense_{index}/{key}"] = np.ascontiguousarray(theirs[name].T, np.float32)
+        weights[f"{HEAD}dense_{index}/{key}"] = np.ascontiguousarray(
+            file_weights[name].T, np.float32
+        )
     return step, weights
 
 
@@ -316,7 +320,9 @@ def _max_seq_length(
         raise ValueError(f"{path}: max_seq_length is {length}, expected at least 1.")
     if length is None:
         length = model_max_length(folder)
-    return longest_row if length is None else min(length, longest_row)
+    if length is None:
+        return longest_row
+    return min(length, longest_row)
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -373,7 +379,7 @@ def _pooling_values(embedding: EmbeddingConfig, size: int) -> dict[str, Any]:
     """Returns the config.json of Pooling.
 
     Raises:
-      ValueError: if the poolings stand in an order that its switches cannot say.
+      ValueError: if its switches cannot express the order of the poolings.
     """
     if tuple(name for name in SWITCHES.values() if name in embedding.pooling) != embedding.pooling:
         raise ValueError(
@@ -399,7 +405,9 @@ def _write_dense(folder: pathlib.Path, index: int, step: DenseStep, weights: Wei
     }
     write_json(folder / "config.json", config)
     start = f"{HEAD}dense_{index}/"
-    theirs = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
+    file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
     if step.use_bias:
-        theirs["linear.bias"] = weights[f"{start}bias"]
-    safetensors.numpy.save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
+        file_weights["linear.bias"] = weights[f"{start}bias"]
+    safetensors.numpy.save_file(
+        file_weights, folder / "model.safetensors", metadata={"format": "pt"}
+    )

@@ -19,7 +19,7 @@ from bert_tf.checkpoints.checkpoint import (
     listed,
     unnamed,
 )
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
@@ -45,7 +45,7 @@ def read_start(
     vocab_file: str = "",
     added_words_file: str = "",
     layers: str = "",
-    tower: str = "",
+    electra_network: str = "",
     new_head: bool = False,
     allow_missing: Sequence[str] | None = (),
     allow_unexpected: Sequence[str] = (),
@@ -54,28 +54,28 @@ def read_start(
 
     Args:
       init_checkpoint: in any format; see `read_checkpoint`.
-      given: the fields of the model's configuration that the user gave; see `merge`. What a
-        classifier reads, `classifier_pooling`, may differ if its head is new.
+      given: the fields of the model's configuration that the user gave; see `merge`. The pooling
+        of a classifier, `classifier_pooling`, may differ if its head is new.
       heads: the heads of the new model, from `HEADS`.
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
       layers: see `keep_layers`; empty: all.
-      tower: which one of ELECTRA's; "": the generator for a masked LM, else the discriminator.
-      new_head: whether the model gets a new head in place of the checkpoint's.
+      electra_network: one of `NETWORKS`; "": the generator for a masked LM, else the discriminator.
+      new_head: whether the model gets a new head instead of the checkpoint's.
       allow_missing: prefixes of names of weights that it may lack; None: the program has no such
         flag.
-      allow_unexpected: prefixes of names in the files that may be left out.
+      allow_unexpected: prefixes of names in the files to leave out.
 
     Raises:
-      ValueError: if it cannot be read, lacks something, or contradicts what is given.
+      ValueError: if it cannot be read, lacks weights, or contradicts the given fields.
     """
-    tower = tower or ("generator" if "masked_lm" in heads else "discriminator")
-    checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
+    electra_network = electra_network or ("generator" if "masked_lm" in heads else "discriminator")
+    checkpoint = read_checkpoint(init_checkpoint, config_file, electra_network)
     checkpoint.check(allow_unexpected, allow_missing)
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
-    if checkpoint.vocab is None:  # What is attached says it.
+    if checkpoint.vocab is None:  # The attached vocabulary determines it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}
     if "classifier_pooling" in given and (new_head or "classifier" not in checkpoint.heads):
         chosen = dataclasses.replace(
@@ -131,7 +131,7 @@ def check_heads(
 ) -> None:
     """Raises ValueError with all weights that the checkpoint lacks and that may not be missing.
 
-    What each task makes anew may be missing; see `families.made_by_tasks`. The arguments are those
+    The weights of `families.made_by_tasks` may be missing. The arguments are those
     of `read_start`.
     """
     names = set(encoder_shapes(checkpoint.config))
@@ -144,13 +144,13 @@ def check_heads(
         refuse_discriminator(checkpoint)
     if missing and allow_missing is None:
         raise ValueError(
-            f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} give a "
+            f"{checkpoint.source} lacks weights of the model:{listed('missing', missing)} give a "
             f"model that has it; the heads of this one are {', '.join(checkpoint.heads) or 'none'}."
         )
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(
-            f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} to "
+            f"{checkpoint.source} lacks weights of the model:{listed('missing', missing)} to "
             f"initialize these at random, give --allow_missing={','.join(starts)}."
         )
 
@@ -178,7 +178,7 @@ def read_begun(output_dir: str, read: Callable[[str], T]) -> T | None:
 
     Args:
       output_dir: the run directory.
-      read: of a checkpoint's prefix; what it finds is the same in all checkpoints of a run.
+      read: function of a checkpoint's prefix; its result is the same for all checkpoints of a run.
     """
     for index in sorted(pathlib.Path(output_dir).glob("model.ckpt-*.index")):
         with contextlib.suppress(ValueError):

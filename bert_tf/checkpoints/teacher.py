@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, listed
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.run_record import has_checkpoints
@@ -22,15 +22,15 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     Raises:
       ValueError: if it cannot be read, or lacks one.
     """
-    tower = "generator" if "masked_lm" in heads else "discriminator"
-    teacher = read_checkpoint(path, tower=tower)
+    electra_network = "generator" if "masked_lm" in heads else "discriminator"
+    teacher = read_checkpoint(path, electra_network=electra_network)
     teacher.check()
     if "masked_lm" in heads:
         refuse_discriminator(teacher)
     missing = [head for head in heads if head not in teacher.heads]
     if missing:
         raise ValueError(
-            f"--teacher={path} has none of what is to be learned{listed('missing', missing)} its "
+            f"--teacher={path} lacks the outputs to learn from{listed('missing', missing)} its "
             f"heads are {', '.join(teacher.heads) or 'none'}."
         )
     if max_seq_length > teacher.config.longest_row:
@@ -42,13 +42,13 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
 
 
 def check_vocabularies(teacher: Checkpoint, vocab: AnyVocab, do_lower_case: bool) -> None:
-    """Raises ValueError unless the teacher reads the same pieces as the student."""
+    """Raises ValueError unless the teacher reads the same tokens as the student."""
     of_teacher, of_student = teacher.config.do_lower_case, do_lower_case
     if teacher.vocab != vocab or of_teacher != of_student:
         sizes = [len(one) if one else "no" for one in (teacher.vocab, vocab)]
         raise ValueError(
             f"--teacher={teacher.source} has another vocabulary than the student ({sizes[0]} and "
-            f"{sizes[1]} pieces, do_lower_case {of_teacher} and {of_student}): it would read other "
+            f"{sizes[1]} tokens, do_lower_case {of_teacher} and {of_student}): it would read other "
             "texts. Start the student from a model with the teacher's vocabulary, or give that as "
             "--vocab_file."
         )

@@ -86,19 +86,21 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
 
 
 def bundle_prefix(path: pathlib.Path) -> str | None:
-    """Returns the checkpoint prefix that a path stands for; in a folder, one is chosen.
+    """Returns the checkpoint prefix for a path; in a folder, one is chosen.
 
-    For a run that was evaluated during training it is the best, which best_checkpoint.json names,
-    unless the run ended with its last (--nouse_best_checkpoint), else the newest. The file
-    `checkpoint` names the newest, on whatever machine the folder was written; without it, the
-    highest step is the newest. Otherwise the folder must hold only one checkpoint.
+    For a run with evaluations during training it is the best checkpoint, which best_checkpoint.json
+    names, unless the run used its last one (--nouse_best_checkpoint); otherwise it is the newest.
+    The file `checkpoint` names the newest; without it, the newest has the highest step. A folder
+    with neither must have only one checkpoint.
 
     Raises:
       ValueError: if a folder holds several and the newest is unknown.
     """
     if not path.is_dir():
         prefix = str(path).removesuffix(".index")
-        return prefix if pathlib.Path(f"{prefix}.index").is_file() else None
+        if pathlib.Path(f"{prefix}.index").is_file():
+            return prefix
+        return None
     files = [file for file in path.glob("*.index") if not file.name.startswith(".")]
     prefixes = sorted(str(file).removesuffix(".index") for file in files)
     missing: tuple[pathlib.Path, str] | None = None
@@ -124,7 +126,9 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
     if len(prefixes) > 1:
         names = [pathlib.PurePath(prefix).name for prefix in prefixes]
         raise ValueError(f"{path} holds several checkpoints: {names}; give the path of one.")
-    return prefixes[0] if prefixes else None
+    if prefixes:
+        return prefixes[0]
+    return None
 
 
 def _in_place_of(missing: tuple[pathlib.Path, str] | None, chosen: str) -> str:

@@ -1,11 +1,11 @@
 """Reads and writes the vocabulary and casing that belong to a checkpoint.
 
-    vocab.txt                one piece a line; google-research/bert's and Hugging Face's
+    vocab.txt                one token per line; google-research/bert's and Hugging Face's
     tokenizer_config.json    Hugging Face: do_lower_case, special tokens
     tokenizer.json           Hugging Face: the same again, with the vocabulary; also of byte BPE
     vocab.json, merges.txt   byte BPE: GPT-2's and RoBERTa's
 
-Casing decides the pieces of WordPiece, and a wrong one is easily overlooked: files that contradict
+Casing decides the tokens of WordPiece, and a wrong one is easily overlooked: files that contradict
 each other, or the vocabulary, are an error.
 """
 
@@ -38,13 +38,13 @@ from bert_tf.text.vocab import (
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
-# By the class of a preset: the field of its config.json with the number of pieces.
+# By the class of a preset: the field of its config.json with the number of tokens.
 KERAS_HUB_SIZES = {"BertBackbone": "vocabulary_size", "ElectraBackbone": "vocab_size"}
 AnyT = TypeVar("AnyT", bound=AnyVocab)
 
-# Of a cased English vocabulary 30 % of the pieces hold capitals or accents; of an uncased one none.
+# In a cased English vocabulary 30 % of the tokens have capitals or accents, in an uncased one 0 %.
 CASED_SHARE = 0.01
-# Of an uncased English vocabulary 92 % of the pieces hold lower-case letters, of the Chinese 19 %.
+# In an uncased English vocabulary 92 % of the tokens have lower-case letters, in the Chinese 19 %.
 LATIN_SHARE, LATIN_SIZE = 0.5, 1000
 
 
@@ -62,7 +62,7 @@ class TokenizerFiles:
 
     Args:
       vocab: None without a vocabulary.
-      do_lower_case: the casing as stated, else as inferred from the pieces; None if unknown.
+      do_lower_case: the casing as stated, else as inferred from the tokens; None if unknown.
       stated: the casing that the files state.
       notes: remarks for the user, one sentence each.
     """
@@ -143,7 +143,7 @@ def read_tokenizer(
     vocab, notes = fill_up(vocab, num_rows, str(folder))
     if stated is None:
         kind = "uncased" if lower else "cased"
-        notes += (f"The files do not state the casing; by its pieces the vocabulary is {kind}.",)
+        notes += (f"The files do not state the casing; by its tokens the vocabulary is {kind}.",)
     return TokenizerFiles(vocab, lower, stated, added_notes + notes)
 
 
@@ -166,7 +166,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles
     if len(missing) == 1:
         other = next(path for path in pair if path.exists())
         raise ValueError(
-            f"{missing[0]} is missing, but {other.name} needs it; copy it, too (a "
+            f"{missing[0]} is missing, but {other.name} needs it; copy it also (a "
             f"{TOKENIZER_FILE} alone, without {other.name}, is enough)."
         )
     if (folder / "vocab.txt").exists():
@@ -204,7 +204,7 @@ def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
     other = [token for token, index in pair.ids.items() if whole.ids.get(token) != index]
     if other:
         raise ValueError(
-            f"{folder / VOCAB_FILE} gives {len(other)} pieces another id than {TOKENIZER_FILE}, "
+            f"{folder / VOCAB_FILE} gives {len(other)} tokens another id than {TOKENIZER_FILE}, "
             f"{other[0]!r} first; they do not belong together."
         )
     if pair.merges != whole.merges:
@@ -227,7 +227,7 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         does = "lower-cased, but keeps its accents" if lower else "cased, but loses its accents"
         raise ValueError(
             f"{path}: strip_accents is {accents!r} and do_lower_case {lower!r}: text is {does}. "
-            "bert_tf strips accents exactly where it lower-cases, so it would read other pieces "
+            "bert_tf strips accents exactly where it lower-cases, so it would read other tokens "
             "than the model was trained with. Use a cased model of the language, or one whose "
             "strip_accents is null."
         )
@@ -246,7 +246,8 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
     }
     for key, allowed in expected.items():
         value = values.get(key, allowed[0])
-        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = value.get("content")
         if value not in allowed:
             raise ValueError(
                 f"{path}: {key} is {value!r}, but bert_tf's tokenizer, which follows "
@@ -395,22 +396,23 @@ def _with_added(
         if token not in SPECIAL_TOKENS:
             words.append(token)
     # Hugging Face finds them anywhere in a text, before it is split into words.
-    lost = [
-        token
-        for token in words
-        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS
-    ]
+    lost = []
+    for token in words:
+        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS:
+            lost.append(token)
     if lost:
         raise ValueError(
             f"{source}: {len(lost)} added tokens are more than one word to WordPiece, so bert_tf "
-            f"would read them as other pieces: {', '.join(map(repr, lost[:5]))}. If your texts "
+            f"would read them as other tokens: {', '.join(map(repr, lost[:5]))}. If your texts "
             f"have none of them, remove them from added_tokens.json, from added_tokens in "
             f"{TOKENIZER_FILE} and from added_tokens_decoder in tokenizer_config.json; the weights "
             "stay as they are."
         )
     if not words:
         return vocab, ()
-    note = f"{len(words)} added tokens became pieces, found only as whole words: {words[:5]}."
+    note = (
+        f"{len(words)} added tokens are in the vocabulary, and match whole words only: {words[:5]}."
+    )
     return Vocab(tuple(tokens)), (note,)
 
 
@@ -427,7 +429,7 @@ def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple
     missing = num_rows - len(vocab)
     if missing < 0:
         raise ValueError(
-            f"{source}: the vocabulary has {len(vocab)} pieces, but the word table only "
+            f"{source}: the vocabulary has {len(vocab)} tokens, but the word table only "
             f"{num_rows} rows; they do not belong together."
         )
     if not missing:
@@ -438,30 +440,30 @@ def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple
 
 
 def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
-    """Returns whether text is lower-cased: as stated, else as inferred from the pieces.
+    """Returns whether text is lower-cased: as stated, else as inferred from the tokens.
 
     Byte BPE never does it.
 
     Raises:
-      ValueError: if the pieces contradict what is stated.
+      ValueError: if the tokens contradict the stated casing.
     """
     if isinstance(vocab, BpeVocab):
         return False
-    pieces = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
-    cased = [p for p in pieces if split_words(p, True) != split_words(p, False)]
+    tokens = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
+    cased = [token for token in tokens if split_words(token, True) != split_words(token, False)]
     is_cased = len(cased) > CASED_SHARE * len(vocab)
     if stated is None:
         return not is_cased
     if stated and is_cased:
         raise ValueError(
             f"{source}: do_lower_case is true, but the vocabulary is cased: {len(cased)} of its "
-            f"{len(vocab)} pieces ({', '.join(cased[:3])} ..) could never occur. Correct the file."
+            f"{len(vocab)} tokens ({', '.join(cased[:3])} ..) could never occur. Correct the file."
         )
-    num_lower = sum(any(char.islower() for char in piece) for piece in pieces)
+    num_lower = sum(any(map(str.islower, token)) for token in tokens)
     if not stated and not cased and len(vocab) >= LATIN_SIZE:
         if num_lower > LATIN_SHARE * len(vocab):
             raise ValueError(
-                f"{source}: do_lower_case is false, but no piece of the vocabulary has a capital: "
+                f"{source}: do_lower_case is false, but no token of the vocabulary has a capital: "
                 "every word with one would be [UNK]. Correct the file."
             )
     return stated
@@ -482,7 +484,9 @@ def model_max_length(folder: pathlib.Path) -> int | None:
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
     if not is_number or not length > 0:
         raise ValueError(f"{path}: model_max_length is {length!r}, expected a number above 0.")
-    return int(length) if length < UNLIMITED else None
+    if length < UNLIMITED:
+        return int(length)
+    return None
 
 
 def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:
@@ -515,7 +519,7 @@ def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> TokenizerFi
     stated = json_field(values, "lowercase", bool, file)
     if stated and not values.get("strip_accents"):
         notes += (
-            "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's "
+            "keras-hub's tokenizer of this preset keeps accents; bert_tf strips them, as Google's "
             "does.",
         )
     return TokenizerFiles(vocab, check_casing(vocab, stated, str(folder)), stated, notes)

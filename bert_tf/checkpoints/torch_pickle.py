@@ -182,7 +182,7 @@ class _TensorFile:
         return {name: self._view(tensor) for name, tensor in tensors.items()}
 
     def read_state_dict(self) -> Any:
-        """Returns the state dict, with descriptions in place of tensors."""
+        """Returns the state dict, with descriptions instead of tensors."""
         raise NotImplementedError
 
     def read_storage(self, storage: _Storage) -> bytes:
@@ -414,7 +414,7 @@ def _storage_of(description: Any) -> _Storage:
 
 
 def _made_by(callee: str, arguments: Any) -> Any:
-    """Returns what a call stands for."""
+    """Returns the description of a call's result."""
     match arguments:
         case () if callee == ORDERED_DICT:
             return _Dict()

@@ -16,98 +16,99 @@ class Row(NamedTuple):
     """One weight.
 
     Args:
-      name: ours.
-      theirs: theirs.
-      is_transposed: whether they store the matrix as [outputs, inputs].
-      part: which block it is of theirs, where they keep several of ours in one array.
-      parts: how many blocks of equal height that array has.
+      name: its name in bert_tf.
+      file_name: its name in the files.
+      is_transposed: whether the files store the matrix as [outputs, inputs].
+      part: index of its block, where the files store several weights in one array.
+      parts: number of blocks of equal height in that array.
     """
 
     name: str
-    theirs: str
+    file_name: str
     is_transposed: bool = False
     part: int = 0
     parts: int = 1
 
 
-def table(ours: str, theirs: str) -> list[Row]:
+def table(name: str, file_name: str) -> list[Row]:
     """Returns the row of a PyTorch Embedding."""
-    return [Row(ours, f"{theirs}.weight")]
+    return [Row(name, f"{file_name}.weight")]
 
 
-def dense(ours: str, theirs: str) -> list[Row]:
+def dense(name: str, file_name: str) -> list[Row]:
     """Returns the rows of a PyTorch Linear."""
-    return joined([ours], theirs)
+    return joined([name], file_name)
 
 
-def joined(ours: Iterable[str], theirs: str) -> list[Row]:
-    """Returns the rows of dense layers of ours that are one PyTorch Linear, in their order."""
-    ours = list(ours)
+def joined(names: Iterable[str], file_name: str) -> list[Row]:
+    """Returns the rows of dense layers that are one PyTorch Linear in the files, in order."""
+    names = list(names)
+    rows = []
+    for part, name in enumerate(names):
+        rows.append(Row(f"{name}/kernel", f"{file_name}.weight", True, part, len(names)))
+        rows.append(Row(f"{name}/bias", f"{file_name}.bias", False, part, len(names)))
+    return rows
+
+
+def norm(name: str, file_name: str) -> list[Row]:
+    """Returns the rows of a PyTorch LayerNorm; `name` is its layer's name."""
     return [
-        row
-        for part, name in enumerate(ours)
-        for row in (
-            Row(f"{name}/kernel", f"{theirs}.weight", True, part, len(ours)),
-            Row(f"{name}/bias", f"{theirs}.bias", False, part, len(ours)),
-        )
+        Row(f"{name}/LayerNorm/gamma", f"{file_name}.weight"),
+        Row(f"{name}/LayerNorm/beta", f"{file_name}.bias"),
     ]
 
 
-def norm(ours: str, theirs: str) -> list[Row]:
-    """Returns the rows of a PyTorch LayerNorm; `ours` is what it belongs to."""
+def scores(head: str, file_name: str) -> list[Row]:
+    """Returns the rows of a head's PyTorch Linear, which bert_tf stores in the same order."""
     return [
-        Row(f"{ours}/LayerNorm/gamma", f"{theirs}.weight"),
-        Row(f"{ours}/LayerNorm/beta", f"{theirs}.bias"),
+        Row(f"{HEADS[head]}output_weights", f"{file_name}.weight"),
+        Row(f"{HEADS[head]}output_bias", f"{file_name}.bias"),
     ]
 
 
-def scores(head: str, theirs: str) -> list[Row]:
-    """Returns the rows of the PyTorch Linear of a head, of `HEADS`: ours is stored as theirs."""
-    return [
-        Row(f"{HEADS[head]}output_weights", f"{theirs}.weight"),
-        Row(f"{HEADS[head]}output_bias", f"{theirs}.bias"),
-    ]
-
-
-def from_theirs(
-    rows: list[Row], theirs: Weights, shapes: Shapes
+def from_file_names(
+    rows: list[Row], file_weights: Weights, shapes: Shapes
 ) -> tuple[Weights, tuple[str, ...]]:
-    """Returns the weights under our names, in our shapes, and their names that no row uses.
+    """Returns the weights in bert_tf's names and shapes, and the names that no row uses.
 
-    A weight that cannot be brought to the expected shape keeps the one it has.
+    A weight that cannot be reshaped to the expected shape keeps its shape.
     """
     weights = {}
     for row in rows:
-        if row.theirs in theirs:
-            value = theirs[row.theirs]
+        if row.file_name in file_weights:
+            value = file_weights[row.file_name]
             if value.ndim and len(value) % row.parts == 0:
                 value = np.split(value, row.parts)[row.part]
-            value = value.T if row.is_transposed and value.ndim == 2 else value
+            if row.is_transposed and value.ndim == 2:
+                value = value.T
             shape = shapes.get(row.name, value.shape)
             if is_split(value.shape, shape):
                 value = value.reshape(shape)
             weights[row.name] = np.ascontiguousarray(value, np.float32)
-    used = {row.theirs for row in rows}
-    return weights, tuple(sorted(set(theirs) - used))
+    used = {row.file_name for row in rows}
+    return weights, tuple(sorted(set(file_weights) - used))
 
 
-def is_split(theirs: tuple[int, ...], ours: tuple[int, ...]) -> bool:
-    """True if one axis of ours is two of theirs, [heads, head size]: [D] or [D, D]."""
-    merged = {
-        (*theirs[:axis], theirs[axis] * theirs[axis + 1], *theirs[axis + 2 :])
-        for axis in range(len(theirs) - 1)
-    }
-    return len(theirs) == len(ours) + 1 and ours in merged
+def is_split(file_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Returns whether one axis of `shape` is split into [heads, head size] in the file."""
+    if len(file_shape) != len(shape) + 1:
+        return False
+    for axis in range(len(shape)):
+        merged = file_shape[axis] * file_shape[axis + 1]
+        if shape == (*file_shape[:axis], merged, *file_shape[axis + 2 :]):
+            return True
+    return False
 
 
-def to_theirs(rows: list[Row], weights: Weights) -> Weights:
-    """Returns the weights under their names; those without a row are left out."""
+def to_file_names(rows: list[Row], weights: Weights) -> Weights:
+    """Returns the weights under their names in the files; weights without a row are left out."""
     blocks: dict[str, list[np.ndarray]] = {}
     for row in sorted(rows, key=lambda row: row.part):
         if row.name in weights:
             value = weights[row.name]
-            blocks.setdefault(row.theirs, []).append(value.T if row.is_transposed else value)
-    return {
-        name: np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        for name, parts in blocks.items()
-    }
+            blocks.setdefault(row.file_name, []).append(value.T if row.is_transposed else value)
+    file_weights = {}
+    for name, parts in blocks.items():
+        value = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        file_weights[name] = np.ascontiguousarray(value)
+    return file_weights

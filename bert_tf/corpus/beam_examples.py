@@ -1,13 +1,13 @@
 """Makes pre-training examples in an Apache Beam pipeline: the same ones, on any Beam engine.
 
-    parts of the input -> pieces of each part -> (all are there) -> shards to write -> examples
+    parts of the input -> tokens of each part -> (all are there) -> shards to write -> examples
           Create             tokenize_part         side input         plan_shards     write_shard
 
 To leave out duplicates, `write_keys` follows `tokenize_part`, and the plan has `kept_documents`.
 
-The steps are the functions of the local version, and write to the same places. So each run, with
-Beam or local, finds what another has finished. Random partners for next sentence prediction may
-come from any document: a shard needs the pieces of all documents, with random access. That is why
+The steps are the functions of the local version and write to the same files. Each run, with Beam or
+locally, can therefore use the results of another. Random partners for next sentence prediction may
+come from any document, so a shard needs random access to the tokens of all documents. That is why
 they are files in a folder, and not a collection that Beam would shuffle.
 
 All workers must see the input, the vocabulary and the output folder under the same path.
@@ -40,7 +40,7 @@ PEAK_MEMORY = "peak_memory_mb"
 
 
 def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
-    """Makes the missing pieces and examples of a job.
+    """Makes the missing tokens and examples of a job.
 
     The local version then finds everything finished, and writes the manifest.
 
@@ -112,7 +112,7 @@ def build(pipeline: Any, job: ExampleJob) -> None:
 
 
 def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool], deduplicate: str) -> str:
-    """Makes what is missing of a part: its pieces, and the keys by which duplicates are found."""
+    """Writes the tokens of a part, and the keys to find duplicates, unless they exist."""
     path = task[1]
     if not path.exists():
         tokenize_part(*task)

@@ -1,10 +1,10 @@
-"""Checksums of prepared files, checked when a later run uses them again.
+"""Checksums of prepared files, which a later run checks before it uses the files.
 
-The CRC-32C of a file is stored in a hidden file beside it, written when the file is finished:
+The CRC-32C of a finished file is stored in a hidden file in the same folder:
 
     part-00000.tokens     .part-00000.tokens.crc32c
 
-This detects disks and copies that flip bits; it does not protect against attackers.
+This detects bit flips on disks and in copies; it does not protect against attackers.
 """
 
 import concurrent.futures
@@ -29,41 +29,42 @@ def file_crc(path: pathlib.Path) -> str:
     return f"{crc:08x}"
 
 
-def seal(path: pathlib.Path) -> None:
+def write_checksum(path: pathlib.Path) -> None:
     """Writes the checksum of a finished file."""
-    with atomic_write(_seal_of(path)) as file:
+    with atomic_write(_checksum_file(path)) as file:
         file.write(file_crc(path) + "\n")
 
 
 def is_whole(path: pathlib.Path) -> bool:
-    """True if a sealed file is as it was written; one that is damaged is deleted."""
-    if not (path.is_file() and _seal_of(path).is_file()):
+    """Returns whether a file exists and matches its checksum; a damaged file is deleted."""
+    if not (path.is_file() and _checksum_file(path).is_file()):
         return False
-    if _is_sealed_with(path, file_crc(path)):
+    if _has_checksum(path, file_crc(path)):
         return True
     drop(path)
     return False
 
 
 def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
-    """Deletes sealed files that have changed since they were written, and logs their names.
+    """Deletes files that do not match their checksum, and logs their names.
 
-    A file without a checksum is deleted, too: it is unfinished, or from an earlier release.
+    A file without a checksum is also deleted: it is unfinished, or from an earlier release.
     """
-    unsealed: list[pathlib.Path] = []
-    found = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
-    for path, crc in zip(found, file_crcs(found), strict=True):
-        if not _seal_of(path).exists():
-            unsealed.append(path)
-        elif not _is_sealed_with(path, crc):
+    unfinished: list[pathlib.Path] = []
+    files = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
+    for path, crc in zip(files, file_crcs(files), strict=True):
+        if not _checksum_file(path).exists():
+            unfinished.append(path)
+        elif not _has_checksum(path, crc):
             drop(path)
-    for path in unsealed:
+    for path in unfinished:
         path.unlink()
-    if unsealed:
+    if unfinished:
         logging.info(
             "%s: %d files are unfinished or have no checksum (older releases wrote none); making "
             "them again.",
-            *(unsealed[0].parent, len(unsealed)),
+            unfinished[0].parent,
+            len(unfinished),
         )
 
 
@@ -76,12 +77,12 @@ def file_crcs(paths: Iterable[pathlib.Path]) -> list[str]:
 def drop(path: pathlib.Path) -> None:
     """Deletes a damaged file, so that it is made again."""
     logging.warning("%s is damaged: its checksum differs. Making it again.", path)
-    path.unlink(missing_ok=True)  # another process may have found it too
+    path.unlink(missing_ok=True)  # Another process may have deleted it.
 
 
-def _is_sealed_with(path: pathlib.Path, crc: str) -> bool:
-    return _seal_of(path).read_bytes() == f"{crc}\n".encode()
+def _has_checksum(path: pathlib.Path, crc: str) -> bool:
+    return _checksum_file(path).read_bytes() == f"{crc}\n".encode()
 
 
-def _seal_of(path: pathlib.Path) -> pathlib.Path:
+def _checksum_file(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f".{path.name}.crc32c")

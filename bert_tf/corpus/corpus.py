@@ -6,7 +6,7 @@ Formats, which are detected (`corpus_format.py`), each also compressed by gzip, 
             document also ends at the first line past a multiple of 256 KiB in the file, if the
             128 KiB before that multiple hold no blank line: one of less than 128 KiB is never cut.
   prose     paragraphs, hard-wrapped or a line each, blank lines between. A document ends at two
-            blank lines or a form feed (unless only a title stands before them), before a heading
+            blank lines or a form feed (unless only a title precedes them), before a heading
             (`CHAPTER II`, `# Markdown`, ` = Wikitext = `), and at the first paragraph past each
             multiple of 256 KiB. So a novel is not a single document, which would be useless for
             next-sentence prediction. If each line is a document, only the last rule ends one: put
@@ -18,7 +18,7 @@ Formats, which are detected (`corpus_format.py`), each also compressed by gzip, 
 
 The input is split into parts for parallel work. A part owns the documents that start in its bytes;
 the documents do not depend on the size of the parts. Lines and prose are read in bounded memory: a
-line of more than 128 KiB may be cut, too (`text_lines.py`). For jsonl and tfds the memory must hold
+line of more than 128 KiB may also be cut (`text_lines.py`). For jsonl and tfds the memory must hold
 the longest record, whose document is not cut (jsonl: 64 MiB at most).
 """
 
@@ -54,7 +54,7 @@ _HEADING = re.compile(rf"#{{1,6}} |= [^=].* =$|(?:{_DIVISION}) {_NUMBER}")
 
 @dataclasses.dataclass(frozen=True)
 class CorpusPart:
-    """A piece of the input that one process reads.
+    """A part of the input that one process reads.
 
     Attributes:
       path: the file, or NAME:SPLIT of a TensorFlow dataset.
@@ -90,12 +90,12 @@ def list_parts(
     for name in dict.fromkeys(_expand(input_file, input_format)):
         if name.startswith("tfds:"):
             spans = list_dataset_parts(name.removeprefix("tfds:"), part_bytes)
-            found = [CorpusPart(name, "tfds", at, to, text_field) for name, at, to in spans]
+            new_parts = [CorpusPart(name, "tfds", at, to, text_field) for name, at, to in spans]
         else:
             with _named_errors(name):
-                found = _list_file(name, input_format, text_field, part_bytes)
-        parts += found
-        formats[found[0].format if found else "empty"] += 1
+                new_parts = _list_file(name, input_format, text_field, part_bytes)
+        parts += new_parts
+        formats[new_parts[0].format if new_parts else "empty"] += 1
     logging.info("%s: %s", input_file, ", ".join(f"{n} x {form}" for form, n in formats.items()))
     _check_not_empty(input_file, parts)
     return parts
@@ -192,14 +192,14 @@ def _named_errors(path: str) -> Iterator[None]:
 
 
 def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
-    """Yields the documents separated by blank lines, and where a long one passes a multiple."""
+    """Yields the documents, which end at blank lines and, if long, at a multiple of BLOCK_BYTES."""
     document: list[str] = []
     block = text_lines.BLOCK_BYTES
     begin, before, blank = 0, -1, -1  # offsets: the document, the last line, the last blank one
     for offset, line in text_lines.read_lines(file, part.path, part.start):
         sentence = line.strip()
         multiple = offset // block * block
-        # Earlier cuts do not count: a reader that begins near here does not know them.
+        # Earlier cuts are ignored: a reader that starts near this line does not know them.
         is_cut = before < multiple and blank < multiple - block // 2
         if is_cut or not sentence:
             if document and begin >= part.start:
@@ -236,7 +236,7 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"
             kind = type(text).__name__
             raise ValueError(f"{at}: field {part.text_field!r} holds {kind}, expected a string.")
-        if "\\ud" in line or "\\uD" in line:  # half a surrogate pair is no character
+        if "\\ud" in line or "\\uD" in line:  # A lone surrogate is not a character.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if document := _split_text(text):
             yield document
@@ -253,14 +253,15 @@ def _split_text(text: str) -> list[str]:
 def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
     """Yields the documents of running text; see the module's docstring for where they end.
 
-    Every rule looks at one paragraph before the line only, and all state is forgotten at each
-    multiple of BLOCK_BYTES: so a part that begins there sees what an uncut reading sees.
+    Every rule considers only the paragraph before the line, and all state is reset at each multiple
+    of BLOCK_BYTES. A part that begins there therefore yields the same documents as the whole file.
     """
     document: list[str] = []
     paragraph: list[str] = []
     block = text_lines.BLOCK_BYTES
     blanks, is_long = 1, False
-    cut, is_ours, is_title = part.start, False, False
+    cut = part.start
+    is_in_part = is_title = False
     for offset, line in text_lines.read_lines(file, part.path, part.start):
         stripped = line.strip()
         if offset < part.start:
@@ -287,8 +288,8 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             if offset >= part.stop:
                 return
             cut = (offset // block + 1) * block
-            is_ours = True
-        if is_ours:
+            is_in_part = True
+        if is_in_part:
             paragraph.append(stripped)
         blanks = 0
     document += split_sentences(" ".join(paragraph))

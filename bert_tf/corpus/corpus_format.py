@@ -23,7 +23,7 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
 COMPRESSED = (".gz", ".xz", ".bz2")  # endings of the names of compressed files
 JSON_OBJECT = re.compile(r'\{\s*"')  # how the first line of JSON Lines begins
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
-# Of the first bytes of a text; a bell or a ^Z may get into it. Compressed data has about 9 %.
+# The largest share of control bytes in a text, which may have a bell. Compressed data has 9 %.
 MAX_CONTROL_SHARE = 0.01
 
 
@@ -52,10 +52,10 @@ def plain_ending(path: str | os.PathLike) -> str:
 
 
 def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
-    """Returns "tfrecord", "jsonl", "lines" or "prose" by the first bytes of a file.
+    """Detects "tfrecord", "jsonl", "lines" or "prose" from the first bytes of a file.
 
     Args:
-      path: named in errors.
+      path: the file, for error messages.
       sample: the first bytes, decompressed.
       is_cut: whether the file continues after them.
 
@@ -104,13 +104,13 @@ def is_tfrecord(head: bytes) -> bool:
 def _is_prose(lines: list[str]) -> bool:
     """Distinguishes paragraphs from one sentence per line.
 
-    It is prose if lines are hard-wrapped, if many lines hold several sentences, or if nearly every
-    line stands between blank ones: as documents these would be single sentences.
+    Text is prose if lines are hard-wrapped, if many lines have several sentences, or if nearly
+    every line is between blank lines, so that documents would be single sentences.
     """
     filled = [line.strip() for line in lines if line.strip()]
-    blocks = sum(
-        bool(b.strip() and not a.strip()) for a, b in zip(["", *lines], lines, strict=False)
-    )
+    blocks = 0
+    for previous, line in zip(["", *lines], lines, strict=False):
+        blocks += bool(line.strip() and not previous.strip())
     several = sum(len(split_sentences(line)) > 1 for line in filled)
     alone = len(filled) > 5 and blocks > 0.9 * len(filled)
     return is_wrapped(lines) or several > 0.4 * len(filled) or alone
@@ -118,7 +118,7 @@ def _is_prose(lines: list[str]) -> bool:
 
 def is_wrapped(lines: list[str]) -> bool:
     """Returns whether lines are hard-wrapped: long ones end in mid-sentence."""
-    # A line followed by a filled one: full width in wrapped text, and mostly in mid-sentence.
+    # In wrapped text a line before another one has the full width and mostly ends in mid-sentence.
     inner = [a.strip() for a, b in zip(lines, lines[1:], strict=False) if a.strip() and b.strip()]
     if len(inner) < 3:
         return False

@@ -1,18 +1,18 @@
 """Finds duplicate documents of a tokenised corpus, which are left out.
 
-Documents are compared as the model sees them, as pieces: white space plays no part, nor do case and
-accents in an uncased model, nor where sentences end.
+Documents are compared by their tokens, so white space does not matter, nor do sentence ends, nor
+case and accents in an uncased model.
 
-  exact  an earlier document has the same pieces
-  near   it shares with an earlier document 0.8 of all runs of five pieces that occur in
+  exact  an earlier document has the same tokens
+  near   it shares with an earlier document 0.8 of all runs of five tokens that occur in
          either (Jaccard similarity of the sets of their shingles)
 
-So the first one stays, whatever the number of processes. Each document gets a few 64-bit keys, and
-only documents that share a key are compared: for exact duplicates a hash of all pieces, for near
-ones the hashes of 20 bands of 6 minima each. Of two documents with similarity s the minima of a
-hash function are equal with probability s, so the pair is compared with probability
-1 - (1 - s**6)**20: 0.997 at 0.8, 0.27 at 0.5. A comparison uses all pieces: chance never removes a
-document, it can only keep one.
+The first of several duplicates is kept, for any number of processes. Each document gets a few
+64-bit keys, and only documents that share a key are compared. The key for exact duplicates is a
+hash of all tokens; the keys for near duplicates are the hashes of 20 bands of 6 minima each. For
+two documents with similarity s, the minima of a hash function are equal with probability s, so the
+pair is compared with probability 1 - (1 - s**6)**20: 0.997 at 0.8, 0.27 at 0.5. The comparison uses
+all tokens, so chance can keep a duplicate but never remove another document.
 
 Reference: Broder 1997, "On the resemblance and containment of documents"; Leskovec, Rajaraman,
 Ullman, "Mining of Massive Datasets", section 3.4 (bands).
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.corpus.checksums import seal
+from bert_tf.corpus.checksums import write_checksum
 from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.splitmix import GAMMA, hash64, mix64
 from bert_tf.corpus.token_store import TokenStore
@@ -34,12 +34,14 @@ from bert_tf.files import atomic_write
 from bert_tf.processes import map_in_processes
 
 FORMS = ("none", "exact", "near")
-SHINGLE = 5  # pieces, about four words
+SHINGLE = 5  # tokens, about four words
 SIMILARITY = 0.8
-BANDS, ROWS = 20, 6
+BANDS = 20
+ROWS = 6
 KEYS_AT_ONCE = 1 << 22  # sorted in memory, at about 40 bytes each
 SHINGLES_AT_ONCE = 1 << 11  # their hashes under all functions stay in the cache
-MAX_COMPARED = 16  # documents that share a key and are not alike, with which others are compared
+# Each document is compared with at most so many others that share its key.
+MAX_COMPARED = 16
 MULTIPLIERS = hash64(np.arange(BANDS * ROWS)) | np.uint64(1)
 
 
@@ -48,8 +50,8 @@ class Comparison(NamedTuple):
 
     Attributes:
       num_keys: keys a document.
-      keys: pieces [n] -> uint64 [num_keys].
-      traits: pieces [n] -> what `is_same` needs of a document.
+      keys: tokens [n] -> uint64 [num_keys].
+      traits: tokens [n] -> the input of `is_same` for a document.
       is_same: two documents' traits -> whether they are duplicates.
     """
 
@@ -60,9 +62,9 @@ class Comparison(NamedTuple):
 
 
 def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray:
-    """Returns the documents that are no duplicates, int64 [n], ascending.
+    """Returns the documents that are not duplicates, int64 [n], ascending.
 
-    Keys and result are kept beside the store's files: what is there is not made again.
+    Keys and result are stored in the folder of the token store and used again by later calls.
 
     Args:
       store: the tokenised corpus.
@@ -75,8 +77,8 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
     if not result.exists():
         tasks = [(path, form) for path in store.paths if not key_file(path, form).exists()]
         progress = Progress(f"keys of {form} duplicates", total=len(tasks), unit="parts")
-        for documents, pieces in map_in_processes(write_keys, tasks, num_workers):
-            progress.add(documents=documents, tokens=pieces)
+        for documents, tokens in map_in_processes(write_keys, tasks, num_workers):
+            progress.add(documents=documents, tokens=tokens)
         duplicates = find_duplicates(store, form)
         logging.info(
             "Duplicates (%s): leaving out %d of %d documents.",
@@ -86,31 +88,32 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
         )
         with atomic_write(result, "wb") as file:
             np.save(file, np.setdiff1d(np.arange(store.num_documents), duplicates, True))
-        seal(result)
+        write_checksum(result)
     return np.load(result)
 
 
 def key_file(token_file: pathlib.Path, form: str) -> pathlib.Path:
-    """Returns where the keys of a file of the store are kept: uint64 [num_keys, documents]."""
+    """Returns the path of the keys for a file of the store: uint64 [num_keys, documents]."""
     return token_file.with_name(f"{token_file.name}.{form}")
 
 
 def write_keys(token_file: pathlib.Path, form: str) -> tuple[int, int]:
-    """Writes the keys of all documents of a file; returns how many documents and pieces it has."""
-    store, comparison = TokenStore([token_file]), COMPARISONS[form]
+    """Writes the keys of all documents of a file; returns the numbers of documents and tokens."""
+    store = TokenStore([token_file])
+    comparison = COMPARISONS[form]
     with atomic_write(key_file(token_file, form), "wb+") as file:
         if store.num_documents:
             shape = (comparison.num_keys, store.num_documents)
             keys = np.memmap(file, np.uint64, "w+", shape=shape)
             for document in range(store.num_documents):
-                keys[:, document] = comparison.keys(document_pieces(store, document))
+                keys[:, document] = comparison.keys(document_tokens(store, document))
             keys.flush()
-    seal(key_file(token_file, form))
-    return store.num_documents, store.num_pieces
+    write_checksum(key_file(token_file, form))
+    return store.num_documents, store.num_tokens
 
 
 def find_duplicates(store: TokenStore, form: str) -> np.ndarray:
-    """Returns the documents to leave out, int64, ascending; the files of keys must be there."""
+    """Returns the documents to leave out, int64, ascending; the files of keys must exist."""
     comparison = COMPARISONS[form]
     is_duplicate = np.zeros(store.num_documents, bool)
     num_slices = 1 + store.num_documents // KEYS_AT_ONCE
@@ -127,20 +130,22 @@ def find_duplicates(store: TokenStore, form: str) -> np.ndarray:
 def _read_keys(
     store: TokenStore, form: str, number: int, num_slices: int, part: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns one key of each document, where it falls in this part of all keys, and documents."""
-    found_keys, found_documents = [], []
+    """Returns the keys with this number that are in this slice of all keys, and their documents."""
+    slice_keys = []
+    slice_documents = []
     for path, first, count in store.spans():
         keys = np.fromfile(key_file(path, form), np.uint64, count, offset=8 * number * count)
         (rows,) = (keys % np.uint64(num_slices) == part).nonzero()
-        found_keys.append(keys[rows])
-        found_documents.append(first + rows)
-    return np.concatenate(found_keys), np.concatenate(found_documents)
+        slice_keys.append(keys[rows])
+        slice_documents.append(first + rows)
+    return np.concatenate(slice_keys), np.concatenate(slice_documents)
 
 
 def _equal_keys(keys: np.ndarray, documents: np.ndarray) -> Iterator[list[int]]:
-    """Yields the documents, ascending, of each key that several of them have."""
+    """Yields, for each key that several documents share, these documents, ascending."""
     order = keys.argsort(kind="stable")
-    keys, documents = keys[order], documents[order]
+    keys = keys[order]
+    documents = documents[order]
     starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
     ends = np.append(starts[1:], len(keys))
     several = ends - starts > 1
@@ -151,38 +156,38 @@ def _equal_keys(keys: np.ndarray, documents: np.ndarray) -> Iterator[list[int]]:
 def _later_duplicates(
     store: TokenStore, documents: list[int], comparison: Comparison
 ) -> Iterator[int]:
-    """Yields those of some documents that are duplicates of one before them that is none."""
+    """Yields the documents that duplicate an earlier, kept document of the list."""
     kept: list[np.ndarray] = []
     for document in documents:
-        traits = comparison.traits(document_pieces(store, document))
+        traits = comparison.traits(document_tokens(store, document))
         if any(comparison.is_same(other, traits) for other in kept):
             yield document
         elif len(kept) < MAX_COMPARED:
             kept.append(traits)
 
 
-def document_pieces(store: TokenStore, document: int) -> np.ndarray:
-    """Returns the pieces of all sentences of a document, [n]."""
+def document_tokens(store: TokenStore, document: int) -> np.ndarray:
+    """Returns the tokens of all sentences of a document, [n]."""
     file, first, last = store.locate(document)
     bounds = store.bounds(file, first, last)
-    return store.pieces(file, bounds[0], bounds[last - first])
+    return store.tokens(file, bounds[0], bounds[last - first])
 
 
 # Comparisons ----------------------------------------------------------------------------------
 
 
-def hash_pieces(pieces: np.ndarray) -> np.ndarray:
-    """Returns a hash of all pieces, uint64 [1]."""
-    digest = hashlib.blake2b(pieces.tobytes(), digest_size=8).digest()
+def hash_tokens(tokens: np.ndarray) -> np.ndarray:
+    """Returns a hash of all tokens, uint64 [1]."""
+    digest = hashlib.blake2b(tokens.tobytes(), digest_size=8).digest()
     return np.frombuffer(digest, np.uint64)
 
 
-def shingles(pieces: np.ndarray) -> np.ndarray:
-    """Returns the hashes of all runs of five pieces, each once, uint64 [m], ascending.
+def shingles(tokens: np.ndarray) -> np.ndarray:
+    """Returns the unique hashes of all runs of five tokens, uint64 [m], ascending.
 
-    Of fewer pieces than five there is one run, of all of them.
+    Fewer than five tokens are a single run.
     """
-    values = pieces.astype(np.uint64)
+    values = tokens.astype(np.uint64)
     count = max(1, len(values) - SHINGLE + 1)
     hashes = np.zeros(count, np.uint64)
     for start in range(min(SHINGLE, len(values))):
@@ -199,9 +204,9 @@ def minimum_hashes(hashes: np.ndarray) -> np.ndarray:
     return minima
 
 
-def band_keys(pieces: np.ndarray) -> np.ndarray:
-    """Returns one key a band, equal where all minima of the band are, uint64 [BANDS]."""
-    minima = minimum_hashes(shingles(pieces)).reshape(BANDS, ROWS)
+def band_keys(tokens: np.ndarray) -> np.ndarray:
+    """Returns one key per band, uint64 [BANDS]; keys are equal if all minima of the band are."""
+    minima = minimum_hashes(shingles(tokens)).reshape(BANDS, ROWS)
     return hash64(*minima.T)
 
 
@@ -219,6 +224,6 @@ def is_similar(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 COMPARISONS = {
-    "exact": Comparison(1, hash_pieces, lambda pieces: pieces, np.array_equal),
+    "exact": Comparison(1, hash_tokens, lambda tokens: tokens, np.array_equal),
     "near": Comparison(BANDS, band_keys, shingles, is_similar),
 }

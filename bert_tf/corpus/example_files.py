@@ -1,10 +1,10 @@
-"""Writes examples to files of the user's choice, with a manifest beside them.
+"""Writes examples to files of the user's choice, with a manifest in the same folder.
 
-    input_file -> pieces on disk -> examples, a file a shard -> manifest
+    input_file -> tokens on disk -> examples, one file per shard -> manifest
 
-A hidden work folder holds finished results: the pieces of each part of the input, and a receipt for
-each example file. A step whose result exists is skipped. So it does not matter who made it: this
-run or a killed one, processes on this machine or an Apache Beam pipeline (`beam_examples.py`).
+A hidden work folder has the finished results: the tokens of each part of the input, and a done
+marker for each example file. A step whose result exists is skipped, whether it was made by this run
+or a killed one, by processes on this machine or by an Apache Beam pipeline (`beam_examples.py`).
 """
 
 import dataclasses
@@ -44,12 +44,12 @@ from bert_tf.processes import count_workers
 
 @dataclasses.dataclass(frozen=True)
 class ExampleJob:
-    """What to make, and where; workers of a Beam pipeline get this object.
+    """The input and output of a run; workers of a Beam pipeline get this object.
 
     Attributes:
       parts: the corpus.
-      output_files: one TFRecord file a shard.
-      work: the folder of pieces and receipts; it belongs to this job alone.
+      output_files: one TFRecord file per shard.
+      work: the folder of tokens and done markers, which no other job may use.
       data: vocab_file and rules.
       masking: static masks are drawn here, others when the examples are read.
       do_lower_case: casing of the tokenizer.
@@ -67,7 +67,7 @@ class ExampleJob:
         return self.work / "tokens"
 
     def token_tasks(self) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
-        """Returns the arguments of `tokenize_part` for all parts, finished ones too."""
+        """Returns the arguments of `tokenize_part` for all parts, including finished ones."""
         return token_tasks(self.parts, self.tokens, self.data.vocab_file, self.do_lower_case)
 
     def missing_shards(self) -> list[ShardTask]:
@@ -95,21 +95,21 @@ def write_examples(
 ) -> dict[str, Any]:
     """Writes all examples of a corpus to files of the user's choice; resumes a killed run.
 
-    Pieces and receipts lie in a hidden folder beside the first file until all is done; then
-    `manifest_path` is written. If it says that these very files are made, they are kept. A second
-    process that is to write the same files waits for the first.
+    Tokens and done markers are in a hidden folder, next to the first file, until all examples are
+    written; then `manifest_path` is written. If it already lists these files, they are kept. A
+    second process with the same output waits for the first.
 
     Args:
-      output_files: one TFRecord file a shard.
+      output_files: one TFRecord file per shard.
       data: input, vocab_file and rules.
       masking: static masks are drawn here, others when the examples are read.
       do_lower_case: casing of the tokenizer.
-      fill_work_folder: makes pieces and examples elsewhere, for example
-        `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. Only what
-        is still missing is then made here.
+      fill_work_folder: makes tokens and examples elsewhere, for example
+        `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. This
+        function then makes only the missing ones.
 
     Returns:
-      The manifest: key, parameters, totals and a record a file.
+      The manifest: key, parameters, totals and one record per file.
 
     Raises:
       ValueError: if the input is missing, empty or too small, or the folder cannot be written.
@@ -125,8 +125,10 @@ def write_examples(
         "input": describe_parts(parts),
         "output": [str(path) for path in output_files],
     }
-    key, manifest_file = key_of(parameters), manifest_path(output_files)
-    folder, name = output_files[0].parent, output_files[0].name
+    key = key_of(parameters)
+    manifest_file = manifest_path(output_files)
+    folder = output_files[0].parent
+    name = output_files[0].name
     with exclusive(folder / f".{name}.lock", waits=True, flag="output_file"):
         if manifest := _made_already(output_files, key):
             return manifest
@@ -148,17 +150,23 @@ def write_examples(
         )
         num_duplicates = store.num_documents - len(documents)
         manifest = write_manifest(
-            *(manifest_file, key, parameters, store, files), duplicates=num_duplicates, run=report
+            manifest_file,
+            key,
+            parameters,
+            store,
+            files,
+            duplicates=num_duplicates,
+            run=report,
         )
         shutil.rmtree(work)
         return manifest
 
 
 def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str, Any]]]:
-    """Makes what is missing in several processes.
+    """Makes the missing tokens and examples in several processes.
 
     Returns:
-      The corpus, the documents that are used, and a record a file.
+      The corpus, the documents that are used, and one record per file.
     """
     num_workers = count_workers(job.data.num_workers)
     store = tokenize_corpus(
@@ -184,7 +192,7 @@ def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str
 
 
 def passes(data: DataConfig, masking: MaskingConfig) -> int:
-    """Returns how often each document is used: once, unless masks are drawn beforehand."""
+    """Returns the number of passes over the documents: 1, unless masks are static."""
     return data.dupe_factor if masking.masking == "static" else 1
 
 
@@ -199,19 +207,20 @@ def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
 
 
 def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
-    """Returns where `write_examples` says what it made: one manifest an output, not a folder."""
+    """Returns the path of the manifest; a folder may have several outputs, each with its own."""
     return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
 
 
 def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
-    """Returns the manifest if it says that these very files are made."""
+    """Returns the manifest if it lists exactly these files and they match their checksums."""
     manifest_file = manifest_path(output_files)
     manifest = read_manifest(manifest_file, key)
     if not manifest:
         return None
     if not all(path.is_file() for path in output_files):
         return None
-    received, expected = file_crcs(output_files), [file.get("crc32c") for file in manifest["files"]]
+    received = file_crcs(output_files)
+    expected = [file.get("crc32c") for file in manifest["files"]]
     if received != expected:
         pairs = zip(output_files, received, expected, strict=True)
         damaged = [str(path) for path, crc, other in pairs if crc != other]
@@ -222,7 +231,7 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
 
 
 def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
-    """Deletes what killed runs of this output, with other parameters, have left."""
+    """Deletes the work folders of killed runs of this output with other parameters."""
     for path in folder.iterdir():
         if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
             shutil.rmtree(path)

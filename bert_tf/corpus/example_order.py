@@ -1,9 +1,9 @@
 """The order of examples in training: a pure function without a shuffle buffer.
 
-Row r of step s is place g = s * B + r of an endless row of epochs; epoch g // N shows all N
-examples once, in an order of its own, and place g % N of it holds example permutation(g % N). The
-permutation is computed where it is needed (a Feistel network over the next power of two, walked
-until it lands below N), so it takes no memory, a run resumes at any step at no cost, and neither
+Row r of step s has the index g = s * B + r in the training sequence. Epoch g // N shows all N
+examples once: index g is example permutation(g % N), with a different permutation for each epoch.
+The permutation is computed on demand (a Feistel network over the next power of two, repeated until
+the result is below N), so it takes no memory, a run resumes at any step at no cost, and neither
 workers nor replicas change it. Every epoch is shuffled over the whole corpus.
 
 Reference: Black and Rogaway 2002, "Ciphers with arbitrary finite domains" (cycle walking).
@@ -17,13 +17,13 @@ HALF_ROUNDS = 8  # a few more than the 4 rounds after which a Feistel network is
 MIN_BITS = 2  # one for each half
 
 
-def place_examples(
-    places: np.ndarray, num_examples: int, seed: int
+def order_examples(
+    indices: np.ndarray, num_examples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the examples at the given places of training.
+    """Returns the examples at some indices of the training sequence.
 
     Args:
-      places: int64 [n], step * batch size + row.
+      indices: int64 [n], step * batch size + row.
       num_examples: N, examples of an epoch.
       seed: in [0, 2**64).
 
@@ -35,12 +35,12 @@ def place_examples(
     """
     if num_examples < 1:
         raise ValueError(f"Expected at least one example, received {num_examples}.")
-    epochs, indices = np.divmod(places, num_examples)
-    return permute(indices, num_examples, epochs, seed), epochs
+    epochs, indices_in_epoch = np.divmod(indices, num_examples)
+    return permute(indices_in_epoch, num_examples, epochs, seed), epochs
 
 
 def permute(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np.ndarray:
-    """Returns where each index in [0, size) goes in its epoch's permutation, int64 [n]."""
+    """Returns the image of each index in [0, size) under its epoch's permutation, int64 [n]."""
     permuted = indices.astype(np.int64)
     walking = np.arange(len(permuted))
     while len(walking):

@@ -1,8 +1,8 @@
 """Writes examples of a tokenised corpus to TFRecord files ("shards") in several processes.
 
-The documents are put in a random order and dealt to the shards; what a shard holds is a pure
-function of its documents and the configuration. So neither the number of processes nor a kill and
-restart changes a byte, and a shard that is finished is not made again.
+The documents are shuffled and distributed over the shards. The content of a shard is a pure
+function of its documents and the configuration, so neither the number of processes nor a restart
+changes a byte, and finished shards are not made again.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.checksums import drop, drop_damaged, file_crc, file_crcs, seal
+from bert_tf.corpus.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
 from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.sentence_pairs import (
     SentencePair,
@@ -36,25 +36,25 @@ from bert_tf.processes import map_in_processes
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
-# Examples are shuffled among this many pieces; it also bounds the memory of a worker.
-PIECES_PER_BLOCK = 1 << 20
-MAX_CUT_SHARE = 0.01  # of all pieces, left out without a word
+# Examples are shuffled in blocks of so many tokens, which bounds the memory of a worker.
+TOKENS_PER_BLOCK = 1 << 20
+MAX_CUT_SHARE = 0.01  # The share of all tokens that may be left out without a warning.
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """What a worker needs to write one shard.
+    """The task of writing one shard.
 
     Attributes:
       token_files: the tokenised corpus.
       vocab_file: its vocabulary.
       documents_file: int64 [n] (.npy), all documents of the set (training or evaluation), in
-        random order; random partners come from here.
-      first, last: the shard's own part of these documents.
-      path: file to write.
-      receipt: JSON file to write when the shard is finished.
-      num_duplicates: passes over the documents.
-      data, masking: the rules.
+        random order; random partners come from these.
+      first, last: the shard's range of these documents.
+      path: the file to write.
+      marker: the JSON file to write when the shard is finished.
+      num_duplicates: number of passes over the documents.
+      data, masking: the configuration.
     """
 
     token_files: tuple[pathlib.Path, ...]
@@ -63,7 +63,7 @@ class ShardTask:
     first: int
     last: int
     path: pathlib.Path
-    receipt: pathlib.Path
+    marker: pathlib.Path
     num_duplicates: int
     data: DataConfig
     masking: MaskingConfig
@@ -73,7 +73,7 @@ def write_shards(
     store: TokenStore,
     documents: np.ndarray,
     paths: Sequence[pathlib.Path],
-    receipts: pathlib.Path,
+    markers: pathlib.Path,
     *,
     vocab_file: str,
     num_duplicates: int,
@@ -81,30 +81,30 @@ def write_shards(
     masking: MaskingConfig,
     num_workers: int,
 ) -> list[dict[str, Any]]:
-    """Writes the examples of some documents, or what of them is not yet written.
+    """Writes the shards that are not finished.
 
     Args:
       store: the tokenised corpus.
-      documents: int64 [n], the documents to use; random partners come from these, too.
-      paths: one TFRecord file a shard.
-      receipts: folder for one small file a finished shard; it must belong to this store, these
-        documents and this configuration alone.
+      documents: int64 [n], the documents to use, also as random partners.
+      paths: one TFRecord file per shard.
+      markers: folder of the done markers, one per finished shard; it must not be used with another
+        store, other documents or another configuration.
       vocab_file: vocabulary of the store.
-      num_duplicates: passes over the documents, each with other pairs and masks.
-      data, masking: the rules.
-      num_workers: processes.
+      num_duplicates: number of passes over the documents, each with other pairs and masks.
+      data, masking: the configuration.
+      num_workers: number of processes.
 
     Returns:
-      A record a shard: file, bytes, sha256, crc32c, documents, examples, tokens.
+      One record per shard: file, bytes, sha256, crc32c, documents, examples, tokens.
 
     Raises:
-      ValueError: if there are too few documents for pairs, or for that many shards.
+      ValueError: if there are too few documents for pairs or for the shards.
     """
     tasks = plan_shards(
         store.paths,
         documents,
         paths,
-        receipts,
+        markers,
         vocab_file=vocab_file,
         num_duplicates=num_duplicates,
         data=data,
@@ -117,7 +117,7 @@ def write_shards(
     progress = Progress("making examples", total=len(tasks), unit="files")
     for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
         progress.add(documents=record["documents"], tokens=record["tokens"])
-    records = [read_receipt(receipts, number, path) for number, path in enumerate(paths)]
+    records = [read_done_record(markers, number, path) for number, path in enumerate(paths)]
     if None in records:
         raise OSError(f"{paths[records.index(None)]} has disappeared; run the same command again.")
     return [record for record in records if record]
@@ -127,56 +127,60 @@ def plan_shards(
     token_files: Sequence[pathlib.Path],
     documents: np.ndarray,
     paths: Sequence[pathlib.Path],
-    receipts: pathlib.Path,
+    markers: pathlib.Path,
     *,
     vocab_file: str,
     num_duplicates: int,
     data: DataConfig,
     masking: MaskingConfig,
 ) -> list[ShardTask]:
-    """Orders the documents, deals them to the shards and returns those that are not finished.
+    """Shuffles the documents, distributes them and returns the tasks of unfinished shards.
 
     Arguments and errors are those of `write_shards`.
     """
     check_documents(len(documents), len(paths), data.use_next_sentence)
     order = hash64(data.random_seed, documents).argsort(kind="stable")
-    documents_file = receipts / "documents.npy"
-    _open.cache_clear()  # what this process has open from an earlier call may be made again since
+    documents_file = markers / "documents.npy"
+    _open.cache_clear()  # The files of an earlier call may have been written again.
     with atomic_write(documents_file, "wb") as file:
         np.save(file, np.asarray(documents, np.int64)[order])
     limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
-    return [
-        ShardTask(
+    tasks = []
+    for number, path in enumerate(paths):
+        if read_done_record(markers, number, path) is not None:
+            continue
+        task = ShardTask(
             token_files=tuple(token_files),
             vocab_file=str(vocab_file),
             documents_file=documents_file,
             first=limits[number],
             last=limits[number + 1],
             path=path,
-            receipt=receipt_path(receipts, number),
+            marker=marker_path(markers, number),
             num_duplicates=num_duplicates,
             data=data,
             masking=masking,
         )
-        for number, path in enumerate(paths)
-        if read_receipt(receipts, number, path) is None
-    ]
+        tasks.append(task)
+    return tasks
 
 
 def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special: int) -> None:
-    """Warns of what pairs leave out, as google-research/bert's program does: ends of sentences."""
+    """Warns if pairs truncate many sentences, as google-research/bert's program also does."""
     cut = store.count_cut(max_seq_length - num_special)
-    if cut > MAX_CUT_SHARE * store.num_pieces:
+    if cut > MAX_CUT_SHARE * store.num_tokens:
         logging.warning(
-            "%s of %s pieces are left out, because their sentences are longer than "
+            "%s of %s tokens are left out, because their sentences are longer than "
             "--max_seq_length=%d. Put each sentence on its own line, let --input_format=prose find "
             "sentence ends, or use whole texts with --use_next_sentence=false.",
-            *(f"{cut:,}", f"{store.num_pieces:,}", max_seq_length),
+            f"{cut:,}",
+            f"{store.num_tokens:,}",
+            max_seq_length,
         )
 
 
 def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
-    """Deletes what `atomic_write` of a killed run left of these files, and of no others."""
+    """Deletes the temporary files that `atomic_write` of a killed run left for these files."""
     for folder in filter(pathlib.Path.is_dir, {path.parent for path in paths}):
         for temporary in folder.iterdir():
             match = re.fullmatch(r"\.(.+)\.[0-9a-f]{32}\.tmp", temporary.name)
@@ -199,30 +203,35 @@ def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool
         )
 
 
-def receipt_path(receipts: pathlib.Path, number: int) -> pathlib.Path:
-    """Returns where the record of a finished shard is kept."""
-    return receipts / f"shard-{number:05d}.json"
+def marker_path(markers: pathlib.Path, number: int) -> pathlib.Path:
+    """Returns the path of a shard's done marker."""
+    return markers / f"shard-{number:05d}.json"
 
 
-def read_receipt(receipts: pathlib.Path, number: int, path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the record of a finished shard, or None if it is to be made."""
-    receipt = receipt_path(receipts, number)
-    if not (receipt.exists() and path.exists()):
+def read_done_record(
+    markers: pathlib.Path, number: int, path: pathlib.Path
+) -> dict[str, Any] | None:
+    """Returns the record in a shard's done marker, or None if the shard is not finished."""
+    marker = marker_path(markers, number)
+    if not (marker.exists() and path.exists()):
         return None
-    record = json.loads(receipt.read_text(encoding="utf8"))
+    record = json.loads(marker.read_text(encoding="utf8"))
     return record if record["bytes"] == path.stat().st_size else None
 
 
-def drop_damaged_shards(paths: Sequence[pathlib.Path], receipts: pathlib.Path) -> None:
-    """Deletes the files that are not as their receipts say, and damaged receipts.
+def drop_damaged_shards(paths: Sequence[pathlib.Path], markers: pathlib.Path) -> None:
+    """Deletes damaged done markers, and shards that do not match their marker.
 
-    Call it before anything of an earlier run is used again.
+    Call it before files of an earlier run are used again.
     """
-    drop_damaged(receipts.glob("shard-*.json"))
-    records = {path: read_receipt(receipts, number, path) for number, path in enumerate(paths)}
-    found = {path: record for path, record in records.items() if record}
-    for path, record, crc in zip(found, found.values(), file_crcs(found), strict=True):
-        if crc != record["crc32c"]:
+    drop_damaged(markers.glob("shard-*.json"))
+    records = {}
+    for number, path in enumerate(paths):
+        record = read_done_record(markers, number, path)
+        if record:
+            records[path] = record
+    for path, crc in zip(records, file_crcs(records), strict=True):
+        if crc != records[path]["crc32c"]:
             drop(path)
 
 
@@ -233,7 +242,7 @@ def _open(
     documents_file: pathlib.Path,
     thread: int,
 ) -> tuple[TokenStore, AnyVocab, np.ndarray]:
-    """Opens the store, the vocabulary and the list of documents once a thread.
+    """Opens the store, the vocabulary and the list of documents, once per thread.
 
     A store opens and closes files as it is read: threads of a Beam worker must not share one.
     """
@@ -242,25 +251,25 @@ def _open(
 
 
 def write_shard(task: ShardTask) -> dict[str, Any]:
-    """Writes one shard and its receipt, and returns the receipt; runs in a worker."""
+    """Writes one shard and its done marker, and returns the record; runs in a worker."""
     store, vocab, documents = _open(
         task.token_files, task.vocab_file, task.documents_file, threading.get_ident()
     )
-    rows = Rows(task, store.piece_type, vocab)
+    rows = Rows(task, store.token_type, vocab)
     record: dict[str, Any] = {"file": task.path.name, "documents": task.last - task.first}
     record |= {"examples": 0, "tokens": 0}
     with RecordWriter(task.path) as writer:
-        for examples, num_pieces in rows.blocks(shard_sequences(task, store, vocab, documents)):
+        for examples, num_tokens in rows.blocks(shard_sequences(task, store, vocab, documents)):
             for example in examples:
                 writer.write(example)
             record["examples"] += len(examples)
-            record["tokens"] += num_pieces
+            record["tokens"] += num_tokens
     with task.path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
     record["crc32c"] = file_crc(task.path)
-    write_json(task.receipt, record)
-    seal(task.receipt)
+    write_json(task.marker, record)
+    write_checksum(task.marker)
     return record
 
 
@@ -269,17 +278,17 @@ def shard_sequences(
 ) -> Iterator[tuple[int, int, int, SentencePair]]:
     """Yields (duplicate, document, number in the document, pair) of a shard's sequences.
 
-    For full sentences, which may hold several documents, the document is the shard's first one.
+    Full sentences may come from several documents; their document is the shard's first one.
     """
     data = task.data
-    own = documents[task.first : task.last]
+    shard_documents = documents[task.first : task.last]
     for duplicate in range(task.num_duplicates):
         if not data.use_next_sentence:
             sequences = full_sentences(
-                store, own, max_seq_length=data.max_seq_length, sep_id=vocab.sep_id
+                store, shard_documents, max_seq_length=data.max_seq_length, sep_id=vocab.sep_id
             )
             for number, sequence in enumerate(sequences):
-                yield duplicate, int(own[0]), number, sequence
+                yield duplicate, int(shard_documents[0]), number, sequence
             continue
         for index in range(task.first, task.last):
             document = int(documents[index])
@@ -298,20 +307,21 @@ def shard_sequences(
 
 
 class Rows:
-    """Collects sequences as rows of arrays and makes serialized examples of them, a block at once.
+    """Collects sequences in arrays and serializes them as examples, block by block.
 
     Args:
-      task: for the lengths, the masking and the seed.
-      piece_type: type of the pieces.
-      vocab: for the special tokens: a pair has as many between its segments as elsewhere, and its
-        type ids, so that fine-tuning finds the form that was pre-trained.
+      task: has the lengths, the masking and the seed.
+      token_type: dtype of the token ids.
+      vocab: has the special tokens, the number of separators and the type ids, which are the same
+        in fine-tuning.
     """
 
-    def __init__(self, task: ShardTask, piece_type: np.dtype, vocab: AnyVocab) -> None:
+    def __init__(self, task: ShardTask, token_type: np.dtype, vocab: AnyVocab) -> None:
         length = task.data.max_seq_length
-        self._task, self._vocab = task, vocab
-        self._capacity = max(1, PIECES_PER_BLOCK // length)
-        self._ids = np.zeros((self._capacity, length), piece_type)
+        self._task = task
+        self._vocab = vocab
+        self._capacity = max(1, TOKENS_PER_BLOCK // length)
+        self._ids = np.zeros((self._capacity, length), token_type)
         self._lengths = np.zeros((self._capacity, 2), np.int64)  # of both segments with [SEP]
         self._labels = np.zeros((self._capacity, 1), np.int64)
         self._origins = np.zeros((self._capacity, 3), np.int64)  # duplicate, document, number
@@ -319,12 +329,13 @@ class Rows:
     def blocks(
         self, sequences: Iterator[tuple[int, int, int, SentencePair]]
     ) -> Iterator[tuple[list[bytes], int]]:
-        """Yields (shuffled examples, number of their pieces) of one block after the other."""
+        """Yields (shuffled examples, number of their tokens) for each block."""
         block = count = 0
         cls_id, sep_id = self._vocab.cls_id, self._vocab.sep_id
         between = self._vocab.num_separators - 1
         for *origin, (ids_a, ids_b, is_random_next) in sequences:
-            row, end_a = self._ids[count], len(ids_a) + 2
+            row = self._ids[count]
+            end_a = len(ids_a) + 2
             end = end_a
             row[0] = cls_id
             row[1 : end_a - 1] = ids_a
@@ -347,12 +358,14 @@ class Rows:
             yield self._encode(count, block), int(self._lengths[:count, 1].sum())
 
     def _encode(self, count: int, block: int) -> list[bytes]:
-        """Returns the first `count` rows as examples in random order."""
+        """Returns the first `count` rows as shuffled examples."""
         task = self._task
         seed = task.data.random_seed
         order = np.random.default_rng([seed, task.first, block]).permutation(count)
-        ids, lengths = self._ids[order], self._lengths[order]
-        end_a, end = lengths[:, :1], lengths[:, 1:]  # [n, 1] each
+        ids = self._ids[order]  # [n, T]
+        lengths = self._lengths[order]
+        end_a = lengths[:, :1]  # [n, 1]
+        end = lengths[:, 1:]  # [n, 1]
         positions = np.arange(ids.shape[1])
         masked_lm = {}
         if task.masking.masking == "static":

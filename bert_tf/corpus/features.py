@@ -1,10 +1,10 @@
 """The features of pre-training examples: names, lengths and types, in files and in batches.
 
-Inside the library the names are those of the TensorFlow Model Garden (its "v2" names); our files
-carry google-research/bert's ("v1") names, as the original's do. Both are read. Every list is zero
-padded to its full length: T pieces a sequence, P predictions a sequence.
+The library uses the names of the TensorFlow Model Garden ("v2" names). Files are written with the
+names of google-research/bert ("v1" names) and read with either. Every list is zero padded to its
+full length: T tokens and P predictions per sequence.
 
-This module imports no TensorFlow, because the processes that write examples need none.
+This module does not import TensorFlow, because the processes that write examples do not need it.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class PretrainingBatch(typing.TypedDict):
     evaluation batch, and everywhere when next sentence prediction is off. It is in no file.
     """
 
-    input_word_ids: "tf.Tensor"  # int32 [B, T], piece ids after masking
+    input_word_ids: "tf.Tensor"  # int32 [B, T], token ids after masking
     input_mask: "tf.Tensor"  # int32 [B, T], 1 real, 0 padding
     input_type_ids: "tf.Tensor"  # int32 [B, T], 0 first segment, 1 second
     masked_lm_positions: "tf.Tensor"  # int32 [B, P], ascending

@@ -1,9 +1,9 @@
 """Makes exactly the examples of google-research/bert's program.
 
-One generator drives everything, in the original's order of draws: the order of the documents;
-pass by pass and document by document the pairs and, pair by pair, their truncation and masks; the
-order of the examples. So it is one process with all examples in memory. Use it to repeat an
-earlier experiment; `example_shards.py` draws from the same distributions at any scale.
+One generator makes all draws in the original's order: the order of the documents; for each pass and
+document the pairs, and for each pair its truncation and masks; the order of the examples. It is
+therefore one process with all examples in memory. Use it to repeat an earlier experiment;
+`example_shards.py` draws from the same distributions at any scale.
 
 Reference: google-research/bert's create_pretraining_data.py; Devlin et al. 2019, section 3.1.
 """
@@ -36,10 +36,10 @@ class GoogleExample:
     """One masked example, lists of Python ints without padding.
 
     Attributes:
-      ids: pieces after masking, special tokens included.
+      ids: token ids after masking, including special tokens.
       type_ids: 0 for the first segment, 1 for the second.
-      masked_lm_positions, masked_lm_ids: what is predicted, by ascending position.
-      is_random_next: the second segment is of a random document.
+      masked_lm_positions, masked_lm_ids: the labels, by ascending position.
+      is_random_next: whether the second segment is from a random document.
     """
 
     ids: list[int]
@@ -52,14 +52,14 @@ class GoogleExample:
 def read_google_documents(
     input_file: str, tokenizer: Tokenizer, input_format: str = "auto"
 ) -> list[list[list[int]]]:
-    """Reads one sentence a line, blank lines between documents, as the original does.
+    """Reads one sentence per line, with blank lines between documents, like the original.
 
     Args:
       input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2. The
-        matches of a glob are sorted; the original takes them as the folder lists them
-        (tf.gfile.Glob), which differs from machine to machine.
-      tokenizer: makes pieces of the sentences.
-      input_format: "lines" takes each file as such; "auto" looks, and refuses what is no text.
+        matches of a glob are sorted; the original takes them in the order of the folder
+        (tf.gfile.Glob), which differs between machines.
+      tokenizer: the tokenizer for the sentences.
+      input_format: "lines" reads each file without a check; "auto" refuses files of other formats.
 
     Raises:
       ValueError: if no file matches, one is JSONL, TFRecords or damaged, a line is not UTF-8, or
@@ -68,7 +68,7 @@ def read_google_documents(
     documents: list[list[list[int]]] = [[]]
     for path in list_record_files(input_file):
         try:
-            with open_decompressed(str(path)) as file:  # in bytes: only "\n" ends a line
+            with open_decompressed(str(path)) as file:  # Binary mode: only "\n" ends a line.
                 if input_format == "auto":
                     _check_format(path, file)
                 _read_lines(path, file, tokenizer, documents)
@@ -98,7 +98,7 @@ def _check_format(path: pathlib.Path, file: IO[bytes]) -> None:
 def _read_lines(
     path: pathlib.Path, file: IO[bytes], tokenizer: Tokenizer, documents: list[list[list[int]]]
 ) -> None:
-    """Adds a file to the documents; its end does not end a document."""
+    """Adds a file to the documents; a document may continue in the next file."""
     space = space_before_sentences(tokenizer.vocab)
     for number, line in numbered_lines(file, str(path)):
         try:
@@ -150,14 +150,16 @@ def _draw_pairs(
     generator: random.Random,
     num_separators: int = 1,
 ) -> Iterable[tuple[list[int], list[int], bool]]:
-    """Yields the pairs of one document; the caller draws the masks of each before the next."""
+    """Yields the pairs of one document; the caller draws the masks of a pair before the next."""
     document = documents[index]
     max_length = target = data.max_seq_length - num_special_tokens(True, num_separators)
     if generator.random() < data.short_seq_prob:
         target = generator.randint(2, max_length)
     first = 0
     while first < len(document):
-        last, length = first, 0  # sentences first..last-1 are gathered
+        # Gather the sentences first..last-1.
+        last = first
+        length = 0
         while last < len(document) and (last == first or length < target):
             length += len(document[last])
             last += 1
@@ -195,7 +197,7 @@ def _draw_partner(
 def _truncate(
     ids_a: list[int], ids_b: list[int], max_length: int, generator: random.Random
 ) -> None:
-    """Drops pieces of the longer list, at the front or back, until both fit; in place."""
+    """Drops tokens of the longer list, at the front or back, until both fit; changes the lists."""
     while len(ids_a) + len(ids_b) > max_length:
         longer = ids_a if len(ids_a) > len(ids_b) else ids_b
         del longer[0 if generator.random() < 0.5 else -1]
@@ -207,10 +209,10 @@ def _draw_masks(
     """Returns (masked ids, positions, original ids at the positions)."""
     words: list[list[int]] = []
     specials = never_masked(vocab)
-    for position, piece in enumerate(ids):
-        if piece in specials:
+    for position, token in enumerate(ids):
+        if token in specials:
             continue
-        if config.do_whole_word_mask and words and vocab.is_continuation[piece]:
+        if config.do_whole_word_mask and words and vocab.is_continuation[token]:
             words[-1].append(position)
         else:
             words.append([position])
@@ -238,9 +240,9 @@ def pad_examples(
     max_predictions_per_seq: int,
     pad_id: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Returns the features as they stand in the files, a row an example.
+    """Returns the features of the files, with one row per example.
 
-    Ids are padded with `pad_id`, the vocabulary's, all else with 0.
+    Ids are padded with `pad_id` and other features with 0.
     """
     counts = [len(example.masked_lm_ids) for example in examples]
     return {

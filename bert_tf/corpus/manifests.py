@@ -1,8 +1,8 @@
-"""Hashes what prepared files depend on, and writes manifests of finished files.
+"""Hashes the parameters of prepared files, and writes manifests of finished files.
 
-A manifest is written when all its files are finished: if there is one with the key of the wanted
-parameters, nothing needs to be made. Its records of the files hold their hashes, and so identify
-the examples wherever they are. Training compares given files with the manifest beside them.
+A manifest is written when all its files are finished: if it has the key of the current parameters,
+nothing needs to be made. Its records have the hashes of the files, and so identify the examples in
+any folder. Training compares given files with the manifest in their folder.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def key_of(values: dict[str, Any]) -> str:
 
 
 def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
-    """Returns name, size and time of each input file or data set, and how it is read."""
+    """Returns name, format, size and time of each input file or data set."""
     described: list[list[Any]] = []
     stamps: dict[str, list[Any]] = {}
     for part in parts:
@@ -49,7 +49,7 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
 
 
 def vocabulary_hash(path: str) -> str:
-    """Returns the SHA-256 of all that decides a vocabulary's pieces: line ends do not change it."""
+    """Returns the SHA-256 of the content of a vocabulary, whatever its line ends."""
     text = content_of(read_vocab(path)) + "\n"
     return hashlib.sha256(text.encode("utf8")).hexdigest()
 
@@ -66,13 +66,13 @@ def write_manifest(
 
     Args:
       path: the file to write.
-      key: of `parameters`.
-      parameters: all that the examples depend on.
+      key: the key of `parameters`.
+      parameters: all parameters that the examples depend on.
       store: the corpus.
-      files: the records that `write_shards` gave.
-      **more: what else is to be told; the examples do not depend on it.
+      files: the records of `write_shards`.
+      **more: additional fields, on which the examples do not depend.
     """
-    corpus = {"documents": store.num_documents, "tokens": store.num_pieces}
+    corpus = {"documents": store.num_documents, "tokens": store.num_tokens}
     totals = {name: sum(file[name] for file in files) for name in TOTALS}
     manifest = {"key": key, "parameters": parameters, "corpus": corpus, **totals, "files": files}
     manifest |= more
@@ -81,7 +81,7 @@ def write_manifest(
 
 
 def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
-    """Returns the manifest with this key; None if there is none, or a file of somebody else."""
+    """Returns the manifest with this key, or None if there is no file or it has another key."""
     manifest = _load(path)
     return manifest if manifest and manifest["key"] == key else None
 
@@ -89,19 +89,19 @@ def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
 def _load(path: pathlib.Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
-    except (FileNotFoundError, ValueError, RecursionError):  # no file; neither UTF-8 nor JSON
+    except (FileNotFoundError, ValueError, RecursionError):  # Missing, not UTF-8, or not JSON.
         return None
-    is_ours = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
-    return manifest if is_ours else None
+    is_manifest = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
+    return manifest if is_manifest else None
 
 
 def fingerprint_made(manifest: dict[str, Any]) -> str:
-    """Returns 12 hex digits that are equal for equal examples, wherever and whenever made."""
+    """Returns 12 hex digits that are equal for equal examples."""
     return _short_hash([file["sha256"] for file in manifest["files"]])
 
 
 def fingerprint_given(paths: Iterable[str]) -> str:
-    """Returns 12 hex digits of the names, without folders, and the sizes of the user's records.
+    """Returns 12 hex digits of the names, without folders, and the sizes of given files.
 
     Hashing all their bytes would take minutes at each start.
     """
@@ -114,7 +114,7 @@ def _file_hash(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _short_hash(value: Any) -> str:
+def _short_hash(value: object) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode("utf8")).hexdigest()[:12]
 
@@ -155,15 +155,15 @@ def check_records(
 
 
 def _files_beside(manifest: dict[str, Any], folder: pathlib.Path) -> dict[pathlib.Path, Any]:
-    """Returns the records of the files that lie in the manifest's own folder."""
+    """Returns the records of the manifest's files by path, if they are in its folder."""
     records = manifest.get("files", [])
     output = manifest.get("parameters", {}).get("output", [r["file"] for r in records])
     parents = [pathlib.Path(path).parent for path in output]
-    return {
-        folder / record["file"]: record
-        for record, parent in zip(records, parents, strict=True)
-        if parent == parents[0]
-    }
+    files = {}
+    for record, parent in zip(records, parents, strict=True):
+        if parent == parents[0]:
+            files[folder / record["file"]] = record
+    return files
 
 
 def _check_rules(
@@ -185,7 +185,7 @@ def _check_rules(
 
 
 def _check_pairs(manifest_file: pathlib.Path, parameters: dict[str, Any], data: DataConfig) -> None:
-    """Without pairs every label is 0, and of both kinds of pairs they look alike."""
+    """Raises ValueError if the kind of pairs differs, which the records themselves do not show."""
     if not data.use_next_sentence:
         return
     for name, received in (("use_next_sentence", True), ("sentence_order", data.sentence_order)):

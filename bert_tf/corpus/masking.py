@@ -1,11 +1,10 @@
 """Masking for the masked language model (BERT section 3.1, task 1), in the graph, on whole batches.
 
-Works on batches of unmasked examples, so the masks are drawn anew each epoch. They are a pure
-function of (seed, epoch, example): they depend neither on the batch an example is in, nor on
-workers, nor on restarts.
+It works on batches of unmasked examples, so each epoch has new masks. They are a pure function of
+(seed, epoch, example): they depend neither on the batch of an example, nor on workers or restarts.
 
-    candidates  bool [B, T]    everything but special tokens and padding
-    counts      int32 [B]      how many pieces to predict: min(P, max(1, round(length * prob)))
+    candidates  bool [B, T]    all tokens except special tokens and padding
+    counts      int32 [B]      number of tokens to predict: min(P, max(1, round(length * prob)))
     positions   int32 [B, P]   selected, ascending, T where fewer are selected
     batch       PretrainingBatch without next_sentence_weights
 
@@ -13,9 +12,9 @@ Counts, candidates, whole words and replacement are those of google-research/ber
 create_pretraining_data.py (create_masked_lm_predictions); only the random numbers differ.
 
 Spans of words are SpanBERT's (Joshi et al. 2020, section 3.1) or ALBERT's n-grams (Lan et al. 2020,
-section 4.1). Differs from both: a row is cut into spans before any is selected, where they draw a
-place and a length until enough is masked. So no piece is drawn twice, no special token lies within
-a span, and a span that does not fit is left out, where ALBERT tries a shorter one.
+section 4.1). Differs from both: a sequence is split into spans before any is selected, where they
+draw a position and a length until enough tokens are masked. So no token is drawn twice, no span
+contains a special token, and a span that does not fit is skipped, where ALBERT tries a shorter one.
 """
 
 import functools
@@ -28,9 +27,9 @@ from bert_tf.corpus.random_bits import random_bits, random_integers
 from bert_tf.corpus.static_masks import begins_after_specials, never_masked
 from bert_tf.text.tokenization import AnyVocab
 
-# Which random number of an example is meant.
+# The random numbers of an example.
 SELECT, DECIDE, REPLACE, CUT, RATE = range(5)
-MOST_WORDS = 10  # Of a span.
+MOST_WORDS = 10  # The longest span.
 
 
 def mask_batch(
@@ -43,17 +42,17 @@ def mask_batch(
     seed: int,
     progress: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Selects pieces, replaces them in the input and makes them the labels.
+    """Selects tokens to predict, masks them in the input and adds them as labels.
 
     Args:
       batch: `input_word_ids` and `input_mask`, int32 [B, T]; other features pass through.
       example_ids: int64 [B], number of each example in the corpus.
-      epochs: int64 [B], how often each example was seen before.
-      vocab: ids of the special tokens, and which pieces continue a word.
+      epochs: int64 [B], the epoch of each example.
+      vocab: has the special tokens and the tokens that continue a word.
       masking: share, maximum and kind of the selection.
       seed: in [0, 2**64).
-      progress: how much of the run is done, float64 [] from 0 to 1, for `masked_lm_prob_end`; None
-        in evaluations.
+      progress: the completed share of the run, float64 [] from 0 to 1, for `masked_lm_prob_end`;
+        None in evaluations.
 
     Returns:
       The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
@@ -65,32 +64,33 @@ def mask_batch(
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
     rates = draw_rates(rows, masking, seed, progress)
     counts = count_predictions(batch["input_mask"], masking, rates)
-    places = tf.range(tf.shape(word_ids)[1])[None]
-    keys = random_bits(seed, *rows, SELECT, places)  # [B, T]
-    spans, shares = None, span_shares(masking)
+    indices = tf.range(tf.shape(word_ids)[1])[None]  # [1, T]
+    keys = random_bits(seed, *rows, SELECT, indices)  # [B, T]
+    spans = None
+    shares = span_shares(masking)
     if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
         if begins_after_specials(vocab):
             continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
-            lengths = draw_lengths(random_bits(seed, *rows, CUT, places), shares)
+            lengths = draw_lengths(random_bits(seed, *rows, CUT, indices), shares)
             if masking.span_pieces:
                 continues = tf.zeros_like(continues)
             continues, spans = join_words(lengths, candidates, continues)
         selected = select_whole_words(keys, candidates, continues, counts)
     else:
-        selected = select_pieces(keys, candidates, counts, masking.max_predictions_per_seq)
-    # As in their programs: SpanBERT replaces the pieces of a span alike, ALBERT each by itself.
+        selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
+    # SpanBERT makes one decision for all tokens of a span, ALBERT one for each token.
     decided = spans if masking.span_length else None
     positions = list_positions(selected, masking.max_predictions_per_seq)
-    replaced = replace_pieces(
+    replaced = replace_tokens(
         word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed, decided=decided
     )
     return {**batch, **replaced}
 
 
 def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.Tensor:
-    """Returns bool [B, T], true where a piece may be selected."""
+    """Returns the tokens that may be selected, bool [B, T]."""
     specials = (word_ids == index for index in never_masked(vocab))
     return (input_mask > 0) & ~functools.reduce(tf.logical_or, specials)
 
@@ -101,7 +101,7 @@ def draw_rates(
     seed: int,
     progress: tf.Tensor | None = None,
 ) -> tf.Tensor | float:
-    """Returns the share of pieces to predict: of all examples, or one of each, float64 [B]."""
+    """Returns the share of tokens to predict: one for all examples, or float64 [B]."""
     low, high, last = (
         masking.masked_lm_prob,
         masking.masked_lm_prob_to,
@@ -118,17 +118,17 @@ def draw_rates(
 def span_shares(masking: MaskingConfig) -> list[float]:
     """Returns the probabilities of spans of 1, 2, ... words; [] where single words are masked.
 
-    Differs from SpanBERT: a span that would be longer than ten words has ten; it draws again. With
-    `span_length=5` the mean is therefore 4.46 words, SpanBERT's 3.80.
+    Differs from SpanBERT: a span that would be longer than ten words has ten, where SpanBERT draws
+    again. With `span_length=5` the mean is therefore 4.46 words; SpanBERT's is 3.80.
     """
     if masking.ngram_length:
         shares = [1 / words for words in range(1, masking.ngram_length + 1)]
         return [share / sum(shares) for share in shares]
     if not masking.span_length:
         return []
-    goes_on = 1 - 1 / masking.span_length
-    shares = [goes_on**words * (1 - goes_on) for words in range(MOST_WORDS - 1)]
-    return [*shares, goes_on ** (MOST_WORDS - 1)]
+    continuation = 1 - 1 / masking.span_length
+    shares = [continuation**words * (1 - continuation) for words in range(MOST_WORDS - 1)]
+    return [*shares, continuation ** (MOST_WORDS - 1)]
 
 
 def mean_span(masking: MaskingConfig) -> float:
@@ -138,7 +138,7 @@ def mean_span(masking: MaskingConfig) -> float:
 
 
 def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
-    """Draws from 1, 2, ... with these probabilities, int32 [B, T]; `bits`: uint64 [B, T]."""
+    """Draws lengths 1, 2, ... with these probabilities, int32 [B, T]; `bits` is uint64 [B, T]."""
     bounds = [round((1 << 30) * sum(shares[:words])) for words in range(1, len(shares))]
     drawn = random_integers(bits, 1 << 30)
     return 1 + tf.add_n([tf.cast(drawn >= bound, tf.int32) for bound in bounds or [1 << 30]])
@@ -147,15 +147,14 @@ def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
 def join_words(
     lengths: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cuts rows into spans of so many words; a special token and the end of the row cut, too.
+    """Splits sequences into spans of words; special tokens also end a span.
 
     Args:
-      lengths: words of a row's spans, the first first, int32 [B, T].
+      lengths: number of words of each span of a sequence, int32 [B, T].
       candidates, continues: see `select_whole_words`.
 
     Returns:
-      `continues` of spans in the place of words, and of each piece the number of its span in the
-      row, int32 [B, T].
+      `continues` for spans instead of words, and the number of each token's span, int32 [B, T].
     """
     before = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     is_word = candidates & (~continues | ~before)
@@ -164,17 +163,17 @@ def join_words(
     last = tf.shape(lengths)[1] - 1
     firsts = tf.cumsum(lengths, axis=1, exclusive=True)  # [B, T], first word of each span
     begins = _sum_by_index(tf.cast(firsts <= last, tf.int32), tf.minimum(firsts, last))  # by word
-    is_cut = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
-    return ~is_cut, tf.cumsum(tf.cast(is_cut, tf.int32), axis=1)
+    is_start = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
+    return ~is_start, tf.cumsum(tf.cast(is_start, tf.int32), axis=1)
 
 
 def count_predictions(
     input_mask: tf.Tensor, masking: MaskingConfig, rates: tf.Tensor | float | None = None
 ) -> tf.Tensor:
-    """Returns how many pieces to predict, int32 [B]; `rates`: their shares, one or float64 [B].
+    """Returns the number of tokens to predict, int32 [B]; `rates` is their share, one or [B].
 
-    The length counts [CLS] and [SEP], and half a piece is rounded to even, in float64, as Python's
-    round does: a length of 70 at 0.15 gives 10 (10.5), 90 gives 14 (13.5).
+    The length includes [CLS] and [SEP]. Halves are rounded to even, in float64, like Python's
+    round: a length of 70 at 0.15 gives 10 (10.5), and 90 gives 14 (13.5).
     """
     lengths = tf.cast(tf.reduce_sum(input_mask, axis=1), tf.float64)
     shares = masking.masked_lm_prob if rates is None else rates
@@ -182,7 +181,7 @@ def count_predictions(
     return tf.minimum(masking.max_predictions_per_seq, tf.maximum(1, counts))
 
 
-def select_pieces(
+def select_tokens(
     keys: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, max_predictions: int
 ) -> tf.Tensor:
     """Selects the candidates with the largest keys.
@@ -205,16 +204,16 @@ def select_pieces(
 def select_whole_words(
     keys: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor, counts: tf.Tensor
 ) -> tf.Tensor:
-    """Selects words in random order; one that would overflow the count is skipped.
+    """Selects words in random order; a word that would exceed the count is skipped.
 
-    A piece that continues a word belongs to the last candidate before it, as in the original, even
-    where [SEP] stands between them (a segment cut at its front may begin within a word). Byte-level
-    BPE's does not: see `begins_after_specials`.
+    A token that continues a word belongs to the last candidate before it, as in the original, even
+    if [SEP] is between them (a segment truncated at its front may start within a word). For
+    byte-level BPE it does not, see `begins_after_specials`.
 
     Args:
-      keys: uint64 [B, T], random; the w-th is that of the w-th word.
+      keys: uint64 [B, T], random; the w-th is the key of the w-th word.
       candidates: bool [B, T].
-      continues: bool [B, T], true for pieces that continue a word.
+      continues: bool [B, T], true for tokens that continue a word.
       counts: int32 [B].
 
     Returns:
@@ -224,20 +223,21 @@ def select_whole_words(
     is_first = tf.cumsum(is_candidate, axis=1) == 1
     starts = candidates & (~continues | is_first)
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)  # [B, T]
-    sizes = _sum_by_index(is_candidate, words)  # [B, T], pieces of each word; 0: no such word
+    sizes = _sum_by_index(is_candidate, words)  # [B, T], tokens of each word; 0: no such word
 
     keys = tf.where(sizes > 0, keys, tf.zeros_like(keys))
-    order = tf.math.top_k(keys, tf.shape(keys)[1]).indices  # [B, T], words by falling key
+    order = tf.math.top_k(keys, tf.shape(keys)[1]).indices  # [B, T], words by decreasing key
     taken = _take_in_order(tf.gather(sizes, order, batch_dims=1), counts)
     is_word_taken = _sum_by_index(tf.cast(taken, tf.int32), order)
     return candidates & (tf.gather(is_word_taken, words, batch_dims=1) > 0)
 
 
 def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Goes through words in order and takes each that still fits; bool [B, T].
+    """Takes the words, in order, that still fit; bool [B, T].
 
-    All rows at once: a round takes the words up to the first that does not fit. What is left is
-    then smaller than that word, so there are at most as many rounds as there are sizes of words.
+    All rows are processed at once. A round takes the words up to the first that does not fit. The
+    remaining count is then smaller than that word, so there are at most as many rounds as there are
+    sizes of words.
     """
 
     def take(open_words: tf.Tensor, taken: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -252,7 +252,7 @@ def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """Adds each value to the place its index names in the same row; int32 [B, T]."""
+    """Adds each value at its index in the same row; int32 [B, T]."""
     shape = tf.shape(values)
     flat = tf.range(shape[0])[:, None] * shape[1] + indices
     sums = tf.math.unsorted_segment_sum(
@@ -262,7 +262,7 @@ def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 
 
 def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
-    """Returns the positions of the selected pieces, int32 [B, P], ascending, then T."""
+    """Returns the positions of the selected tokens, int32 [B, P], ascending, then T."""
     length = tf.shape(selected)[1]
     positions = tf.sort(tf.where(selected, tf.range(length), length), axis=1)[:, :max_predictions]
     missing = tf.maximum(max_predictions - length, 0)
@@ -270,7 +270,7 @@ def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
     return tf.ensure_shape(positions, [None, max_predictions])
 
 
-def replace_pieces(
+def replace_tokens(
     word_ids: tf.Tensor,
     positions: tf.Tensor,
     rows: tuple[tf.Tensor, tf.Tensor],
@@ -280,19 +280,20 @@ def replace_pieces(
     seed: int,
     decided: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Replaces selected pieces, of 1,000 so many: 800 [MASK], 100 kept, 100 any piece (BERT's).
+    """Replaces selected tokens; in BERT 80 % by [MASK], 10 % by a random token, 10 % are kept.
 
     Args:
       word_ids: int32 [B, T], unmasked.
-      positions: int32 [B, P], ascending, T where there is none.
+      positions: int32 [B, P], ascending, T as padding.
       rows: epochs and example ids, int64 [B, 1].
-      vocab: its [MASK] and size; a random piece may be a special token, as in the original.
+      vocab: has [MASK] and the size; a random token may be a special token, as in the original.
       masking: the shares, to the thousandth.
       seed: in [0, 2**64).
-      decided: of each piece the number of its decision, int32 [B, T]; None: each has its own.
+      decided: the number of each token's decision, int32 [B, T]; tokens with the same number are
+        replaced in the same way. None: each token has another decision.
 
     Returns:
-      The four features of `mask_batch` that concern the words.
+      The input ids and the three masked_lm_ features of `mask_batch`.
     """
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
@@ -309,7 +310,7 @@ def replace_pieces(
         vocab.mask_id,
         tf.where(decisions < kept_below, originals, randoms),
     )  # [B, P]
-    # Padding positions, T, fall into one more column, which is cut off again.
+    # The padding positions, T, are written to an additional column, which is removed.
     row_numbers = tf.broadcast_to(tf.range(shape[0])[:, None], tf.shape(positions))
     widened = tf.pad(word_ids, [[0, 0], [0, 1]])
     masked = tf.tensor_scatter_nd_update(

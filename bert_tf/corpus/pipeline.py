@@ -16,7 +16,7 @@ from absl import logging
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import features
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_order
 from bert_tf.corpus.masking import mask_batch
@@ -44,18 +44,18 @@ def pretraining_dataset(
     """Returns the training batches of the steps from `start_step` on.
 
     Args:
-      records: unmasked records, masked here anew each epoch, or masked records, passed through.
+      records: unmasked records, which get new masks in each epoch, or masked records.
       vocab: the vocabulary of the records.
-      masking: how unmasked records are masked; P.
-      batch_size: examples a step over all workers.
-      seed: of order and masks.
+      masking: the masking of unmasked records, and P.
+      batch_size: examples per step over all workers.
+      seed: seed of order and masks.
       start_step: first step.
-      num_steps: batches to make; None: without end.
-      worker_index: which slice of each global batch is made, rows [w * B / W, (w + 1) * B / W).
+      num_steps: number of batches; None for no limit.
+      worker_index: w; the worker makes rows [w * B / W, (w + 1) * B / W) of each global batch.
       num_workers: W, divides batch_size.
       options: `max_seq_length`, T of the records; `use_next_sentence`, False for 0 in all
-        `next_sentence_weights`; `mask`, with the signature of `mask_batch`: what masks the records,
-        in place of what `masking` names; `last_step`, at which the share of masks is
+        `next_sentence_weights`; `mask`, a masking function with the signature of `mask_batch` that
+        replaces the one of `masking`; `last_step`, the step at which the share of masks is
         `masked_lm_prob_end`.
 
     Returns:
@@ -63,12 +63,12 @@ def pretraining_dataset(
 
     Raises:
       ValueError: if the records do not fit T, P or the masking, or W does not divide B. A bad
-        record or piece id raises InvalidArgumentError when it is met: see `raise_input_fault`.
+        record or token id raises InvalidArgumentError when it is met: see `raise_input_fault`.
     """
     rows = InputShard(worker_index, num_workers).rows(batch_size)
 
     def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return place_examples(step * batch_size + rows, len(records), seed)
+        return order_examples(step * batch_size + rows, len(records), seed)
 
     if num_steps is None:
         num_steps = np.iinfo(np.int64).max - start_step
@@ -114,19 +114,19 @@ def raise_input_fault(
 ) -> NoReturn:
     """Reports in one line the error in the input that made a dataset of this module fail.
 
-    A program calls it with what came out of the dataset, or of a training step on its batches.
+    A program calls it with an error of the dataset, or of a training step on its batches.
 
     Args:
-      error: TensorFlow's error; what the pipeline said itself stands somewhere in its message.
-      records: the records that were read; None is passed over.
+      error: TensorFlow's error, whose message contains the pipeline's own message.
+      records: the records that were read; None is ignored.
 
     Raises:
       ValueError: naming the record and what to do.
       InvalidArgumentError: `error` again, if the records are not to blame.
     """
-    own = [line for line in error.message.splitlines() if line.startswith("ValueError: ")]
-    if own:
-        raise ValueError(own[-1].removeprefix("ValueError: ")) from error
+    messages = [line for line in error.message.splitlines() if line.startswith("ValueError: ")]
+    if messages:
+        raise ValueError(messages[-1].removeprefix("ValueError: ")) from error
     for files in records:
         if files is not None:
             find_fault(files)
@@ -150,7 +150,13 @@ def _map_steps(
     @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
     def load(step: tf.Tensor) -> features.PretrainingBatch:
         gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
-        batch = make_batch(*(tf.ensure_shape(x, [None]) for x in gathered), step)
+        serialized, example_ids, epochs = gathered
+        batch = make_batch(
+            tf.ensure_shape(serialized, [None]),
+            tf.ensure_shape(example_ids, [None]),
+            tf.ensure_shape(epochs, [None]),
+            step,
+        )
         return _fill_rows(batch, num_rows, pad_id)
 
     return map_in_order(steps, load)
@@ -195,13 +201,13 @@ def _batch_maker(
             checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
         with tf.control_dependencies(checked):
             batch = {name: tf.identity(values) for name, values in batch.items()}
-        if vocab.pad_id:  # Records of google-research/bert's form are padded with 0.
-            is_piece = batch["input_mask"] > 0
-            batch["input_word_ids"] = tf.where(is_piece, batch["input_word_ids"], vocab.pad_id)
+        if vocab.pad_id:  # Records in google-research/bert's form are padded with 0.
+            is_token = batch["input_mask"] > 0
+            batch["input_word_ids"] = tf.where(is_token, batch["input_word_ids"], vocab.pad_id)
         if mask:
             options: dict[str, Any] = {"vocab": vocab, "masking": masking, "seed": seed}
             if masking.masked_lm_prob_end and last_step is not None:
-                # After batches that were left out, the run ends with later ones.
+                # If batches were skipped, the run ends with steps after `last_step`.
                 done = tf.cast(step, tf.float64) / max(1, last_step)
                 options["progress"] = tf.minimum(done, 1.0)
             batch = mask(batch, example_ids, epochs, **options)
@@ -221,8 +227,8 @@ def _choose_masking(
     """
     if of_objective and form.is_masked:
         raise ValueError(
-            "The records are masked already, and the objective draws masks of its own. Take raw "
-            "text, or records of create_pretraining_data --masking=dynamic."
+            "The records are masked already, but the objective draws other masks. Use raw text, or "
+            "records of create_pretraining_data --masking=dynamic."
         )
     if of_objective:
         return of_objective
@@ -269,13 +275,13 @@ def parse_records(serialized: tf.Tensor, form: RecordForm) -> dict[str, tf.Tenso
 def _check_ids(
     ids: tf.Tensor, example_ids: tf.Tensor, records: RecordFiles, vocab_size: int
 ) -> tf.Tensor:
-    """Fails, naming the record, if piece ids int32 [B, ...] are not in [0, vocab_size)."""
+    """Fails, naming the record, if token ids int32 [B, ...] are not in [0, vocab_size)."""
 
     def fail(ids: np.ndarray, example_ids: np.ndarray) -> bool:
         row, column = np.argwhere((ids < 0) | (ids >= vocab_size))[0]
         raise ValueError(
-            f"Piece id {ids[row, column]} in {records.locate(example_ids[row])}, but the "
-            f"vocabulary has {vocab_size} pieces. Use the vocabulary that made the records "
+            f"Token id {ids[row, column]} in {records.locate(example_ids[row])}, but the "
+            f"vocabulary has {vocab_size} tokens. Use the vocabulary that made the records "
             "(--vocab_file)."
         )
 

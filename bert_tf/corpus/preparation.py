@@ -1,11 +1,12 @@
-"""Turns any input into ready TFRecord files, and keeps every step for the next run.
+"""Converts any input to TFRecord files, and stores the result of every step for the next run.
 
-    input_file -> vocabulary -> pieces on disk -> examples for training and for evaluation
+    input_file -> vocabulary -> tokens on disk -> examples for training and for evaluation
 
-A step's results are in a folder of cache_dir whose name contains a hash of everything they depend
-on: the input files' names, sizes and times, the parameters, the version of this package. The next
-run finds them; a changed parameter makes a new folder; a killed run resumes with what is missing.
-All files have checksums, checked before they are used: damaged files are named and made again.
+The results of a step are in a folder of cache_dir whose name contains a hash of everything they
+depend on: the input files' names, sizes and times, the parameters, the version of this package. The
+next run uses them; a changed parameter makes a new folder; a killed run resumes with the missing
+files. All files have checksums, which are checked before the files are used; damaged files are
+named and made again.
 """
 
 import hashlib
@@ -18,15 +19,15 @@ from absl import logging
 
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.checksums import drop_damaged, seal
+from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
+from bert_tf.corpus.checksums import drop_damaged, write_checksum
 from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
-from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
 from bert_tf.corpus.example_files import passes, rules
 from bert_tf.corpus.example_shards import (
     check_documents,
     drop_damaged_shards,
-    read_receipt,
+    read_done_record,
     write_shards,
 )
 from bert_tf.corpus.manifests import (
@@ -51,20 +52,20 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
 
-PIECES_PER_SHARD = 1 << 19
+TOKENS_PER_SHARD = 1 << 19
 MAX_SHARDS = 256  # readers keep all files open
-HELD_OUT_STREAM = 0x68656C64  # parts this draw from the others of the same seed
+HELD_OUT_STREAM = 0x68656C64  # Makes this draw independent of others with the same seed.
 
 
 class PreparedData(NamedTuple):
     """Ready input of pre-training.
 
     Attributes:
-      train_files, eval_files: TFRecord files; no eval_files if nothing is to be held out.
-      vocab_file: the vocabulary of their ids; "" if TFRecords came without one.
-      fingerprint: 12 hex digits that change when the training examples change: of the content of
-        prepared files, of the names and sizes of given TFRecords. Where the files lie, and when
-        they were made, does not change it.
+      train_files, eval_files: TFRecord files; eval_files is empty if no data are held out.
+      vocab_file: the vocabulary of their ids; "" if TFRecords were given without one.
+      fingerprint: 12 hex digits that change when the training examples change: a hash of the
+        content of prepared files, or of the names and sizes of given TFRecords. It does not depend
+        on the folder or the time of the files.
     """
 
     train_files: list[str]
@@ -84,18 +85,19 @@ def prepare_pretraining_data(
     tokenizer: str = WORDPIECE,
     begun_with: str = "",
 ) -> PreparedData:
-    """Makes what is missing between the input and TFRecord files.
+    """Runs all steps from the input to TFRecord files whose results do not exist.
 
     Args:
-      data: input and rules; an empty input_file means the embedded corpus.
-      masking: how pieces are masked; only static masks are drawn here.
-      vocab_size: size of a vocabulary that is to be trained, and the most a given one may have.
+      data: input and rules; an empty input_file means the built-in corpus.
+      masking: the masking; only static masks are drawn here.
+      vocab_size: size of a new vocabulary, and the largest size of a given one.
       do_lower_case: casing of the vocabulary and the tokenizer.
-      cache_dir: where everything is kept; not touched if the input is TFRecords.
-      do_eval: whether an evaluation follows. If not, documents are held out all the same, so that a
-        later evaluation sees new ones; TFRecords are all trained on, as in the original.
-      tokenizer: kind of a vocabulary that is to be trained.
-      begun_with: fingerprint of the examples with which the run was begun; "" for a new run.
+      cache_dir: the folder for all results; not used if the input is TFRecords.
+      do_eval: whether an evaluation follows. If not, documents are nevertheless held out, so that
+        later evaluations have unseen ones; of TFRecords all are used in training, as in the
+        original.
+      tokenizer: kind of a new vocabulary.
+      begun_with: fingerprint of the examples at the start of the run; "" for a new run.
 
     Raises:
       ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
@@ -109,16 +111,16 @@ def prepare_pretraining_data(
         return prepared
     cache = pathlib.Path(cache_dir)
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
-        parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
+        parts = parts or _list_parts(data, str(_builtin_corpus(cache)))
         vocab_file = data.vocab_file or str(
             _trained_vocabulary(
                 cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
             )
         )
-        num_pieces = len(read_vocab(vocab_file))
-        if num_pieces > vocab_size:
+        num_tokens = len(read_vocab(vocab_file))
+        if num_tokens > vocab_size:
             raise ValueError(
-                f"{vocab_file} has {num_pieces} pieces, but the model's vocab_size is "
+                f"{vocab_file} has {num_tokens} tokens, but the model's vocab_size is "
                 f"{vocab_size}; pass --vocab_size or another --vocab_file."
             )
         store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
@@ -176,17 +178,17 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
 # Steps ----------------------------------------------------------------------------------------
 
 
-def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
+def _builtin_corpus(cache: pathlib.Path) -> pathlib.Path:
     path = cache / f"embedded-{bert_tf.__version__}.txt"
     logging.info(
-        "No --input_file: using the embedded corpus, the documentation of Python and of the "
+        "No --input_file: using the built-in corpus, the documentation of Python and of the "
         "installed packages (%s).",
         path,
     )
     drop_damaged([path])
     if not path.exists():
-        gather_embedded_corpus(path)
-        seal(path)
+        gather_builtin_corpus(path)
+        write_checksum(path)
     return path
 
 
@@ -210,10 +212,10 @@ def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:
 def _use_records(
     data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool, begun_with: str
 ) -> PreparedData:
-    """Passes TFRecord files through; for evaluations without eval_file the last of several is left.
+    """Uses given TFRecord files; evaluations without eval_file get the last of several files.
 
-    A run that was begun goes on with the files that it was begun with: evaluations may be asked for
-    later, or no longer.
+    A resumed run continues with the training files of its start, even if evaluations were switched
+    on or off since.
     """
     train_files = _record_paths(parts)
     takes_all = not do_eval
@@ -247,19 +249,21 @@ def _trained_vocabulary(
     num_workers: int,
 ) -> pathlib.Path:
     parameters = {"input": describe_parts(parts), "size": vocab_size}
-    parameters |= (
-        {"do_lower_case": do_lower_case} if tokenizer == WORDPIECE else {"kind": tokenizer}
-    )
-    name = "vocab.txt" if tokenizer == WORDPIECE else "tokenizer.json"
+    if tokenizer == WORDPIECE:
+        parameters["do_lower_case"] = do_lower_case
+        name = "vocab.txt"
+    else:
+        parameters["kind"] = tokenizer
+        name = "tokenizer.json"
     path = cache / f"vocabulary-{key_of(parameters)}" / name
     drop_damaged([path])
     if not path.exists():
-        logging.info("No --vocab_file: training a vocabulary of %d pieces.", vocab_size)
+        logging.info("No --vocab_file: training a vocabulary of %d tokens.", vocab_size)
         vocab = train_vocabulary(
             parts, vocab_size, tokenizer, do_lower_case, count_workers(num_workers)
         )
         vocab.write(path)
-        seal(path)
+        write_checksum(path)
     return path
 
 
@@ -274,10 +278,10 @@ def train_vocabulary(
 
     Args:
       parts: the corpus.
-      vocab_size: pieces wanted.
-      tokenizer: the kind, as `ModelConfig.tokenizer`.
+      vocab_size: number of tokens.
+      tokenizer: the kind, see `ModelConfig.tokenizer`.
       do_lower_case: casing of WordPiece.
-      num_workers: processes that count words for WordPiece; 0: one a core.
+      num_workers: processes that count words for WordPiece; 0 for one per core.
 
     Raises:
       ValueError: if the corpus is empty, or `vocab_size` too small.
@@ -332,21 +336,21 @@ def _examples(
     }
     key = key_of(parameters)
     folder = cache / f"{name}-{key}"
-    share = store.num_pieces * len(documents) / store.num_documents
-    count = min(MAX_SHARDS, len(documents), 1 + int(share / PIECES_PER_SHARD))
+    share = store.num_tokens * len(documents) / store.num_documents
+    count = min(MAX_SHARDS, len(documents), 1 + int(share / TOKENS_PER_SHARD))
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
-    receipts = folder / "receipts"
+    markers = folder / "receipts"
     drop_damaged([folder / MANIFEST])
-    drop_damaged_shards(paths, receipts)
+    drop_damaged_shards(paths, markers)
     manifest = read_manifest(folder / MANIFEST, key)
     if not manifest or any(
-        read_receipt(receipts, number, path) is None for number, path in enumerate(paths)
+        read_done_record(markers, number, path) is None for number, path in enumerate(paths)
     ):
         files = write_shards(
             store,
             documents,
             paths,
-            receipts,
+            markers,
             vocab_file=vocab_file,
             num_duplicates=num_duplicates,
             data=data,
@@ -354,5 +358,5 @@ def _examples(
             num_workers=count_workers(data.num_workers),
         )
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
-        seal(folder / MANIFEST)
+        write_checksum(folder / MANIFEST)
     return [str(path) for path in paths], fingerprint_made(manifest)

@@ -1,4 +1,4 @@
-"""Logs progress every few seconds: what is done, how fast, and the remaining time."""
+"""Logs progress every few seconds: finished work, speed and remaining time."""
 
 import time
 
@@ -8,12 +8,12 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Counts finished tasks and logs how far the work is.
+    """Counts finished tasks and logs the progress.
 
     Args:
-      name: what is being done.
+      name: description of the work.
       total: number of tasks.
-      unit: what a task is, in the plural.
+      unit: the plural noun for the tasks.
     """
 
     def __init__(self, name: str, total: int, unit: str) -> None:

@@ -1,7 +1,7 @@
 """Random numbers in the graph: those of `splitmix.py`, bit for bit.
 
-TensorFlow's stateless_* ops take one seed for a whole tensor, so a row's numbers would depend on
-its place in the batch; here they depend on the counters alone.
+TensorFlow's stateless_* ops take one seed for a whole tensor, so the numbers of a row would depend
+on its index in the batch; here they depend on the counters alone.
 """
 
 import tensorflow as tf

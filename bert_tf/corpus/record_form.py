@@ -1,6 +1,6 @@
 """Describes the form of records in TFRecord files, and finds records that differ.
 
-Reading checks only the first record of each file, and TensorFlow's parser does not name another one
+Reading checks only the first record of each file, and TensorFlow's parser does not name the record
 at which it fails. So after a failure all records are searched.
 
 Reference: tensorflow/core/example/example.proto.
@@ -18,11 +18,11 @@ from bert_tf.corpus.tfrecords import RecordFiles
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """What the records of some files look like.
+    """The form of the records of some files.
 
     Attributes:
-      is_masked: static records, with the three masked_lm_ features.
-      file_names: our feature name -> name in the files, for every feature to be read.
+      is_masked: whether they have static masks, the three masked_lm_ features.
+      file_names: name of each feature in the library -> its name in the files.
       max_seq_length: T.
       max_predictions_per_seq: P; 0 for unmasked records.
     """
@@ -57,7 +57,7 @@ def _describe_record(records: RecordFiles, index: int) -> RecordForm:
     expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
     file_names, axes = {}, {"": {1}, "T": set(), "P": set()}
     for feature in expected:
-        # google-research/bert's name, or the Model Garden's
+        # The name of google-research/bert, or of the Model Garden.
         name = feature.file_name if feature.file_name in lengths else feature.name
         if name not in lengths:
             raise ValueError(
@@ -95,11 +95,11 @@ def _feature_sizes(records: RecordFiles, index: int) -> tuple[dict[str, int], di
 
 
 def find_fault(records: RecordFiles) -> None:
-    """Reads all records once more, to name the one at which a reader failed.
+    """Reads all records again, to name the one at which a reader failed.
 
     Raises:
-      ValueError: naming the first record that is corrupt, holds no Example, lacks a feature, or
-        is of another form than record 0.
+      ValueError: naming the first record that is corrupt, is not an Example, lacks a feature, or
+        differs in form from record 0.
     """
     logging.info("A record cannot be read; searching for it among %d.", len(records))
     first = dataclasses.asdict(_describe_record(records, 0))

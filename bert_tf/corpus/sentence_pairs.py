@@ -1,7 +1,7 @@
 """Makes sequences from sentences: pairs for next sentence prediction, or full sentences.
 
-A document's pairs are drawn from a generator of its own, seeded with (seed, duplicate, document),
-so they are the same whatever the number of workers, shards or restarts.
+Each document has a random generator seeded with (seed, duplicate, document), so its pairs do not
+depend on the number of workers, shards or restarts.
 
 Reference: Devlin et al. 2019, section 3.1, task 2, and google-research/bert's
 create_pretraining_data.py; Liu et al. 2019 (RoBERTa), section 4.2, for full sentences.
@@ -22,8 +22,8 @@ class SentencePair(NamedTuple):
     """One sequence without its special tokens.
 
     Attributes:
-      ids_a: [n], pieces of the first segment.
-      ids_b: [m], pieces of the second segment; empty for full sentences.
+      ids_a: [n], tokens of the first segment.
+      ids_b: [m], tokens of the second segment; empty for full sentences.
       is_random_next: the second segment comes from another document, or both are swapped.
     """
 
@@ -40,23 +40,24 @@ def document_generator(seed: int, duplicate: int, document: int) -> random.Rando
 def truncate_pair(
     length_a: int, length_b: int, max_length: int, generator: random.Random
 ) -> tuple[int, int, int, int]:
-    """Draws what to cut off so that both segments together have at most `max_length` pieces.
+    """Draws the tokens to drop so that both segments together have at most `max_length` tokens.
 
-    A piece is dropped from the longer segment (the second when equal), at its front or back with
-    equal chance, until the pair fits. How many each segment loses is thus no matter of chance, and
-    how many of these are at its front is binomial: one draw a segment in place of one a piece.
+    Tokens are dropped from the longer segment (the second when equal), at its front or back with
+    equal chance, until the pair fits. So the number for each segment is fixed, and the number at
+    its front is binomial: this needs one draw per segment instead of one per token.
 
     Returns:
-      Numbers of pieces cut: (front of a, back of a, front of b, back of b).
+      Numbers of tokens to drop: (front of a, back of a, front of b, back of b).
 
     Example: lengths 10 and 4, at most 9: a loses 5 (to 5), b nothing.
     """
     excess = max(0, length_a + length_b - max_length)
-    # First the longer one down to the other, then in turn, the second segment first.
+    # First the longer segment loses the difference, then both in turn, starting with the second.
     cut_a = min(excess, max(0, length_a - length_b))
     cut_b = min(excess, max(0, length_b - length_a))
     excess -= cut_a + cut_b
-    cut_a, cut_b = cut_a + excess // 2, cut_b + (excess + 1) // 2
+    cut_a += excess // 2
+    cut_b += (excess + 1) // 2
     front_a = generator.getrandbits(cut_a).bit_count() if cut_a else 0
     front_b = generator.getrandbits(cut_b).bit_count() if cut_b else 0
     return front_a, cut_a - front_a, front_b, cut_b - front_b
@@ -76,23 +77,23 @@ def sentence_pairs(
     """Yields the sentence pairs of one document.
 
     Sentences are gathered up to the target length; a random number of them makes segment a. In
-    half of the cases the rest of them is segment b; otherwise b is a piece of another document,
+    half of the cases the rest of them is segment b; otherwise b comes from another document,
     and the rest is used by the next pair.
 
     Args:
       store: the tokenised corpus.
       documents: int64 [n], the documents that may be drawn from, n at least 2.
-      index: which of `documents` is meant.
-      generator: of `document_generator`.
-      max_seq_length: T, special tokens included.
-      short_seq_prob: probability that the target length, drawn once a document, is uniform in
-        [2, M] instead of M, the room that the special tokens leave: T - 3 for BERT.
-      num_separators: between the segments; see `Vocab`.
-      swaps: for sentence order: half of the pairs are swapped in the place of a random b. One
-        sentence alone has nothing to be swapped with, and gets a random b, as in ALBERT's program.
+      index: index of the document in `documents`.
+      generator: the result of `document_generator`.
+      max_seq_length: T, including special tokens.
+      short_seq_prob: probability that the target length, drawn once per document, is uniform in
+        [2, M] instead of M, the room for tokens of the text: T - 3 for BERT.
+      num_separators: number of separators between the segments; see `Vocab`.
+      swaps: for sentence order: whether half of the pairs are swapped instead of getting a random
+        b. A single sentence cannot be swapped and gets a random b, as in ALBERT's program.
 
-    Differs from the original: the other document always is another one (there, after ten
-    unlucky draws, it may be the same), and a segment's cuts are drawn at once (truncate_pair).
+    Differs from the original: the random document is always another one (in the original, after ten
+    draws, it may be the same), and the truncation is drawn per segment (`truncate_pair`).
     """
     draw = generator.random
     max_length = target = max_seq_length - num_special_tokens(True, num_separators)
@@ -100,8 +101,9 @@ def sentence_pairs(
         target = generator.randint(2, max_length)
     file, first, last = store.locate(int(documents[index]))
     bounds = store.bounds(file, first, last)
-    origin, num_sentences = bounds[0], last - first
-    pieces = store.pieces(file, origin, bounds[num_sentences])
+    origin = bounds[0]
+    num_sentences = last - first
+    tokens = store.tokens(file, origin, bounds[num_sentences])
     sentence = 0
     while sentence < num_sentences:
         start_a = bounds[sentence]
@@ -122,33 +124,33 @@ def sentence_pairs(
             sentence = end
         cuts = truncate_pair(length_a, end_b - start_b, max_length, generator)
         start_b, end_b = start_b + cuts[2], end_b - cuts[3]
-        ids_a = pieces[start_a - origin + cuts[0] : start_a - origin + length_a - cuts[1]]
+        ids_a = tokens[start_a - origin + cuts[0] : start_a - origin + length_a - cuts[1]]
         if is_alone or (is_random_next and not swaps):
-            ids_b = store.pieces(file_b, start_b, end_b)
+            ids_b = store.tokens(file_b, start_b, end_b)
         else:
-            ids_b = pieces[start_b - origin : end_b - origin]
+            ids_b = tokens[start_b - origin : end_b - origin]
             if is_random_next:
                 ids_a, ids_b = ids_b, ids_a
         yield SentencePair(ids_a, ids_b, is_random_next)
 
 
 def _gather(bounds: Sequence[int], first: int, last: int, target: int) -> int:
-    """Returns one past the sentence with which first, first + 1, ... reach `target` pieces."""
+    """Returns the end of the shortest range of sentences from `first` with `target` tokens."""
     return min(bisect.bisect_left(bounds, bounds[first] + target, first + 1, last + 1), last)
 
 
 def _draw_partner(
     store: TokenStore, documents: np.ndarray, index: int, target: int, generator: random.Random
 ) -> tuple[int, int, int]:
-    """Draws sentences of about `target` pieces from any of the other documents.
+    """Draws sentences of about `target` tokens from any of the other documents.
 
     Returns:
-      (file, first piece, one past the last piece).
+      (file, first token, one past the last token).
     """
     other = int(generator.random() * (len(documents) - 1))
     file, first, last = store.locate(int(documents[other + (other >= index)]))
     start = first + int(generator.random() * (last - first))
-    # No sentence is empty, so no more than `target` of them are needed, and one at least.
+    # No sentence is empty, so at most `target` sentences are needed, and at least one.
     num_sentences = min(last - start, max(target, 1))
     bounds = store.bounds(file, start, start + num_sentences)
     return file, bounds[0], bounds[_gather(bounds, 0, num_sentences, target)]
@@ -157,48 +159,50 @@ def _draw_partner(
 def full_sentences(
     store: TokenStore, documents: np.ndarray, *, max_seq_length: int, sep_id: int
 ) -> Iterator[SentencePair]:
-    """Yields sequences filled with whole sentences, one document after the other.
+    """Yields sequences of whole sentences, document by document.
 
-    A sequence takes sentences as long as they fit, across the end of a document too, where a
-    [SEP] separates the two. A sentence longer than a sequence is spread over several.
+    A sequence is filled as long as sentences fit, also across the end of a document, where a [SEP]
+    is added. A sentence longer than a sequence is split over several.
 
     Args:
       store: the tokenised corpus.
-      documents: int64 [n], the documents in the order in which they are packed.
-      max_seq_length: T, special tokens included.
+      documents: int64 [n], the documents in the order of packing.
+      max_seq_length: T, including special tokens.
       sep_id: id of [SEP].
 
     Reference: Liu et al. 2019, section 4.2, FULL-SENTENCES.
     """
     capacity = max_seq_length - num_special_tokens(False)
-    nothing = np.zeros(0, store.piece_type)
-    separator = np.array([sep_id], store.piece_type)
+    empty = np.zeros(0, store.token_type)
+    separator = np.array([sep_id], store.token_type)
     row: list[np.ndarray] = []
     room = capacity
     for document in documents.tolist():
         file, first, last = store.locate(document)
         bounds = store.bounds(file, first, last)
-        pieces = store.pieces(file, bounds[0], bounds[last - first])
-        start, length = 0, len(pieces)
-        if row:  # room for [SEP] and the first sentence, or a new sequence
+        tokens = store.tokens(file, bounds[0], bounds[last - first])
+        start = 0
+        length = len(tokens)
+        if row:
+            # Add [SEP] if there is also room for the first sentence; otherwise end the sequence.
             if bounds[1] - bounds[0] < room:
                 row.append(separator)
                 room -= 1
             else:
-                yield SentencePair(np.concatenate(row), nothing, False)
+                yield SentencePair(np.concatenate(row), empty, False)
                 row, room = [], capacity
         while start < length:
-            # The last sentence end within the room.
+            # Find the last sentence end within the room.
             fitting = bisect.bisect_right(bounds, bounds[0] + start + room) - 1
             end = bounds[fitting] - bounds[0]
             if end <= start and not row:
                 end = start + room
             if end > start:
-                row.append(pieces[start:end])
+                row.append(tokens[start:end])
                 room -= end - start
                 start = end
             if start < length or not room:
-                yield SentencePair(np.concatenate(row), nothing, False)
+                yield SentencePair(np.concatenate(row), empty, False)
                 row, room = [], capacity
     if row:
-        yield SentencePair(np.concatenate(row), nothing, False)
+        yield SentencePair(np.concatenate(row), empty, False)

@@ -1,31 +1,31 @@
-"""Cuts running text into sentences by rules: small, fast, made for English prose.
+"""Splits running text into sentences by rules: small, fast, made for English prose.
 
-A sentence ends at `.`, `!`, `?` or `…`, with the quotes and brackets that close behind it, if white
-space and then anything but a lower-case letter follow. A full stop does not count after an initial
-(`J. Smith`), a title (`Dr. Who`), an item number (`2. Rice`), nor `No.` and such before a number;
-after abbreviations that may well stand at the end of a sentence (`Inc.`, `U.S.`) it counts only if
-the next word is one that usually opens a sentence (`The`, `He`, `In` ...). A line break always ends
-a sentence. The full-width marks of Chinese and Japanese end one without white space.
+A sentence ends at `.`, `!`, `?` or `…`, including closing quotes and brackets, if white space and
+then anything but a lower-case letter follow. A full stop does not end a sentence after an initial
+(`J. Smith`), a title (`Dr. Jones`), an item number (`2. Rice`), nor in `No.` and the like before a
+number. After abbreviations that may end a sentence (`Inc.`, `U.S.`) it does only if the next word
+usually opens a sentence (`The`, `He`, `In` ...). A line break always ends a sentence. The
+full-width marks of Chinese and Japanese end a sentence without white space.
 
-Known limits: a sentence that begins with a lower-case letter joins the one before (`iPhone`); one
+Known limits: a sentence that starts with a lower-case letter joins the one before (`iPhone`); one
 that ends in an initial or a title joins the next (`vitamin C. Oranges ...`); names with a mark are
-cut (`Yahoo! Inc`); there is no list of abbreviations for languages other than English.
+split (`Yahoo! Inc`); there is no list of abbreviations for languages other than English.
 """
 
 import re
 
-# Followed by a name or a phrase, hardly ever the end of a sentence.
+# These are followed by a name or a phrase, and hardly ever end a sentence.
 _NEVER_LAST = frozenset(
     "mr mrs ms mx messrs mme mlle dr drs prof rev revd fr st ste hon gen lt col capt cpt cmdr adm "
     "maj sgt cpl pvt gov sen rep pres supt insp det mt ft vs viz cf eg ie e.g i.e v et ca approx "
     "esp incl resp univ dept gens profs sens reps lieut brig mgr msgr rt wm chas geo thos".split()
 )
-# Abbreviations if a number follows.
+# These are abbreviations if a number follows.
 _BEFORE_NUMBER = frozenset(
     "no nos fig figs vol vols p pp ch chap sec sect art arts eq eqs op ver para pt nr c b d r est "
     "jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
-# May end a sentence; the next word decides.
+# These may end a sentence, depending on the next word.
 _SOMETIMES_LAST = frozenset(
     "etc al esq ph.d m.d b.a m.a b.sc m.sc b.c a.d Inc Ltd Co Corp Bros Jr Sr Esq Ave Blvd Rd Hwy "
     "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Ph.D M.Sc B.Sc Ariz Calif Colo Conn Fla Ill "
@@ -58,7 +58,10 @@ def split_sentences(text: str) -> list[str]:
     for line in text.splitlines():
         _split_line(line, sentences)
     if any(mark in text for mark in _WIDE_MARKS):
-        sentences = [piece for sentence in sentences for piece in _WIDE_END.split(sentence)]
+        parts: list[str] = []
+        for sentence in sentences:
+            parts.extend(_WIDE_END.split(sentence))
+        sentences = parts
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
 
 
@@ -67,7 +70,8 @@ def _split_line(line: str, sentences: list[str]) -> None:
     begin = 0
     for match in _END.finditer(line):
         gap, word = match.start(1), match[2]
-        if word[:1].islower():  # the pattern rules out a to z only, and only before opening quotes
+        # The pattern excludes only a to z, and only before opening quotes.
+        if word[:1].islower():
             continue
         stop = match.start()
         if gap - stop == 1 and line[stop] == "." and not _full_stop_ends(line, begin, stop, word):
@@ -78,7 +82,7 @@ def _split_line(line: str, sentences: list[str]) -> None:
 
 
 def _full_stop_ends(line: str, begin: int, stop: int, following: str) -> bool:
-    """Tells whether the full stop at `stop` ends the sentence that began at `begin`."""
+    """Returns whether the full stop at `stop` ends the sentence that began at `begin`."""
     word = line[max(line.rfind(" ", begin, stop) + 1, begin) : stop].strip().lstrip(_OPENERS)
     if not word or len(word) > 12:
         return True
@@ -100,6 +104,6 @@ def _full_stop_ends(line: str, begin: int, stop: int, following: str) -> bool:
 
 
 def _is_initials(word: str) -> bool:
-    """Tells whether `word` is capitals separated by full stops: `U.S`, `J.R.R`; not `a.m`."""
+    """Returns whether `word` is capitals separated by full stops: `U.S`, `J.R.R`; not `a.m`."""
     letters = word.split(".")
     return len(letters) > 1 and all(len(letter) == 1 and letter.isupper() for letter in letters)

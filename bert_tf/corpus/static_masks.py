@@ -1,7 +1,7 @@
 """Masks drawn once, when examples are written, as google-research/bert does (static masking).
 
-The draw of a sequence is a pure function of its key, so it does not depend on the batch in which
-the sequence happens to be handled. NumPy only: the processes that write examples run it.
+The draw of a sequence is a pure function of its key, so it does not depend on the sequence's batch.
+The module uses only NumPy, because the processes that write examples do not load TensorFlow.
 
 Reference: Devlin et al. 2019, section 3.1, task 1; google-research/bert's
 create_pretraining_data.py, create_masked_lm_predictions.
@@ -16,7 +16,7 @@ from bert_tf.corpus.splitmix import uniform
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
 
-SELECT, ACTION, REPLACEMENT = range(3)  # what a draw is for
+SELECT, ACTION, REPLACEMENT = range(3)  # The random numbers of a token.
 
 
 class MaskedRows(NamedTuple):
@@ -25,7 +25,7 @@ class MaskedRows(NamedTuple):
     Attributes:
       ids: [n, T], after masking.
       masked_lm_positions: int64 [n, P], ascending, zero padded.
-      masked_lm_ids: int64 [n, P], what stood there, zero padded.
+      masked_lm_ids: int64 [n, P], the original ids, zero padded.
       masked_lm_weights: float32 [n, P], 1 real, 0 padding.
     """
 
@@ -36,21 +36,22 @@ class MaskedRows(NamedTuple):
 
 
 def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
-    """Returns the ids of the pieces that are not selected, ascending.
+    """Returns the ids of the tokens that are not selected, ascending.
 
-    WordPiece makes ordinary pieces of special tokens that are written in a text, so a row holds
-    [CLS] and [SEP] alone, beside [UNK], which the original selects. Byte-level BPE takes each of
-    its special tokens out of a text as it stands there.
+    WordPiece splits special tokens that are written in a text into ordinary tokens, so a sequence
+    contains only [CLS], [SEP] and [UNK], and the original selects [UNK]. Byte-level BPE keeps
+    special tokens that are written in a text, so all of them may occur.
     """
-    held = (vocab.cls_id, vocab.sep_id) if isinstance(vocab, Vocab) else vocab.special_ids
-    return tuple(sorted(held))
+    if isinstance(vocab, Vocab):
+        return tuple(sorted((vocab.cls_id, vocab.sep_id)))
+    return tuple(sorted(vocab.special_ids))
 
 
 def begins_after_specials(vocab: AnyVocab) -> bool:
-    """Whether a piece behind one that is never masked begins a word in any case.
+    """Returns whether a token after a token that is never masked always starts a word.
 
-    Byte-level BPE's first piece of a document has no space in front, which marks a word. WordPiece
-    marks what continues one, and follows the original.
+    In byte-level BPE a space marks the start of a word, but the first token of a document may lack
+    it. WordPiece marks continuations, and is treated as in the original.
     """
     return not isinstance(vocab, Vocab)
 
@@ -68,14 +69,14 @@ def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
 def mask_rows(
     ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, config: MaskingConfig, vocab: AnyVocab
 ) -> MaskedRows:
-    """Selects pieces to predict and replaces them.
+    """Selects tokens to predict and replaces them.
 
-    Of the selected pieces 80 % become [MASK], 10 % any row of the vocabulary, 10 % stay.
+    80 % of the selected tokens become [MASK], 10 % a random token, and 10 % are kept.
 
     Args:
       ids: [n, T], sequences with their special tokens, padded.
-      lengths: [n], pieces of each sequence, special tokens included.
-      keys: uint64 [n], a key a sequence.
+      lengths: [n], number of tokens of each sequence, including special tokens.
+      keys: uint64 [n], one key per sequence.
       config: probabilities, P and whether whole words are selected.
       vocab: the vocabulary.
     """
@@ -101,8 +102,9 @@ def mask_rows(
     masked[rows, columns] = np.where(action < 0.8, vocab.mask_id, changed)
 
     slots = (is_selected.cumsum(axis=1) - 1)[rows, columns]
-    shape = len(ids), config.max_predictions_per_seq
-    masked_lm_positions, masked_lm_ids = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    shape = (len(ids), config.max_predictions_per_seq)
+    masked_lm_positions = np.zeros(shape, np.int64)
+    masked_lm_ids = np.zeros(shape, np.int64)
     masked_lm_weights = np.zeros(shape, np.float32)
     masked_lm_positions[rows, slots] = columns
     masked_lm_ids[rows, slots] = labels
@@ -118,10 +120,10 @@ def _rank(values: np.ndarray) -> np.ndarray:
 
 
 def _word_starts(is_candidate: np.ndarray, is_continuation: np.ndarray) -> np.ndarray:
-    """Returns bool [n, T], true at the first piece of each word.
+    """Returns bool [n, T], true at the first token of each word.
 
-    As in the original a piece that continues a word belongs to the candidate before it, whatever
-    stands between them; the first candidate of a sequence begins a word in any case.
+    As in the original, a token that continues a word belongs to the candidate before it, even if
+    other tokens are between them. The first candidate of a sequence always starts a word.
     """
     is_first = is_candidate & (is_candidate.cumsum(axis=1) == 1)
     return is_first | (is_candidate & ~is_continuation)
@@ -135,7 +137,7 @@ def _select_words(
     word_numbers = np.where(is_candidate, starts.cumsum(axis=1) - 1, length)  # [n, T]
     flat = (np.arange(num_rows)[:, None] * (length + 1) + word_numbers).ravel()
     sizes = np.bincount(flat, minlength=num_rows * (length + 1)).reshape(num_rows, length + 1)
-    sizes = sizes[:, :length]  # [n, T], pieces of each word; 0 beyond the last word
+    sizes = sizes[:, :length]  # [n, T], tokens of each word; 0 beyond the last word
     order = uniform(keys[:, None], SELECT, np.arange(length))
     ranked = np.where(sizes > 0, order, 2.0).argsort(axis=1)  # [n, T], words in drawn order
     total = np.zeros(num_rows, np.int64)

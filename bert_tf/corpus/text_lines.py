@@ -1,12 +1,12 @@
-"""Reads the lines of a file from any offset on, in bounded memory.
+"""Reads the lines of a file from any offset, in bounded memory.
 
-In text a line is cut at each multiple of 256 KiB in the file that has no line break in the 64 KiB
-before it nor in those after it: behind the first white space that follows, or, where none does in
-64 KiB, between two characters. So a line up to 128 KiB stays whole, no piece is longer than 384
-KiB, and the bytes around a multiple tell all: reading from the middle of the file finds the same
-pieces.
+A line of text is split at each multiple of 256 KiB in the file if there is no line break in the 64
+KiB before or after it. The split is after the next white space, or between two characters if there
+is none in 64 KiB. So a line of up to 128 KiB is not split, and no chunk is longer than 384 KiB. A
+split depends only on the bytes around the multiple, so reading from the middle of the file gives
+the same chunks.
 
-Records (JSONL, tables) are never cut; a line that is longer than any record is an error.
+Records (JSONL, tables) are never split; a line that is longer than any record is an error.
 """
 
 import re
@@ -16,20 +16,20 @@ from typing import IO
 from bert_tf.corpus.corpus_format import open_decompressed
 from bert_tf.files import not_utf8
 
-MAX_LINE_BYTES = 64 << 20  # of a record; the longest book in JSONL has about a tenth
+MAX_LINE_BYTES = 64 << 20  # The limit of a record; the longest book in JSONL has about a tenth.
 BLOCK_BYTES = 1 << 18
-# Half a block on from where reading begins the pieces are certain. The one before `start` begins at
-# most 1.5 blocks before it, and `corpus` wants to know of blank lines half a block before that.
+# Chunks are reliable half a block after the start of reading. The chunk before `start` begins at
+# most 1.5 blocks before it, and `corpus` needs the blank lines half a block before that.
 LOOKBACK_BLOCKS = 3
 _WHITE_SPACE = re.compile(rb"\s+")
-_CHARACTER = re.compile(rb"[^\x80-\xbf]")  # the first byte of one
+_CHARACTER = re.compile(rb"[^\x80-\xbf]")  # The first byte of a UTF-8 character.
 
 
 def read_lines(file: IO[bytes], path: str, start: int) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, line) of all lines, or pieces, that start at `start` or later.
+    """Yields (byte offset, line) of all lines, or chunks, that start at `start` or later.
 
-    Lines of the 768 KiB before `start` come first, so that the caller knows what precedes it; of
-    those the first may lack its beginning, and bytes that are not UTF-8 are replaced.
+    Lines of the 768 KiB before `start` come first, as context for the caller. The first of these
+    may be incomplete, and bytes that are not UTF-8 are replaced in them.
 
     Raises:
       ValueError: if a line at or after `start` is not UTF-8.
@@ -44,15 +44,17 @@ def read_lines(file: IO[bytes], path: str, start: int) -> Iterator[tuple[int, st
 def read_whole_lines(
     file: IO[bytes], path: str, start: int, stop: int
 ) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, line) of the lines, whole, that start in `start`..`stop`.
+    """Yields (byte offset, line) of the complete lines that start in `start`..`stop`.
 
     Raises:
       ValueError: if a line is not UTF-8, or is longer than MAX_LINE_BYTES.
     """
-    offset, line = max(0, start - 1), b""
+    offset = max(0, start - 1)
+    line = b""
     if start:
         file.seek(offset)
-        while offset < stop and not line.endswith(b"\n"):  # the rest of a line of an earlier part
+        # Skip the rest of a line that belongs to an earlier part.
+        while offset < stop and not line.endswith(b"\n"):
             line = file.readline(BLOCK_BYTES)
             if not line:
                 return
@@ -65,7 +67,7 @@ def read_whole_lines(
 
 
 def numbered_lines(file: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number, line with its end) of all lines from where the file stands.
+    """Yields (line number, line with its end) from the current position of the file.
 
     Raises:
       ValueError: if a line is longer than MAX_LINE_BYTES.
@@ -86,7 +88,7 @@ def _too_long(path: str, number: int) -> ValueError:
 
 
 def line_number(path: str, offset: int) -> int:
-    """Counts the lines before `offset` again: only errors need the number."""
+    """Returns the number of the line at `offset`; it reads the file again, only for errors."""
     number = 1
     with open_decompressed(path) as file:
         while offset > 0 and (block := file.read(min(offset, 1 << 20))):
@@ -103,7 +105,7 @@ def _decode(line: bytes, path: str, offset: int) -> str:
 
 
 def _cut_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, line or piece) from `start` on, as if a line began there."""
+    """Yields (offset, line or chunk) from `start`, as if a line started there."""
     if start:
         file.seek(start)
     window = BLOCK_BYTES // 4
@@ -117,16 +119,17 @@ def _cut_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
         if not line:
             return
         if len(line) == size and not line.endswith(b"\n"):
-            end = _end_of_piece(line, multiple - offset)
-            line, rest = line[:end], line[end:]
+            end = _end_of_chunk(line, multiple - offset)
+            rest = line[end:]
+            line = line[:end]
         yield offset, line
         offset += len(line)
         if line.endswith(b"\n"):
             line_start = offset
 
 
-def _end_of_piece(line: bytes, position: int) -> int:
-    """Returns where to cut, at `position` or later."""
+def _end_of_chunk(line: bytes, position: int) -> int:
+    """Returns the position of the split, at `position` or later."""
     if match := _WHITE_SPACE.search(line, position):
         return match.end()
     match = _CHARACTER.search(line, position)

@@ -1,8 +1,8 @@
 """Masking with tensorflow-text's own ops, with the interface of masking.py.
 
-Differs from masking.py, which is the default: the ops draw from a stateful generator, so the masks
-are not a function of (seed, epoch, example), and a resumed run sees other masks than one that was
-not stopped; and they select ceil(candidates * share) pieces (or words), not
+Differs from masking.py, which is the default. The ops draw from a stateful generator, so the masks
+are not a function of (seed, epoch, example), and a resumed run gets other masks than an
+uninterrupted one. They select ceil(candidates * share) tokens (or words) instead of
 round(length * share), so the counts differ by one or two.
 """
 
@@ -24,13 +24,14 @@ def mask_batch(
     masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
-    """Does what `masking.mask_batch` does; example ids, epochs and `seed` have no effect.
+    """Masks a batch like `masking.mask_batch`; example ids, epochs and `seed` have no effect.
 
-    `masked_lm_prob` is the share of pieces, or of whole words. Of selected words that together
-    hold more than `max_predictions_per_seq` pieces, the last pieces in the sentence are left out.
+    `masked_lm_prob` is the share of tokens, or of whole words. If the selected words have more than
+    `max_predictions_per_seq` tokens, the last tokens of the sequence are not predicted.
     """
     del seed
-    word_ids, input_mask = batch["input_word_ids"], batch["input_mask"]
+    word_ids = batch["input_word_ids"]  # [B, T]
+    input_mask = batch["input_mask"]
     limit = masking.max_predictions_per_seq
     selector = tf_text.RandomItemSelector(
         max_selections_per_batch=limit,
@@ -39,13 +40,13 @@ def mask_batch(
     )
     chooser = tf_text.MaskValuesChooser(len(vocab), vocab.mask_id, mask_token_rate=0.8)
     if masking.do_whole_word_mask:
-        pieces = group_words(word_ids, input_mask, vocab)
+        tokens = group_words(word_ids, input_mask, vocab)
     else:
-        pieces = tf.RaggedTensor.from_tensor(word_ids, tf.reduce_sum(input_mask, axis=1))
-    masked, positions, originals = tf_text.mask_language_model(pieces, selector, chooser)
+        tokens = tf.RaggedTensor.from_tensor(word_ids, tf.reduce_sum(input_mask, axis=1))
+    masked, positions, originals = tf_text.mask_language_model(tokens, selector, chooser)
     positions = tf.cast(positions[:, :limit], tf.int32)
     weights = positions.with_values(tf.ones_like(positions.values, tf.float32))
-    # Pieces after the last label are not masked: they are those beyond the limit.
+    # Tokens after the last label are beyond the limit and stay unmasked.
     is_labelled = tf.range(tf.shape(word_ids)[1]) <= tf.reduce_max(positions, axis=1)[:, None]
     masked = tf.where(is_labelled, masked.to_tensor(shape=word_ids.shape), word_ids)
     return {
@@ -58,7 +59,7 @@ def mask_batch(
 
 
 def group_words(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.RaggedTensor:
-    """Returns the pieces of each word, int32 [B, (words), (pieces)], without the padding."""
+    """Returns the tokens of each word, int32 [B, (words), (tokens)], without the padding."""
     candidates = find_candidates(word_ids, input_mask, vocab)
     follows_candidate = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     continues = tf.gather(tf.constant(vocab.is_continuation), word_ids) & follows_candidate

@@ -1,4 +1,4 @@
-"""Texts of a TensorFlow Datasets data set; the only reader of raw text that imports TensorFlow."""
+"""Texts of a TensorFlow Datasets data set; no other reader of raw text imports TensorFlow."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(/[\w.\-]+)*(:[\w\[\]%:+\-]+)?")
 
 
 def is_dataset_name(name: str) -> bool:
-    """Tells whether `name` (NAME or NAME/CONFIG, either with :SPLIT) is a known data set."""
+    """Returns whether `name` (NAME or NAME/CONFIG, optionally with :SPLIT) is a known data set."""
     if not _NAME.fullmatch(name) or importlib.util.find_spec("tensorflow_datasets") is None:
         return False
     known = _import_datasets().list_builders(with_community_datasets=False)  # Without a network.
@@ -22,11 +22,11 @@ def is_dataset_name(name: str) -> bool:
 
 
 def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]:
-    """Prepares the data set (downloading it, if need be) and cuts it in ranges of examples.
+    """Prepares a data set, downloading it if necessary, and splits it into ranges of examples.
 
     Args:
-      name: NAME, NAME/CONFIG or either with :SPLIT; the split is `train` if none is given.
-      part_bytes: wanted size of a part.
+      name: NAME or NAME/CONFIG, optionally with :SPLIT; the default split is `train`.
+      part_bytes: approximate size of a part.
 
     Returns:
       (NAME:SPLIT, first example, past the last example) of each part.
@@ -47,7 +47,7 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
     try:
         with fetching():
             builder.download_and_prepare()
-    except Exception as error:  # A builder is someone else's code: anything may be raised.
+    except Exception as error:  # Third-party builders may raise anything.
         raise ValueError(
             f"tfds:{name}{asked_by} could not be prepared ({type(error).__name__}: {error}). Give "
             "files of your own there; or, where there is no network or a package is missing, "
@@ -64,9 +64,10 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
 
 
 def describe_dataset(name: str) -> list[Any]:
-    """Returns what changes with the examples of NAME:SPLIT, which is prepared.
+    """Returns an identifier of the examples of NAME:SPLIT, which must be prepared.
 
-    Its full name, with the version, its folder, its bytes, and the examples of each shard.
+    It consists of the full name with the version, the folder, the size in bytes, and the number of
+    examples of each shard.
     """
     name, _, split = name.partition(":")
     builder = _import_datasets().builder(name)

@@ -1,10 +1,10 @@
 """TFRecord files of tf.train.Example, written and read without TensorFlow.
 
-A file is a row of frames: uint64 length, its CRC, the data, the CRC of the data (little-endian;
-CRC-32C, rotated and shifted so that a CRC of data that hold CRCs stays meaningful). The writer
-makes the protobuf bytes directly from NumPy arrays; the reader maps the files into memory and, each
-time it is made, hops over all lengths, so that any record can be read at any time: the training
-order (example_order.py) needs no shuffle buffer, and resuming takes no longer than starting.
+A file is a sequence of frames: uint64 length, its CRC, the data, the CRC of the data
+(little-endian; CRC-32C, rotated and shifted so that a CRC of data with CRCs stays meaningful). The
+writer makes the protobuf bytes directly from NumPy arrays. The reader maps the files into memory
+and reads all lengths at the start, which gives random access to the records: the training order
+(example_order.py) needs no shuffle buffer, and resuming takes no longer than starting.
 
 Reference: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto.
 """
@@ -28,8 +28,8 @@ from bert_tf.files import atomic_write
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
-FEW_FILES = 64  # any limit of open files leaves room for so many
-SPARE_FILES = 256  # what else a training process opens
+FEW_FILES = 64  # Every system allows so many open files.
+SPARE_FILES = 256  # Other files that a training process opens.
 
 
 def masked_crc(data: bytes) -> int:
@@ -98,7 +98,7 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
-    """Returns the map entry `name: values` of each row, nested as example.proto says."""
+    """Returns the map entry `name: values` of each row, nested as in example.proto."""
     if rows.dtype.kind in "iub":
         list_tag, packed = 0x1A, encode_varints(rows)
     elif rows.dtype.kind == "f":
@@ -117,7 +117,7 @@ def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
 
 
 class RecordWriter:
-    """Writes a TFRecord file under a temporary name, renamed when the `with` block ends well."""
+    """Writes a TFRecord file under a temporary name and renames it after the `with` block."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self._opened = atomic_write(path, "wb")
@@ -165,16 +165,16 @@ def list_record_files(input_file: str) -> list[pathlib.Path]:
 
 
 class RecordFiles:
-    """The records of several TFRecord files, numbered in the order of the files and in each file.
+    """The records of several TFRecord files, numbered through all files.
 
     Args:
-      paths: local files. They stay mapped into memory as long as the object lives, and must not
-        change in that time.
+      paths: local files. They stay mapped into memory as long as the object exists, and must not
+        change during that time.
 
     Raises:
       ValueError: if there is no file or no record, or a file is missing, empty, compressed,
         truncated or not a TFRecord file; the message names file and record.
-      OSError: if the system lets the process open fewer files.
+      OSError: if the process cannot open so many files.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike]) -> None:
@@ -196,7 +196,7 @@ class RecordFiles:
         return f"record {index - self.file_starts[file]} of {self.paths[file]}"
 
     def read(self, indices: np.ndarray) -> list[bytes]:
-        """Returns the records of the given numbers, their CRC checked.
+        """Returns the records of the given numbers, after a check of their CRC.
 
         Raises:
           ValueError: if a record's data are corrupt, naming file and record.
@@ -219,7 +219,7 @@ class RecordFiles:
 
 
 def _map_files(paths: Sequence[pathlib.Path]) -> list[mmap.mmap]:
-    """Maps all files; each keeps a descriptor as long as it is mapped (until Python 3.13)."""
+    """Maps all files; each mapped file needs a descriptor (until Python 3.13)."""
     if len(paths) > FEW_FILES:
         _allow_more_files(len(paths))
     try:
@@ -236,13 +236,13 @@ def _map_files(paths: Sequence[pathlib.Path]) -> list[mmap.mmap]:
 
 
 def _allow_more_files(count: int) -> None:
-    """Lets this process open `count` more files than before, as far as the hard limit goes."""
+    """Raises this process's limit of open files by `count`, up to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = soft + count
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and wanted > soft:
-        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        with contextlib.suppress(ValueError, OSError):  # Some systems allow less than they report.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -255,17 +255,19 @@ def _map_file(path: pathlib.Path) -> mmap.mmap:
     with path.open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             raise ValueError(
-                f"{path} is compressed with gzip, and records are read at random places; "
+                f"{path} is compressed with gzip, but records are read in random order; "
                 f"decompress it first: gunzip {path}"
             )
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
-    """Returns where each frame begins, int64 [n], checking the lengths' CRCs on the way."""
+    """Returns the offset of each frame, int64 [n]; it checks the CRCs of the lengths."""
     offsets: list[int] = []
-    start, size = 0, len(mapped)
-    unpack, frame_size = HEADER.unpack_from, HEADER.size + FOOTER.size
+    start = 0
+    size = len(mapped)
+    unpack = HEADER.unpack_from
+    frame_size = HEADER.size + FOOTER.size
     while start + HEADER.size <= size:
         length, crc = unpack(mapped, start)
         if crc != length_crc(length):
@@ -276,7 +278,7 @@ def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
         offsets.append(start)
         start += length + frame_size
     if start != size:
-        # Either the last frame reaches past the end of the file, or a piece of a header is left.
+        # Either the last frame reaches past the end of the file, or a part of a header is left.
         broken = len(offsets) - 1 if start > size else len(offsets)
         raise ValueError(
             f"Truncated TFRecord file {path}: record {broken} ends after {size} bytes, in the "

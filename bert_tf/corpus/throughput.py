@@ -1,4 +1,4 @@
-"""How fast examples were made, and in how much memory."""
+"""Speed and memory of making examples."""
 
 import pathlib
 import resource
@@ -16,7 +16,7 @@ def peak_memory() -> float:
 
 
 def input_megabytes(paths: Iterable[str]) -> float:
-    """Returns the size of the input files as they are stored; datasets by name count nothing."""
+    """Returns the size of the input files on disk; datasets are not counted."""
     files = {path for path in map(pathlib.Path, paths) if path.is_file()}
     return sum(path.stat().st_size for path in files) / 1e6
 
@@ -24,14 +24,14 @@ def input_megabytes(paths: Iterable[str]) -> float:
 def run_report(
     start: float, counts: dict[str, float], *, runner: str, is_resumed: bool, worker_memory: float
 ) -> dict[str, Any]:
-    """Returns what the manifest says of a run.
+    """Returns the report of a run for the manifest.
 
     Args:
-      start: time.monotonic() at the beginning.
-      counts: how many documents, input_mb and examples there are.
+      start: time.monotonic() at the start.
+      counts: the numbers of documents, input_mb and examples.
       runner: "local" or "beam".
-      is_resumed: whether a killed run had done a part of the work; rates would be too good then.
-      worker_memory: of the largest worker that is no child of this process, in MB.
+      is_resumed: whether a killed run did a part of the work; rates would then be too high.
+      worker_memory: memory in MB of the largest worker that is not a child of this process.
     """
     seconds = time.monotonic() - start
     report = {
@@ -48,7 +48,7 @@ def run_report(
 def describe(report: dict[str, Any]) -> str:
     """Returns a report in one line."""
     rates = [f"{report[unit]:,.6g} {unit}" for unit in RATES.values() if unit in report]
-    rates = rates or ["a killed run had begun, so no rates"]
+    rates = rates or ["no rates, because a killed run did a part"]
     return (
         f"{report['seconds']:,} s with the {report['runner']} runner: {', '.join(rates)}; largest "
         f"process {report['peak_memory_mb']:,} MB."

@@ -1,11 +1,11 @@
-"""The corpus as piece ids on disk: tokenised once by several processes, read at random places.
+"""The corpus as token ids on disk: tokenised once by several processes, with random access.
 
-One file a part of the corpus:
+There is one file per part of the corpus:
 
-    pieces           uint16 or int32 [n], all sentences one after the other
+    tokens           uint16 or int32 [n], all sentences one after the other
     sentence bounds  int64 [s + 1], where each sentence begins, and n
     document bounds  int64 [d + 1], the first sentence of each document, and s
-    footer           int64 [4]: bytes a piece, n, s, d
+    footer           int64 [4]: bytes a token, n, s, d
 
 Files are read with `pread` and not mapped, so that the memory of a process stays the same
 whatever the size of the corpus.
@@ -23,7 +23,7 @@ from typing import IO
 
 import numpy as np
 
-from bert_tf.corpus.checksums import drop_damaged, seal
+from bert_tf.corpus.checksums import drop_damaged, write_checksum
 from bert_tf.corpus.corpus import CorpusPart, read_documents
 from bert_tf.corpus.progress import Progress
 from bert_tf.files import atomic_write
@@ -33,36 +33,37 @@ from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 
 FOOTER = struct.Struct("<4q")
 BOUND_BYTES = 8
-PIECE_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}
-FLUSH_PIECES = 1 << 20
+TOKEN_TYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}
+FLUSH_TOKENS = 1 << 20
 MAX_OPEN_FILES = 256
 
 
-def piece_type(vocab_size: int) -> np.dtype:
+def token_type(vocab_size: int) -> np.dtype:
     """Returns the smallest stored type that holds the ids of a vocabulary."""
-    return PIECE_TYPES[2 if vocab_size <= 1 << 16 else 4]
+    return TOKEN_TYPES[2 if vocab_size <= 1 << 16 else 4]
 
 
 def write_part(
-    path: pathlib.Path, documents: Iterable[Iterable[list[int]]], piece_bytes: int
+    path: pathlib.Path, documents: Iterable[Iterable[list[int]]], token_bytes: int
 ) -> None:
-    """Writes one file of the store; empty sentences and empty documents leave no trace.
+    """Writes one file of the store; empty sentences and empty documents are skipped.
 
     Args:
-      path: the file, renamed to this name when it is whole.
-      documents: documents of sentences of piece ids.
-      piece_bytes: 2 or 4.
+      path: the file, which gets this name when it is complete.
+      documents: documents of sentences of token ids.
+      token_bytes: 2 or 4.
     """
-    pieces = array.array("H" if piece_bytes == 2 else "i")
-    sentence_bounds, document_bounds = array.array("q", [0]), array.array("q", [0])
-    num_pieces = num_sentences = num_documents = 0
+    tokens = array.array("H" if token_bytes == 2 else "i")
+    sentence_bounds = array.array("q", [0])
+    document_bounds = array.array("q", [0])
+    num_tokens = num_sentences = num_documents = 0
     with (
         atomic_write(path, "wb") as file,
         tempfile.TemporaryFile(dir=path.parent) as sentence_file,
         tempfile.TemporaryFile(dir=path.parent) as document_file,
     ):
         outputs = (
-            (pieces, file),
+            (tokens, file),
             (sentence_bounds, sentence_file),
             (document_bounds, document_file),
         )
@@ -70,20 +71,20 @@ def write_part(
             first_sentence = num_sentences
             for sentence in document:
                 if sentence:
-                    pieces.fromlist(sentence)
-                    num_pieces += len(sentence)
+                    tokens.fromlist(sentence)
+                    num_tokens += len(sentence)
                     num_sentences += 1
-                    sentence_bounds.append(num_pieces)
+                    sentence_bounds.append(num_tokens)
             if num_sentences > first_sentence:
                 num_documents += 1
                 document_bounds.append(num_sentences)
-            if len(pieces) >= FLUSH_PIECES:
+            if len(tokens) >= FLUSH_TOKENS:
                 _flush(outputs)
         _flush(outputs)
         for bounds in (sentence_file, document_file):
             bounds.seek(0)
             shutil.copyfileobj(bounds, file)
-        file.write(FOOTER.pack(piece_bytes, num_pieces, num_sentences, num_documents))
+        file.write(FOOTER.pack(token_bytes, num_tokens, num_sentences, num_documents))
 
 
 def _flush(outputs: Iterable[tuple[array.array, IO[bytes]]]) -> None:
@@ -93,33 +94,34 @@ def _flush(outputs: Iterable[tuple[array.array, IO[bytes]]]) -> None:
 
 
 class TokenStore:
-    """The documents of all files of a store, numbered in the order of the files and in each file.
+    """The documents of all files of a store, numbered through all files.
 
     Attributes:
-      num_documents, num_sentences, num_pieces: totals.
-      piece_type: the widest type of the files.
+      num_documents, num_sentences, num_tokens: totals.
+      token_type: the widest type of the files.
 
     Args:
       paths: files of `write_part`.
 
     Raises:
-      ValueError: if a file is not whole.
+      ValueError: if a file is incomplete.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike]) -> None:
         self.paths = tuple(map(pathlib.Path, paths))
         footers = np.array([_read_footer(path) for path in self.paths]).reshape(-1, 4)
-        self._piece_bytes = footers[:, 0].tolist()
-        self._piece_counts = footers[:, 1].tolist()
+        self._token_bytes = footers[:, 0].tolist()
+        self._token_counts = footers[:, 1].tolist()
         self._sentence_counts = footers[:, 2].tolist()
         self._document_starts = np.cumsum([0, *footers[:, 3]])
         self.num_documents = int(self._document_starts[-1])
-        self.num_pieces, self.num_sentences = sum(self._piece_counts), sum(self._sentence_counts)
-        self.piece_type = PIECE_TYPES[max(self._piece_bytes, default=2)]
+        self.num_tokens = sum(self._token_counts)
+        self.num_sentences = sum(self._sentence_counts)
+        self.token_type = TOKEN_TYPES[max(self._token_bytes, default=2)]
         self._descriptors: dict[int, int] = {}
 
     def spans(self) -> Iterator[tuple[pathlib.Path, int, int]]:
-        """Yields each file with its first document and how many documents it holds."""
+        """Yields each file with its first document and its number of documents."""
         starts = self._document_starts.tolist()
         yield from zip(self.paths, starts[:-1], np.diff(starts).tolist(), strict=True)
 
@@ -132,23 +134,23 @@ class TokenStore:
         return file, first, last
 
     def bounds(self, file: int, first: int, last: int) -> memoryview:
-        """Returns where sentences first..last-1 of a file begin, and where the last one ends."""
+        """Returns the offsets of the sentences first..last-1 of a file, and the last one's end."""
         offset = self._bounds_offset(file) + first * BOUND_BYTES
         return self._read(file, offset, (last - first + 1) * BOUND_BYTES).cast("q")
 
-    def pieces(self, file: int, start: int, end: int) -> np.ndarray:
-        """Returns the pieces start..end-1 of a file."""
-        size = self._piece_bytes[file]
+    def tokens(self, file: int, start: int, end: int) -> np.ndarray:
+        """Returns the tokens start..end-1 of a file."""
+        size = self._token_bytes[file]
         return np.frombuffer(
-            self._read(file, start * size, (end - start) * size), PIECE_TYPES[size]
+            self._read(file, start * size, (end - start) * size), TOKEN_TYPES[size]
         )
 
     def count_cut(self, length: int) -> int:
-        """Returns how many pieces stand behind the first `length` of their sentences."""
+        """Returns the number of tokens beyond the first `length` of their sentences."""
         cut = 0
         for file, count in enumerate(self._sentence_counts):
-            for first in range(0, count, FLUSH_PIECES):
-                bounds = self.bounds(file, first, min(first + FLUSH_PIECES, count))
+            for first in range(0, count, FLUSH_TOKENS):
+                bounds = self.bounds(file, first, min(first + FLUSH_TOKENS, count))
                 cut += int(np.maximum(np.diff(bounds) - length, 0).sum())
         return cut
 
@@ -156,8 +158,8 @@ class TokenStore:
         """Returns the sentences of a document."""
         file, first, last = self.locate(document)
         bounds = self.bounds(file, first, last)
-        pieces = self.pieces(file, bounds[0], bounds[-1])
-        return np.split(pieces, np.array(bounds[1:-1], np.int64) - bounds[0])
+        tokens = self.tokens(file, bounds[0], bounds[-1])
+        return np.split(tokens, np.array(bounds[1:-1], np.int64) - bounds[0])
 
     def close(self) -> None:
         """Closes the open files; reading opens them again."""
@@ -165,7 +167,7 @@ class TokenStore:
             os.close(self._descriptors.popitem()[1])
 
     def _bounds_offset(self, file: int) -> int:
-        return self._piece_counts[file] * self._piece_bytes[file]
+        return self._token_counts[file] * self._token_bytes[file]
 
     def _read(self, file: int, offset: int, size: int) -> memoryview:
         if file not in self._descriptors:
@@ -185,16 +187,16 @@ def _read_footer(path: pathlib.Path) -> tuple[int, int, int, int]:
         file.seek(max(0, size - FOOTER.size))
         footer = file.read()
     if len(footer) == FOOTER.size:
-        piece_bytes, pieces, sentences, documents = FOOTER.unpack(footer)
-        expected = piece_bytes * pieces + (sentences + documents + 2) * BOUND_BYTES + FOOTER.size
-        if piece_bytes in PIECE_TYPES and size == expected:
-            return piece_bytes, pieces, sentences, documents
+        token_bytes, tokens, sentences, documents = FOOTER.unpack(footer)
+        expected = token_bytes * tokens + (sentences + documents + 2) * BOUND_BYTES + FOOTER.size
+        if token_bytes in TOKEN_TYPES and size == expected:
+            return token_bytes, tokens, sentences, documents
     raise ValueError(f"{path} is not a whole file of tokens; delete it and run again.")
 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(vocab_file: str, do_lower_case: bool) -> Tokenizer:
-    """Loads the tokenizer once a process."""
+    """Loads the tokenizer, once per process."""
     return make_tokenizer(read_vocab(vocab_file), do_lower_case)
 
 
@@ -205,8 +207,8 @@ def tokenize_part(
     tokenizer = _tokenizer(vocab_file, do_lower_case)
     encode = functools.partial(encode_sentences, tokenizer)
     documents = map(encode, read_documents(part))
-    write_part(path, documents, piece_type(len(tokenizer.vocab)).itemsize)
-    seal(path)
+    write_part(path, documents, token_type(len(tokenizer.vocab)).itemsize)
+    write_checksum(path)
     return path
 
 
@@ -218,15 +220,15 @@ def tokenize_corpus(
     do_lower_case: bool,
     num_workers: int,
 ) -> TokenStore:
-    """Tokenises a corpus, or what of it is not yet done, and opens the result.
+    """Tokenises the parts of a corpus that are not tokenised yet, and opens the result.
 
     Args:
-      parts: the corpus; document numbers follow their order.
-      folder: where the files go. It must belong to these parts, this vocabulary and this casing
-        alone: a part whose file is there, and undamaged, is not read again.
+      parts: the corpus; documents are numbered in this order.
+      folder: the folder of the files. It must not be used with other parts, another vocabulary or
+        another casing: a part with an undamaged file is not read again.
       vocab_file: vocabulary of any kind.
-      do_lower_case: as in `WordPiece`.
-      num_workers: processes.
+      do_lower_case: see `WordPiece`.
+      num_workers: number of processes.
 
     Raises:
       ValueError: if there is no text.
@@ -239,8 +241,8 @@ def tokenize_corpus(
     tasks = [task for task in tasks if not task[1].exists()]
     progress = Progress("tokenising", total=len(tasks), unit="parts")
     for path in map_in_processes(tokenize_part, tasks, num_workers):
-        _, pieces, _, documents = _read_footer(path)
-        progress.add(documents=documents, tokens=pieces)
+        _, tokens, _, documents = _read_footer(path)
+        progress.add(documents=documents, tokens=tokens)
     return open_tokens(parts, folder)
 
 
@@ -252,11 +254,14 @@ def token_tasks(
 ) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
     """Returns the arguments of `tokenize_part` for all parts; see `tokenize_corpus`."""
     paths = token_files(parts, folder)
-    return [(*pair, str(vocab_file), do_lower_case) for pair in zip(parts, paths, strict=True)]
+    tasks = []
+    for part, path in zip(parts, paths, strict=True):
+        tasks.append((part, path, str(vocab_file), do_lower_case))
+    return tasks
 
 
 def token_files(parts: Sequence[CorpusPart], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files of a tokenised corpus, one a part."""
+    """Returns the files of a tokenised corpus, one per part."""
     return [folder / f"part-{number:05d}.tokens" for number in range(len(parts))]
 
 
@@ -264,7 +269,7 @@ def open_tokens(parts: Sequence[CorpusPart], folder: pathlib.Path) -> TokenStore
     """Opens a tokenised corpus.
 
     Raises:
-      ValueError: if it holds no document.
+      ValueError: if it has no documents.
     """
     store = TokenStore(token_files(parts, folder))
     if not store.num_documents:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.examples.rows import TokenizedDataset
@@ -125,7 +125,7 @@ class TextGroups:
         size = len(self)
         order = np.arange(size)
         if seed is not None:
-            order, _ = place_examples(epoch * size + order, size, seed)
+            order, _ = order_examples(epoch * size + order, size, seed)
         batches = self._batches(order, epoch, batch_size)
         return list(itertools.islice(batches, self.batches_per_epoch(batch_size)))
 

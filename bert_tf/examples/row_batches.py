@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.examples.rows import TokenizedDataset, longest_first
@@ -37,7 +37,7 @@ def training_batches(
 
     def choose(step: int) -> tuple[np.ndarray, int]:
         places = np.arange(step * batch_size, (step + 1) * batch_size)
-        row_ids, _ = place_examples(places, len(rows), seed)
+        row_ids, _ = order_examples(places, len(rows), seed)
         return row_ids, int(rows.lengths[row_ids].max())
 
     steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
@@ -93,7 +93,7 @@ def epoch_batches(
         epoch, place = divmod(step, num_steps)
         ids = np.arange(place * batch_size, min((place + 1) * batch_size, len(rows)))
         if seed is not None:
-            ids, _ = place_examples(epoch * len(rows) + ids, len(rows), seed)
+            ids, _ = order_examples(epoch * len(rows) + ids, len(rows), seed)
         return ids, int(rows.lengths[ids].max())
 
     steps = tf.data.Dataset.range(first_step, np.iinfo(np.int64).max)

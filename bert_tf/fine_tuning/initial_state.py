@@ -68,7 +68,7 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
         config_file=training.bert_config_file,
         vocab_file=data.vocab_file,
         layers=training.keep_layers,
-        tower="generator" if program.head == "masked_lm" else "discriminator",
+        electra_network="generator" if program.head == "masked_lm" else "discriminator",
         new_head=configs.tuning.new_head,
         allow_missing=starts_of_names(training.allow_missing),
         allow_unexpected=starts_of_names(training.allow_unexpected),

@@ -14,7 +14,7 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
-from bert_tf.corpus.checksums import drop_damaged, seal
+from bert_tf.corpus.checksums import drop_damaged, write_checksum
 from bert_tf.examples.row_batches import evaluation_batches
 from bert_tf.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.files import atomic_write, cache_folder, exclusive
@@ -95,7 +95,7 @@ def teacher_outputs(
                 check_finite(found, teacher.source)
                 with atomic_write(path, "wb") as file:
                     np.save(file, found)
-                seal(path)
+                write_checksum(path)
         return found
 
     found = compute_or_read() if is_chief(strategy) else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_length
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.inference import kinds
@@ -97,7 +97,9 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
     folder = str(record_of(model_dir))
     check_is_finished(folder)
     is_masked_lm = kind in KINDS and KINDS[kind].head == "masked_lm"
-    checkpoint = read_checkpoint(local_path(model_dir), tower="generator" if is_masked_lm else "")
+    checkpoint = read_checkpoint(
+        local_path(model_dir), electra_network="generator" if is_masked_lm else ""
+    )
     if is_masked_lm:
         refuse_discriminator(checkpoint)
     checkpoint.check()

@@ -1,9 +1,9 @@
 """Accuracy, F1, Matthews correlation and reports per class, of labels and predictions.
 
-Everywhere a quotient whose denominator is 0 counts as 0: the precision of a class that was never
-predicted, the recall of one that never occurs, the F1 of one that does neither. An average over
-classes keeps such a class. The numbers are those of scikit-learn with `labels=range(num_labels)`
-and `zero_division=0`, which GLUE's scripts call.
+A quotient with a denominator of 0 counts as 0: the precision of a class that is never predicted,
+the recall of a class that never occurs, the F1 of a class with neither. Averages over classes
+include such a class. The numbers are those of scikit-learn with `labels=range(num_labels)` and
+`zero_division=0`, which GLUE's scripts call.
 """
 
 import math
@@ -28,8 +28,8 @@ class ClassReport(NamedTuple):
     """Scores of each class, in the order of the names, and three averages of them.
 
     `micro` adds up the counts of all classes before it divides, `macro` is the plain mean over
-    classes, `weighted` the mean weighted with `support`. `accuracy` is the part of the examples
-    that are wholly right.
+    classes, `weighted` the mean weighted with `support`. `accuracy` is the share of examples with
+    all labels right.
     """
 
     classes: list[ClassScores]
@@ -42,7 +42,7 @@ class ClassReport(NamedTuple):
 # One label per example --------------------------------------------------------------------------
 
 
-THRESHOLD = 0.5  # A text has each label with a higher probability.
+THRESHOLD = 0.5  # A text gets the labels with a higher probability.
 
 
 def check_threshold(threshold: float | None, has_several: bool) -> float:
@@ -68,27 +68,31 @@ def check_threshold(threshold: float | None, has_several: bool) -> float:
 
 def labels_above(probabilities: Mapping[str, float], threshold: float) -> dict[str, list[Any]]:
     """Returns the labels with a probability above the threshold, the likeliest first."""
-    ordered = sorted(probabilities.items(), key=lambda item: -item[1])  # Stable: by place.
-    chosen = [(label, value) for label, value in ordered if value > threshold]
-    return {
-        "labels": [label for label, _ in chosen],
-        "scores": [float(value) for _, value in chosen],
-    }
+    # The sort is stable: equal probabilities keep their order.
+    ordered = sorted(probabilities.items(), key=lambda item: -item[1])
+    labels = []
+    scores = []
+    for label, probability in ordered:
+        if probability > threshold:
+            labels.append(label)
+            scores.append(float(probability))
+    return {"labels": labels, "scores": scores}
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns the probabilities of scores [..., C], in float64."""
+    # Subtracting the maximum avoids an overflow.
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each score by itself, in float64."""
+    """Returns the sigmoid of each score, in float64."""
     return 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the part of the predictions that equal their labels.
+    """Returns the share of predictions that equal their labels.
 
     Args:
       labels: ints [N], N > 0.
@@ -107,12 +111,12 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
-    """Returns the F1 of one class, all others being the negative one.
+    """Returns the F1 of one class; all other classes are negative.
 
     Args:
       labels: ints [N].
       predictions: ints [N].
-      positive: the class that counts; 1 is GLUE's for MRPC and QQP.
+      positive: the positive class; GLUE uses 1 for MRPC and QQP.
 
     Returns:
       2 right / (predicted + true) in [0, 1]; 0 where the class is neither predicted nor true.
@@ -170,9 +174,10 @@ def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     classes, indices = np.unique(both, return_inverse=True)
     true, predicted = indices.reshape(both.shape)
     matrix = confusion_matrix(true, predicted, len(classes))
-    # Python's integers: the product of spreads passes 64 bits at some 50,000 examples.
+    # Python's integers: the product of spreads exceeds 64 bits at some 50,000 examples.
     counts = matrix.astype(object)
-    true_counts, predicted_counts = counts.sum(axis=1), counts.sum(axis=0)  # [C]
+    true_counts = counts.sum(axis=1)  # [C]
+    predicted_counts = counts.sum(axis=0)  # [C]
     number = counts.sum()
     covariance = number * np.trace(counts) - true_counts @ predicted_counts
     spread = number**2 - true_counts @ true_counts
@@ -204,6 +209,7 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, num_labels: int)
                 f"{name} holds {values[bad]} at index {bad}; expected classes in [0, {num_labels}):"
                 " leave out examples without a label, or give the right number of classes."
             )
+    # Each pair of classes is one integer, so that one pass counts all pairs.
     pairs = np.bincount(true * num_labels + predicted, minlength=num_labels**2)  # [C * C]
     return pairs.reshape(num_labels, num_labels)
 
@@ -223,8 +229,13 @@ def class_report(labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
       ValueError: see `confusion_matrix`.
     """
     matrix = confusion_matrix(labels, predictions, len(names))
-    right, found, real = np.diagonal(matrix), matrix.sum(axis=0), matrix.sum(axis=1)  # [C]
-    return _report(right, found, real, names, accuracy(labels, predictions))
+    return _report(
+        right=np.diagonal(matrix),
+        predicted=matrix.sum(axis=0),
+        true=matrix.sum(axis=1),
+        names=names,
+        whole=accuracy(labels, predictions),
+    )
 
 
 # Several labels per example ---------------------------------------------------------------------
@@ -233,7 +244,7 @@ def class_report(labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
 def multilabel_report(
     labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
 ) -> ClassReport:
-    """Scores every class and the averages over them; `accuracy` is that of whole rows.
+    """Scores every class and the averages over them; `accuracy` compares whole rows.
 
     Args:
       labels: 0 or 1, [N, C]: whether the example is of the class.
@@ -241,7 +252,7 @@ def multilabel_report(
       names: one for each class, C in all.
 
     Returns:
-      The report; its micro average is of all ones together.
+      The report; its micro average is over all labels of all examples.
 
     Raises:
       ValueError: no examples, values other than 0 and 1, not two-dimensional or of unequal shapes;
@@ -253,14 +264,20 @@ def multilabel_report(
     true, predicted = _row_pair(labels, predictions)
     if len(names) != true.shape[1]:
         raise ValueError(f"{len(names)} names, expected one for each of {true.shape[1]} columns.")
-    right, found, real = (ones.sum(axis=0) for ones in (true * predicted, predicted, true))  # [C]
-    return _report(right, found, real, names, float(np.mean(np.all(true == predicted, axis=1))))
+    return _report(
+        right=(true * predicted).sum(axis=0),  # [C]
+        predicted=predicted.sum(axis=0),
+        true=true.sum(axis=0),
+        names=names,
+        whole=float(np.mean(np.all(true == predicted, axis=1))),
+    )
 
 
 def format_report(report: ClassReport) -> str:
     """Returns the report as a table: a line for each class, one for each average, the accuracy."""
     rows = [*report.classes, report.micro, report.macro, report.weighted]
-    width = max(len("accuracy"), *(len(row.name) for row in rows))
+    names = ["accuracy", *(row.name for row in rows)]
+    width = max(map(len, names))
     lines = [f"{'':{width}}  precision  recall      f1  support"]
     for name, precision, recall, score, support in rows:
         lines.append(f"{name:{width}}  {precision:9.4f}  {recall:6.4f}  {score:6.4f}  {support:7d}")
@@ -272,8 +289,9 @@ def format_report(report: ClassReport) -> str:
 
 
 def _label_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as int64 [N], or raises the ValueError that `accuracy` promises."""
-    true, predicted = np.asarray(labels), np.asarray(predictions)
+    """Returns both as int64 [N], or raises the ValueError of `accuracy`."""
+    true = np.asarray(labels)
+    predicted = np.asarray(predictions)
     if true.ndim != 1 or true.shape != predicted.shape or not true.size:
         raise ValueError(
             f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected one"
@@ -286,8 +304,9 @@ def _label_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, 
 
 
 def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as int64 [N, C], or raises what `multilabel_report` promises."""
-    true, predicted = np.asarray(labels), np.asarray(predictions)
+    """Returns both as int64 [N, C], or raises the ValueError of `multilabel_report`."""
+    true = np.asarray(labels)
+    predicted = np.asarray(predictions)
     if true.ndim != 2 or true.shape != predicted.shape or not true.size:
         raise ValueError(
             f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected rows of "
@@ -309,7 +328,7 @@ def _report(
     whole: float,
 ) -> ClassReport:
     """Makes the report of the right, predicted and true examples of each class, int64 [C]."""
-    classes = [_scores(*counts) for counts in zip(names, right, predicted, true, strict=True)]
+    classes = list(map(_scores, names, right, predicted, true))
     total = int(true.sum())
     micro = _scores("micro", right.sum(), predicted.sum(), true.sum())
     macro = _mean("macro", classes, np.ones_like(true), total)
@@ -329,5 +348,5 @@ def _scores(name: str, right: int, predicted: int, true: int) -> ClassScores:
 
 
 def _ratio(part: int, whole: int) -> float:
-    """Divides; 0 where there is nothing to divide by."""
+    """Returns the quotient, or 0 if the denominator is 0."""
     return float(part / whole) if whole else 0.0

@@ -1,10 +1,10 @@
 """Precision, recall and F1 of entities, as conlleval computes them from rows of tags.
 
-A tag is O, B-TYPE or I-TYPE. In BIO (IOB2) B- starts every entity; in IOB1 only one that follows
-another of its type at once, and I- starts the others. conlleval reads both with one rule, and so do
-we: an entity starts at B-, and at I- after O, after another type or at the start of a row. So no
-function here asks for the scheme, and broken sequences need no mending. Only the accuracy per
-token compares the tags as written: both sides must have one scheme.
+A tag is O, B-TYPE or I-TYPE. In BIO (IOB2) B- starts every entity; in IOB1 B- starts only an entity
+directly after another of its type, and I- starts the others. conlleval and this module read both
+with one rule: an entity starts at B-, and at I- after O, after another type or at the start of a
+sentence. So no function needs the scheme, and invalid sequences need no repair. Only the accuracy
+per token compares the tags as written, so both sides must have the same scheme.
 
 BIOES and BILOU are read as well: S- and U- are an entity of one token, E- and L- end one, and the
 next token begins another entity.
@@ -50,34 +50,34 @@ class EntityReport(NamedTuple):
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the entities of one row of tags, of a scheme above, whole or broken.
+    """Returns the entities of the tags of one sentence, also of invalid sequences.
 
     An entity is right only if type, start and end are, so the scores compare sets of spans.
 
     Args:
-      tags: O, B-TYPE or I-TYPE for each token, or S-, U-, E- or L-TYPE; what follows the first
-        hyphen is the type, which may hold further hyphens, or of B and I be missing together with
-        the hyphen.
+      tags: O, B-TYPE or I-TYPE for each token, or S-, U-, E- or L-TYPE. The type is the text after
+        the first hyphen and may contain hyphens; B and I may also have no hyphen and type.
 
     Returns:
-      Spans in the order of the row, which do not overlap.
+      Spans in order, which do not overlap.
 
     Raises:
       ValueError: a tag of another form.
 
     Example: I-PER I-PER O I-LOC B-LOC I-ORG gives PER 0-2, LOC 3-4, LOC 4-5 and ORG 5-6.
     """
-    found: list[Span] = []
+    entities: list[Span] = []
     last = ("O", "")
     for index, tag in enumerate(tags):
         part, kind = current = _split(tag, index)
         if part != "O":
+            # A new entity starts at B-, S- and U-, after an end, and where the type changes.
             if part in "BSU" or last[0] in "OSUEL" or last[1] != kind:
-                found.append(Span(kind, index, index + 1))
+                entities.append(Span(kind, index, index + 1))
             else:
-                found[-1] = found[-1]._replace(end=index + 1)
+                entities[-1] = entities[-1]._replace(end=index + 1)
         last = current
-    return found
+    return entities
 
 
 def join_words(
@@ -86,10 +86,10 @@ def join_words(
     """Joins the tagged words of a text to entities.
 
     Args:
-      labels: of the tagger; if they are of no scheme above, each word with a label but O stands
-        alone.
+      labels: the labels of the tagger; if they do not follow a scheme above, each word with a label
+        other than O is an entity.
       text: the text.
-      words: with `label`, `score`, `start` and `end` in characters.
+      words: dicts with `label`, `score`, `start` and `end` in characters.
 
     Returns:
       A dict per entity: `type`, `start`, `end`, `text`, and `score`, the lowest of its words'.
@@ -99,13 +99,14 @@ def join_words(
         join = spans
     except ValueError:
         join = _single_words
-    found = []
+    entities = []
     for kind, first, last in join([word["label"] for word in words]):
-        start, end = words[first]["start"], words[last - 1]["end"]
+        start = words[first]["start"]
+        end = words[last - 1]["end"]
         score = min(word["score"] for word in words[first:last])
         entity = {"type": kind, "start": start, "end": end, "text": text[start:end]}
-        found.append({**entity, "score": score})
-    return found
+        entities.append({**entity, "score": score})
+    return entities
 
 
 def _single_words(tags: Sequence[str]) -> list[Span]:
@@ -118,10 +119,10 @@ def evaluate_entities(
 ) -> EntityReport:
     """Scores predicted tags of sentences against true ones.
 
-    No entity goes on from one row into the next. A quotient whose denominator is 0 counts as 0.
+    No entity continues in the next sentence. A quotient with a denominator of 0 counts as 0.
 
     Args:
-      true_rows: tags of each sentence, see `spans`; tokens without a tag are to be left out.
+      true_rows: tags of each sentence, see `spans`, without the tokens that have no tag.
       predicted_rows: as many rows of the same lengths.
 
     Returns:
@@ -130,8 +131,8 @@ def evaluate_entities(
     Raises:
       ValueError: unequal numbers of rows or lengths, no token, or a tag of another form.
 
-    Example: true B-PER I-PER O B-LOC, predicted B-PER I-PER O B-ORG: of 1 LOC none was found, an
-      ORG was, which is none: precision, recall and F1 are 50.0, the accuracy 75.0.
+    Example: true B-PER I-PER O B-LOC, predicted B-PER I-PER O B-ORG: PER is right, LOC is missing
+      and ORG is wrong. Precision, recall and F1 are 50.0, the accuracy is 75.0.
 
     Reference: conlleval; seqeval's default mode gives the same as fractions.
     """
@@ -140,7 +141,9 @@ def evaluate_entities(
             f"{len(predicted_rows)} rows of predicted tags for {len(true_rows)} of true ones;"
             " expected one for each: predict every sentence."
         )
-    true, found, correct = Counter[str](), Counter[str](), Counter[str]()
+    true = Counter[str]()
+    found = Counter[str]()
+    correct = Counter[str]()
     tokens = same = 0
     for number, (true_row, predicted_row) in enumerate(zip(true_rows, predicted_rows, strict=True)):
         if len(true_row) != len(predicted_row):
@@ -148,10 +151,8 @@ def evaluate_entities(
                 f"row {number} has {len(predicted_row)} predicted tags for {len(true_row)} true"
                 " ones; expected one for each token: was the sentence cut at max_seq_length?"
             )
-        true_spans, predicted_spans = (
-            _row_spans(true_row, number),
-            _row_spans(predicted_row, number),
-        )
+        true_spans = _row_spans(true_row, number)
+        predicted_spans = _row_spans(predicted_row, number)
         true.update(span.type for span in true_spans)
         found.update(span.type for span in predicted_spans)
         correct.update(span.type for span in set(true_spans) & set(predicted_spans))
@@ -161,7 +162,9 @@ def evaluate_entities(
         raise ValueError(
             f"{len(true_rows)} rows without a token; expected at least one tagged token."
         )
-    types = {name: _scores(true[name], found[name], correct[name]) for name in sorted(true | found)}
+    types = {}
+    for name in sorted(true | found):
+        types[name] = _scores(true[name], found[name], correct[name])
     overall = _scores(true.total(), found.total(), correct.total())
     return EntityReport(overall, types, 100 * same / tokens, tokens)
 

@@ -68,11 +68,15 @@ def evaluate(
     """
     if queries not in QUERIES:
         raise ValueError(f"queries is {queries!r}, expected one of {', '.join(QUERIES)}.")
-    found = evaluate_queries(
+    by_query = evaluate_queries(
         run, qrels, measures, ties=ties, ignore_identical_ids=ignore_identical_ids
     )
-    count = len(qrels) if queries == "qrels" else max(1, len(found))
-    return {name: math.fsum(values[name] for values in found.values()) / count for name in measures}
+    count = len(qrels) if queries == "qrels" else max(1, len(by_query))
+    means = {}
+    for name in measures:
+        # fsum: the mean does not depend on the order of the queries.
+        means[name] = math.fsum(values[name] for values in by_query.values()) / count
+    return means
 
 
 def evaluate_queries(
@@ -92,22 +96,25 @@ def evaluate_queries(
         raise ValueError(
             "There are no judgments (qrels is empty); give those of at least one query."
         )
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for query, grades in qrels.items():
         if query not in run:
             continue
-        scores = run[query]
-        if ignore_identical_ids and query in scores:
-            scores = {name: score for name, score in scores.items() if name != query}
+        scores = dict(run[query])
+        if ignore_identical_ids:
+            scores.pop(query, None)
+        # Negative grades are not relevant, like documents without a grade.
         gains = [max(0, grades.get(name, 0)) for name in rank(scores, ties)]
         ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
-        found[query] = {name: _value(*cut, gains, ideal) for name, cut in cuts.items()}
-    if not found and run:
+        values[query] = {}
+        for name, (kind, cut) in cuts.items():
+            values[query][name] = _value(kind, cut, gains, ideal)
+    if not values and run:
         raise ValueError(
             f"The run and the judgments share no query: the run has {_some(run)}, the judgments "
             f"have {_some(qrels)}. Give both for the same queries, with ids as strings."
         )
-    return found
+    return values
 
 
 def rank(scores: Mapping[str, float], ties: str = "trec_eval") -> list[str]:
@@ -130,7 +137,7 @@ def rank(scores: Mapping[str, float], ties: str = "trec_eval") -> list[str]:
     if ties == "given":
         return [names[i] for i in np.argsort(-values, kind="stable")]
     with np.errstate(over="ignore"):
-        stored = values.astype(np.float32).tolist()  # as trec_eval stores them
+        stored = values.astype(np.float32).tolist()  # trec_eval compares float32.
     order = sorted(range(len(names)), key=lambda i: (stored[i], names[i]), reverse=True)
     return [names[i] for i in order]
 
@@ -151,8 +158,8 @@ def _value(kind: str, cut: int | None, gains: list[float], ideal: list[float]) -
     """Returns one measure of one query.
 
     Args:
-      kind, cut: of `_parse`.
-      gains: of the ranked documents; 0 is not relevant.
+      kind, cut: the result of `_parse`.
+      gains: gains of the ranked documents; 0 is not relevant.
       ideal: gains of all relevant documents, descending.
     """
     if not ideal:
@@ -160,7 +167,7 @@ def _value(kind: str, cut: int | None, gains: list[float], ideal: list[float]) -
     gains = gains[:cut]
     if kind == "ndcg":
         return _discounted(gains) / _discounted(ideal[:cut])
-    hits = [position for position, gain in enumerate(gains, 1) if gain]
+    hits = [position for position, gain in enumerate(gains, 1) if gain]  # from 1
     if kind == "recall":
         return len(hits) / len(ideal)
     if kind == "precision":
@@ -170,12 +177,15 @@ def _value(kind: str, cut: int | None, gains: list[float], ideal: list[float]) -
         return float(bool(hits))
     if kind == "mrr":
         return 1 / hits[0] if hits else 0.0
+    # The precision at each relevant document: documents found so far by position.
     precisions = sum(number / position for number, position in enumerate(hits, 1))
     possible = len(ideal) if kind == "map" or cut is None else min(cut, len(ideal))
     return precisions / possible
 
 
 def _discounted(gains: list[float]) -> float:
+    """Returns the discounted cumulative gain."""
+    # A document at position p counts gain / log2(1 + p).
     return sum(gain / math.log2(1 + position) for position, gain in enumerate(gains, 1) if gain)
 
 

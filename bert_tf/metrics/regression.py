@@ -15,7 +15,7 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
 
     Returns:
       A number in [-1, 1]; nan where labels or predictions are all equal, as in SciPy: a constant
-      has no correlation, and a 0 in a table would pass for a measured one.
+      has no correlation, and 0 would look like a measured one.
 
     Raises:
       ValueError: fewer than two examples, unequal lengths, a value that is not finite.
@@ -28,7 +28,8 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     true, predicted = _number_pair(labels, predictions)
     if np.ptp(true) == 0 or np.ptp(predicted) == 0:
         return math.nan
-    if true.size == 2:  # A line through two points: rounding would only blur it.
+    if true.size == 2:
+        # The correlation of two points is exactly 1 or -1, without rounding errors.
         return float(np.sign(true[1] - true[0]) * np.sign(predicted[1] - predicted[0]))
     product = np.dot(_unit(true), _unit(predicted))
     return float(np.clip(product, -1.0, 1.0))
@@ -57,7 +58,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
-    """Returns what GLUE reports for STS-B: both correlations and their mean.
+    """Returns GLUE's scores for STS-B: both correlations and their mean.
 
     Args:
       labels: see `pearson`.
@@ -72,15 +73,16 @@ def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str,
 
     Reference: Wang et al. 2018, "GLUE", section 3.
     """
-    linear, ranked = pearson(labels, predictions), spearman(labels, predictions)
+    linear = pearson(labels, predictions)
+    ranked = spearman(labels, predictions)
     return {"pearson": linear, "spearman": ranked, "mean": (linear + ranked) / 2}
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
     """Returns the deviations from the mean, [N], scaled to length 1."""
     deviations = values - values.mean()
-    deviations -= deviations.mean()  # The mean of close values is rounded; what is left of it.
-    largest = np.max(np.abs(deviations))  # before squaring: no overflow
+    deviations -= deviations.mean()  # Corrects the rounding error of the mean of close values.
+    largest = np.max(np.abs(deviations))  # Scaling before squaring avoids an overflow.
     return deviations / (largest * np.linalg.vector_norm(deviations / largest, axis=-1))
 
 
@@ -91,8 +93,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _number_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as float64 [N], or raises the ValueError that `pearson` promises."""
-    true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    """Returns both as float64 [N], or raises the ValueError of `pearson`."""
+    true = np.asarray(labels, np.float64)
+    predicted = np.asarray(predictions, np.float64)
     if true.ndim != 1 or true.shape != predicted.shape or true.size < 2:
         raise ValueError(
             f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected one"

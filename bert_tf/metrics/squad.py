@@ -1,6 +1,6 @@
 """Exact match and F1 of SQuAD's answers, as evaluate-v1.1.py and evaluate-v2.0.py compute them.
 
-Sums run in the scripts' order, so that results equal theirs to the last digit.
+Sums are in the order of the scripts, so that the results are equal to the last digit.
 
 References: Rajpurkar et al. 2016, "SQuAD"; Rajpurkar, Jia and Liang 2018, "Know what you don't
 know"; their scripts at https://rajpurkar.github.io/SQuAD-explorer.
@@ -20,9 +20,9 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Returns a text as answers are compared: lower case, no punctuation, articles, extra spaces.
+    """Returns the lower-cased text without punctuation, articles and extra spaces.
 
-    Punctuation is ASCII's, and goes before the articles: "A.I." becomes "ai", "a-b" becomes "ab".
+    ASCII punctuation is removed before the articles: "A.I." becomes "ai", "a-b" becomes "ab".
 
     Args:
       text: an answer.
@@ -62,16 +62,18 @@ def f1(prediction: str, answer: str) -> float:
 
     Example: "a big red dog" and "the red dog": shared 2, precision 2/3, recall 2/2, F1 = 4/5.
     """
-    predicted, true = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    predicted = normalize_answer(prediction).split()
+    true = normalize_answer(answer).split()
     shared = sum((Counter(predicted) & Counter(true)).values())
     if shared == 0:
         return 0.0
-    precision, recall = shared / len(predicted), shared / len(true)
+    precision = shared / len(predicted)
+    recall = shared / len(true)
     return (2 * precision * recall) / (precision + recall)
 
 
 def f1_or_both_empty(prediction: str, answer: str) -> float:
-    """Returns `f1`, and 1 where neither answer has a word: version 2.0's, where "" is an answer.
+    """Returns `f1`, or 1 if both answers are empty, as in version 2.0, where "" is an answer.
 
     Args:
       prediction: a model's answer; "" means no answer.
@@ -88,9 +90,8 @@ def f1_or_both_empty(prediction: str, answer: str) -> float:
 def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> dict[str, float]:
     """Scores answers to SQuAD 1.1's questions.
 
-    Each question counts with the best score among its answers. One without a prediction counts
-    with 0, as in the script; a warning says how many there are. Predictions for other questions
-    are not looked at.
+    Each question gets the best score over its answers. A question without a prediction gets 0, as
+    in the script, and a warning gives their number. Predictions for other questions are ignored.
 
     Args:
       dataset: the content of dev-v1.1.json, or of a file of its form.
@@ -107,7 +108,9 @@ def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> d
 
     Reference: evaluate-v1.1.py.
     """
-    matches, words, total = 0, 0.0, 0
+    matches = 0
+    words = 0.0
+    total = 0
     missing = []
     for question in _questions(dataset):
         total += 1
@@ -141,19 +144,18 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Scores answers to SQuAD 2.0's questions, of which some have no answer.
 
-    A question whose null odds exceed the threshold is taken as answered with "". The best
-    thresholds are those that would have scored highest, questions above them answered with "";
-    they are looked for only if null odds are given, and the predictions should then be the best
-    answers that are not "". As in the script, a threshold may fall among questions of equal odds,
-    of which it then counts only the first.
+    If the null odds of a question exceed the threshold, its answer becomes "". The best thresholds
+    are those with the highest scores. They are determined only if null odds are given, and the
+    predictions should then be the best answers that are not "". As in the script, a threshold may
+    be among questions of equal odds, and then applies only to some of these.
 
     Args:
       dataset: the content of dev-v2.0.json, or of a file of its form.
       predictions: an answer or "" for every question, by its id.
-      null_odds: how sure the model is that there is no answer: probabilities, or differences of
-        scores such as run_squad.py writes to null_odds.json. None stands for 0 everywhere.
-      threshold: in the unit of the odds; 1.0 is the script's, which suits probabilities and keeps
-        every answer.
+      null_odds: the model's confidence that there is no answer, as probabilities, or as differences
+        of scores such as run_squad.py writes to null_odds.json. None means 0 for all questions.
+      threshold: in the unit of the odds; the script's 1.0 fits probabilities and keeps every
+        answer.
 
     Returns:
       "exact" and "f1" in percent and "total", in this order; the same with "HasAns_" and "NoAns_"
@@ -178,18 +180,21 @@ def evaluate_v2(
     matches = _best_scores(exact_match, questions, predictions)
     words = _best_scores(f1_or_both_empty, questions, predictions)
 
-    def kept(scores: Scores) -> Scores:
-        return {
-            key: float(not answerable[key]) if odds[key] > threshold else score
-            for key, score in scores.items()
-        }
+    def with_threshold(scores: Scores) -> Scores:
+        """Returns the scores with "" as the answer above the threshold."""
+        new_scores = dict(scores)
+        for key in scores:
+            if odds[key] > threshold:
+                new_scores[key] = float(not answerable[key])
+        return new_scores
 
-    kept_matches, kept_words = kept(matches), kept(words)
+    final_matches = with_threshold(matches)
+    final_words = with_threshold(words)
     result: dict[str, float] = {}
     for prefix, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
         if keys := [key for key in questions if answerable[key] in wanted]:
-            result[prefix + "exact"] = 100.0 * sum(kept_matches[key] for key in keys) / len(keys)
-            result[prefix + "f1"] = 100.0 * sum(kept_words[key] for key in keys) / len(keys)
+            result[prefix + "exact"] = 100.0 * sum(map(final_matches.__getitem__, keys)) / len(keys)
+            result[prefix + "f1"] = 100.0 * sum(map(final_words.__getitem__, keys)) / len(keys)
             result[prefix + "total"] = len(keys)
     if null_odds is not None:
         for name, scores in (("exact", matches), ("f1", words)):
@@ -216,12 +221,12 @@ def _questions(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         raise ValueError("the dataset has no questions; expected at least one in its 'data'.")
 
 
-def _check_ids(questions: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
+def _check_ids(questions: Mapping[str, Any], given: Mapping[str, Any], noun: str) -> None:
     missing = [key for key in questions if key not in given]
     if missing:
         raise ValueError(
-            f"{len(missing)} of {len(questions)} questions have no {what}, the first being"
-            f" {missing[0]}; expected all: predict them, or leave them out of the dataset."
+            f"{len(missing)} of {len(questions)} questions have no {noun}, the first is"
+            f" {missing[0]}; predict all questions, or leave these out of the dataset."
         )
 
 
@@ -230,7 +235,7 @@ def _best_scores(
     questions: Mapping[str, Any],
     predictions: Mapping[str, str],
 ) -> Scores:
-    """Returns each question's best score among its answers, those without a word left out."""
+    """Returns each question's best score over its answers, except answers without a word."""
     scores = {}
     for key, question in questions.items():
         texts = [answer["text"] for answer in question["answers"]]
@@ -245,10 +250,10 @@ def _best_threshold(
     odds: Mapping[str, float],
     answerable: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """Returns the highest score in percent that any threshold gives, and the lowest such one.
+    """Returns the highest score in percent of any threshold, and the lowest such threshold.
 
-    Begins with "" for all questions, which is right for those without an answer, and goes on to
-    the model's answers from the lowest odds up. The sort keeps the order of equal odds.
+    It starts with "" for all questions, which is right for those without an answer, and then takes
+    the model's answers in the order of increasing odds. The sort keeps the order of equal odds.
     """
     best = score = float(sum(not has_answer for has_answer in answerable.values()))
     threshold = 0.0
@@ -258,7 +263,9 @@ def _best_threshold(
         if answerable[key]:
             score += scores[key]
         elif predictions[key]:
+            # "" was right, and the model's answer is not.
             score -= 1
         if score > best:
-            best, threshold = score, odds[key]
+            best = score
+            threshold = odds[key]
     return 100.0 * best / len(scores), threshold

@@ -1,8 +1,8 @@
 """Runs in TREC's text files, which every evaluation tool of the field reads.
 
-  QUERY Q0 DOCUMENT RANK SCORE TAG    the score decides, as in trec_eval; the rank is for people
+  QUERY Q0 DOCUMENT RANK SCORE TAG    the order is by score, as in trec_eval; the rank is ignored
 
-Fields are separated by white space, so no id may hold any.
+Fields are separated by white space, so ids must not contain white space.
 """
 
 import math
@@ -34,19 +34,19 @@ def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
             raise ValueError(f"{where}: the score is {text!r}, expected a number.")
         if document in run.setdefault(query, {}):
             raise ValueError(
-                f"{where}: document {document!r} stands twice for query {query!r}; keep one line."
+                f"{where}: document {document!r} is duplicated for query {query!r}; keep one line."
             )
         run[query][document] = score
     return run
 
 
 def write_run(path: str | os.PathLike, run: Run, tag: str = "bert_tf") -> None:
-    """Writes a run, the documents of each query ranked as trec_eval ranks them.
+    """Writes a run, with the documents of each query in trec_eval's order.
 
     Args:
       path: the file.
-      run: {query id: {document id: score}}; a query without documents leaves no line.
-      tag: the name of what made the run.
+      run: {query id: {document id: score}}; a query without documents has no line.
+      tag: the name of the system that made the run.
 
     Raises:
       ValueError: an id or tag that is empty or holds white space; a score that is NaN.
@@ -56,7 +56,7 @@ def write_run(path: str | os.PathLike, run: Run, tag: str = "bert_tf") -> None:
 
 
 def run_lines(run: Run, tag: str = "bert_tf") -> Iterator[str]:
-    """Yields the lines of `write_run`, and raises what it raises."""
+    """Yields the lines of `write_run`; see there for the errors."""
     _check_ids([tag], "The run's tag")
     _check_ids(run, "Query id")
     for query, scores in run.items():

@@ -14,5 +14,5 @@ its letters for the same things, and N for the number of examples where there ar
   N  attention heads               P  masked predictions per sequence
   H  size of one head              C  classes
   L  layers                        W  words
-  R  packed rows                   U  pieces of a batch without its padding
+  R  packed rows                   U  tokens of a batch without its padding
 """

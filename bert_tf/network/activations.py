@@ -3,31 +3,32 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 from keras import ops
 
-from bert_tf.network.xla_region import part
+from bert_tf.network.tensors import Tensor
+from bert_tf.network.xla_region import xla_region
 
-# Both forms of GELU find their slope on the way: the backward pass keeps that one tensor and
-# multiplies by it, where it would keep each step of the formula.
+# Both forms of GELU compute their derivative in the forward pass. The backward pass then keeps
+# this one tensor, where automatic differentiation would keep each step of the formula.
 
 
 @ops.custom_gradient
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x: Tensor) -> Tensor:
     """Computes the tanh form of GELU, the one of google-research/bert.
 
-    Written out, because TensorFlow's own computes the cube with a slow general power.
+    It is written out because TensorFlow computes the cube with a slow general power.
     """
     value, slope = _gelu_tanh(x)
     return value, lambda upstream: upstream * slope
 
 
-@part
-def _gelu_tanh(x: Any) -> tuple[Any, Any]:
-    # Of larger numbers the tanh is 1 or -1 anyway, but squares overflow.
+@xla_region
+def _gelu_tanh(x: Tensor) -> tuple[Tensor, Tensor]:
+    # Beyond 100 the tanh is 1 or -1 anyway, but the square would overflow in float16.
     near = ops.clip(x, -100.0, 100.0) if x.dtype == "float16" else x
-    scale, square = math.sqrt(2.0 / math.pi), 0.044715 * near * near
+    scale = math.sqrt(2.0 / math.pi)
+    square = 0.044715 * near * near
     tanh = ops.tanh(scale * near * (1.0 + square))
     share = 0.5 * (1.0 + tanh)
     slope = share + 0.5 * near * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * square)
@@ -35,20 +36,20 @@ def _gelu_tanh(x: Any) -> tuple[Any, Any]:
 
 
 @ops.custom_gradient
-def gelu_exact(x: Any) -> Any:
+def gelu_exact(x: Tensor) -> Tensor:
     """Computes GELU with the error function, the form of Hugging Face's `gelu`."""
     value, slope = _gelu_exact(x)
     return value, lambda upstream: upstream * slope
 
 
-@part
-def _gelu_exact(x: Any) -> tuple[Any, Any]:
+@xla_region
+def _gelu_exact(x: Tensor) -> tuple[Tensor, Tensor]:
     share = 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5)))
     slope = share + x * ops.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
     return x * share, slope
 
 
-# The forms that TensorFlow's optimizer and LiteRT's converter know, and join with the dense layer.
+# TensorFlow's graph optimizer and LiteRT's converter know these and fuse them with the dense layer.
 _WITHOUT_SLOPE = {
     gelu_tanh: functools.partial(ops.gelu, approximate=True),
     gelu_exact: functools.partial(ops.gelu, approximate=False),
@@ -62,8 +63,8 @@ _ACTIVATIONS = {
 }
 
 
-def activation(name: str) -> Callable[[Any], Any] | None:
-    """Returns the function that a configuration names.
+def activation(name: str) -> Callable[[Tensor], Tensor] | None:
+    """Returns the activation of a configuration's `hidden_act`; None for `linear`.
 
     Raises:
       ValueError: if the name is unknown.
@@ -73,6 +74,6 @@ def activation(name: str) -> Callable[[Any], Any] | None:
     return _ACTIVATIONS[name]
 
 
-def without_slope(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns the form of an activation for inference alone: the same values up to rounding."""
+def inference_form(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns an activation without the derivative: the same values up to rounding."""
     return _WITHOUT_SLOPE.get(function, function)

@@ -1,16 +1,17 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2; BERT section 3).
 
-  x [U, D] -> query, key, value [R, T, N, H], queries and keys turned if positions are rotary
+  x [U, D] -> query, key, value [R, T, N, H]; rotary positions rotate queries and keys
   scores = query . key / sqrt(H) + bias    [R, N, T, S]
   context = dropout(softmax(scores)) . value -> [U, D]
 
 Tokens are rows of one matrix [U, D]: every product with a kernel is then one plain matrix product,
 and only attention itself needs to know where a sequence ends; see `layout.py`. With local attention
-a piece sees those at most half a window away. Rows are split into chunks, and each chunk attends to
-itself and its two neighbours, so the work grows with T, not its square.
+each token attends to tokens within half the window. Long sequences are split into blocks, and each
+block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Unpack
 
 import keras
 import tensorflow as tf
@@ -21,132 +22,149 @@ from bert_tf.network import layout as layouts
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.positions import initializer, make_positions
-from bert_tf.network.xla_region import are_parts_compiled, part
+from bert_tf.network.tensors import LayerOptions, Shape, Tensor
+from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
-# The least pieces of a chunk: smaller products would be slower, whatever the window.
-LEAST_CHUNK = 32
-# The chunks of the longest row that is not cut: shorter rows are faster whole.
-MOST_WHOLE = 16
+# A function that applies dropout to attention probabilities.
+Dropping = Callable[[Tensor], Tensor]
+# Smaller blocks would make slower products, even if the window is smaller.
+MIN_BLOCK_SIZE = 32
+# Sequences of up to this many blocks are faster with full attention.
+MAX_FULL_BLOCKS = 16
 
 
 class AttentionPattern:
-    """Data shared by the attention of all layers in one pass: which pieces see which, and
-    distances.
+    """The mask, window and position bias of one pass, shared by the attention of many layers.
 
     Args:
-      layout: where the pieces stand.
+      layout: the positions of the tokens in the batch.
       config: shape of the network.
-      is_local: whether only pieces in the window are seen.
+      is_local: whether each token attends only to the window around it.
     """
 
-    cut_in_chunks = True  # LiteRT has no tensors of so many axes: false there.
+    uses_blocks = True  # Set to False for LiteRT, which has no tensors of that rank.
 
     def __init__(self, layout: PaddedBatch, config: ModelConfig, is_local: bool) -> None:
-        self.layout, self.length = layout, layout.length
-        self.positions, self.is_local = make_positions(config, is_local), is_local
-        self.places = layout.row_places()
+        self.layout = layout
+        self.length = layout.length
+        self.positions = make_positions(config, is_local)
+        self.is_local = is_local
+        self.position_ids = layout.row_positions()
         self.reach = config.local_attention // 2 if is_local else 0
-        self.chunk = max(self.reach, LEAST_CHUNK)
-        # Whether rows are cut; None: their length is known only when it runs.
-        self.is_cut: bool | None = False
-        if is_local and self.cut_in_chunks:
+        self.block_size = max(self.reach, MIN_BLOCK_SIZE)
+        # None: the length is known only when the graph runs.
+        self.is_blocked: bool | None = False
+        if is_local and self.uses_blocks:
             is_known = isinstance(self.length, int)
-            self.is_cut = self.length > MOST_WHOLE * self.chunk if is_known else None
-        # One for all layers, unless each finds out in its own turn.
+            self.is_blocked = self.length > MAX_FULL_BLOCKS * self.block_size if is_known else None
+        # Computed once for all layers where the length is known.
         self._bias = None
-        if self.is_cut is not None:
-            self._bias = self._bias_of_chunks() if self.is_cut else self.whole_bias()
+        if self.is_blocked is not None:
+            self._bias = self._blocked_bias() if self.is_blocked else self.full_bias()
 
-    def whole_bias(self) -> Any:
-        """Returns what is added to the scores of all pieces: float32 [R, 1 or N, 1 or T, T]."""
-        bias, there = self.layout.attention_bias(), ops.arange(self.length, dtype="int32")
-        if self.is_local or self.positions.sees_distance:
-            distances = ops.abs(ops.expand_dims(there, 1) - ops.expand_dims(there, 0))  # [T, T]
+    def full_bias(self) -> Tensor:
+        """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, T]."""
+        bias = self.layout.attention_bias()  # [R, 1, 1 or T, T]
+        columns = ops.arange(self.length, dtype="int32")  # [T]
+        if self.is_local or self.positions.has_bias:
+            distances = ops.abs(ops.expand_dims(columns, 1) - ops.expand_dims(columns, 0))  # [T, T]
             if self.is_local:
                 is_far = ops.cast(distances > self.reach, "float32")
                 bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)
             bias += self.positions.bias(distances)
         return bias
 
-    def _bias_of_chunks(self) -> Any:
-        """Returns float32 [R, K, 1 or N, C, 3*C], of K chunks of C pieces."""
-        here, there = ops.arange(self.chunk), ops.arange(-self.chunk, 2 * self.chunk)
-        distances = ops.abs(here[:, None] - there[None])  # [C, 3*C]
-        texts = self._in_chunks(self.layout.texts()[..., None] + 1)  # [R, K, C, 1]; 0: no text
-        seen = with_neighbours(texts)[..., 0]  # [R, K, 3*C]
+    def _blocked_bias(self) -> Tensor:
+        """Returns the bias of K blocks of C tokens, float32 [R, K, 1 or N, C, 3*C]."""
+        queries = ops.arange(self.block_size)  # [C]
+        keys = ops.arange(-self.block_size, 2 * self.block_size)  # [3*C], with both neighbours
+        distances = ops.abs(queries[:, None] - keys[None])  # [C, 3*C]
+        texts = self._in_blocks(self.layout.texts()[..., None] + 1)  # [R, K, C, 1]; 0: no text
+        key_texts = with_neighbours(texts)[..., 0]  # [R, K, 3*C]
         is_hidden = ops.logical_or(
-            ops.logical_or(ops.not_equal(texts, seen[:, :, None]), ops.equal(texts, 0)),
+            ops.logical_or(ops.not_equal(texts, key_texts[:, :, None]), ops.equal(texts, 0)),
             distances > self.reach,
         )
         bias = ops.cast(is_hidden, "float32")[:, :, None] * layouts.PADDING_BIAS
         return bias + self.positions.bias(distances)
 
-    def _in_chunks(self, rows: Any) -> Any:
-        """Cuts rows, filled up with 0: [R, T, ...] -> [R, K, C, ...]."""
-        missing = -self.length % self.chunk
+    def _in_blocks(self, rows: Tensor) -> Tensor:
+        """Splits rows into blocks, the last padded with 0: [R, T, ...] -> [R, K, C, ...]."""
+        missing = -self.length % self.block_size
         rest = rows.shape[2:]
-        filled = tf.pad(rows, [[0, 0], [0, missing], *[[0, 0]] * len(rest)])
-        return ops.reshape(filled, (-1, (self.length + missing) // self.chunk, self.chunk, *rest))
+        paddings = [[0, 0], [0, missing]] + [[0, 0]] * len(rest)
+        filled = tf.pad(rows, paddings)
+        return ops.reshape(
+            filled, (-1, (self.length + missing) // self.block_size, self.block_size, *rest)
+        )
 
-    def attend(self, query: Any, key: Any, value: Any, dropout: Any) -> Any:
-        """Attends from every piece to those that it sees: float [R, T, N, H]."""
-        query, key = self.positions.rotate(query, key, self.places)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: Dropping) -> Tensor:
+        """Returns the context of every token, float [R, T, N, H]."""
+        query, key = self.positions.rotate(query, key, self.position_ids)
 
-        def whole() -> Any:
-            bias = self.whole_bias() if self._bias is None else self._bias
+        def in_full() -> Tensor:
+            bias = self.full_bias() if self._bias is None else self._bias
             return dot_product_attention(query, key, value, bias, dropout)
 
-        def in_chunks() -> Any:
-            return self._attend_in_chunks(query, key, value, dropout)
+        def in_blocks() -> Tensor:
+            return self._attend_in_blocks(query, key, value, dropout)
 
-        if self.is_cut is None:
-            return tf.cond(self.length > MOST_WHOLE * self.chunk, in_chunks, whole)
-        return in_chunks() if self.is_cut else whole()
+        if self.is_blocked is None:
+            return tf.cond(self.length > MAX_FULL_BLOCKS * self.block_size, in_blocks, in_full)
+        return in_blocks() if self.is_blocked else in_full()
 
-    def _attend_in_chunks(self, query: Any, key: Any, value: Any, dropout: Any) -> Any:
-        bias = self._bias_of_chunks() if self._bias is None else self._bias
-        query, key, value = (self._in_chunks(x) for x in (query, key, value))
-        key, value = with_neighbours(key), with_neighbours(value)  # [R, K, 3*C, N, H]
+    def _attend_in_blocks(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: Tensor
+    ) -> Tensor:
+        bias = self._blocked_bias() if self._bias is None else self._bias
+        query = self._in_blocks(query)  # [R, K, C, N, H]
+        key = self._in_blocks(key)
+        value = self._in_blocks(value)
+        key = with_neighbours(key)  # [R, K, 3*C, N, H]
+        value = with_neighbours(value)
         scores = ops.einsum("RKTNH,RKSNH->RKNTS", query * query.shape[-1] ** -0.5, key)
         probs = dropout(softmax(scores, bias))
-        context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)
+        context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)  # [R, K, C, N, H]
         shape = ops.shape(context)
         return ops.reshape(context, (shape[0], -1, *shape[3:]))[:, : self.length]
 
 
-def with_neighbours(chunks: Any) -> Any:
-    """Puts each of K chunks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
-    none = ops.zeros_like(chunks[:, :1])
-    filled = ops.concatenate([none, chunks, none], axis=1)
-    return ops.concatenate([filled[:, :-2], chunks, filled[:, 2:]], axis=2)
+def with_neighbours(blocks: Tensor) -> Tensor:
+    """Puts each of K blocks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
+    zeros = ops.zeros_like(blocks[:, :1])
+    filled = ops.concatenate([zeros, blocks, zeros], axis=1)
+    return ops.concatenate([filled[:, :-2], blocks, filled[:, 2:]], axis=2)
 
 
-def softmax(scores: Any, bias: Any) -> Any:
-    """Returns the probabilities of scores + bias, in float32, as the type of the scores."""
-    if not are_parts_compiled():
+def softmax(scores: Tensor, bias: Tensor) -> Tensor:
+    """Returns softmax(scores + bias), computed in float32, in the dtype of the scores."""
+    if not are_xla_regions_compiled():
         return _probabilities(scores, bias)
 
     @tf.custom_gradient
-    def probabilities(scores: tf.Tensor) -> Any:
+    def probabilities(scores: Tensor) -> Tensor:
         probs = _probabilities(scores, bias)
         return probs, lambda upstream: _slope_of_scores(probs, upstream)
 
     return probabilities(scores)
 
 
-@part
-def _probabilities(scores: Any, bias: Any) -> Any:
+@xla_region
+def _probabilities(scores: Tensor, bias: Tensor) -> Tensor:
     return ops.cast(ops.softmax(ops.cast(scores, "float32") + bias), scores.dtype)
 
 
-@part
-def _slope_of_scores(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-    wide, slope = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
+@xla_region
+def _slope_of_scores(probs: Tensor, upstream: Tensor) -> Tensor:
+    wide = tf.cast(probs, tf.float32)
+    slope = tf.cast(upstream, tf.float32)
     slope = (slope - tf.reduce_sum(slope * wide, -1, keepdims=True)) * wide
     return tf.cast(slope, probs.dtype)
 
 
-def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: Any = None) -> Any:
+def dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dropping | None = None
+) -> Tensor:
     """Attends from every position to every position; softmax in float32.
 
     Args:
@@ -169,18 +187,18 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(keras.layers.Layer):
-    """Projects tokens to query, key and value and attends; the output projection is not here.
+    """Projects tokens to query, key and value and attends, without the output projection.
 
     Args:
-      num_heads: N, divides the width.
+      num_heads: N, a divisor of D.
       dropout_rate: dropout of the attention probabilities.
-      salt: number of that dropout.
+      salt: number of this dropout in the network, see `dropout.dropout`.
       initializer_range: standard deviation of the initial kernels.
       use_bias: whether the projections have biases.
 
     Call arguments:
       inputs: float [U, D].
-      sight: who sees whom; see `AttentionPattern`.
+      pattern: see `AttentionPattern`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
 
     Returns:
@@ -194,15 +212,16 @@ class SelfAttention(keras.layers.Layer):
         salt: int,
         initializer_range: float,
         use_bias: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads, self.use_bias = num_heads, use_bias
+        self.num_heads = num_heads
+        self.use_bias = use_bias
         self.initializer_range = initializer_range
         self.dropout = Dropout(dropout_rate, salt, of_rows=True, dtype=self.dtype_policy)
-        self.joined: tuple[Any, ...] = ()
+        self.fused: tuple[Tensor, ...] = ()
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         size = input_shape[-1]
 
         def projection(name: str) -> keras.layers.Dense:
@@ -216,48 +235,53 @@ class SelfAttention(keras.layers.Layer):
             layer.build(input_shape)
             return layer
 
-        self.query, self.key, self.value = map(projection, ("query", "key", "value"))
+        self.query = projection("query")
+        self.key = projection("key")
+        self.value = projection("value")
 
-    def join(self) -> None:
-        """Permanently joins the three projections for inference; training then has no effect."""
-        self.joined = tuple(map(tf.Variable, self._join()))
+    def fuse_qkv(self) -> None:
+        """Permanently fuses the three projections for inference; training then has no effect."""
+        self.fused = tuple(map(tf.Variable, self._concatenated_qkv()))
 
-    def _join(self) -> tuple[Any, ...]:
-        """Returns the projections' kernels and biases side by side: [D, 3*D] and [3*D]."""
+    def _concatenated_qkv(self) -> tuple[Tensor, ...]:
+        """Returns the kernels [D, 3*D] and, with biases, the biases [3*D] of the projections."""
         layers = (self.query, self.key, self.value)
         kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
         if not self.use_bias:
             return (kernel,)
         return kernel, ops.concatenate([layer.bias for layer in layers])
 
-    def call(self, inputs: Any, sight: AttentionPattern, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None = None
+    ) -> Tensor:
         size = inputs.shape[-1]
-        # One product of three times the width is faster, on CPU by 3 to 6 % of the step; three
-        # variables, because that is what every checkpoint has.
-        kernel, *biases = self.joined or self._join()
-        projected = sum(biases, ops.matmul(inputs, kernel))
-        projected = sight.layout.to_rows(projected)
-        heads = (-1, sight.length, self.num_heads, size // self.num_heads)
-        query, key, value = (
-            ops.reshape(part, heads) for part in ops.split(projected, 3, axis=-1)
-        )  # [R, T, N, H]
-        context = sight.attend(query, key, value, lambda probs: self.dropout(probs, dropout_seed))
-        return sight.layout.from_rows(ops.reshape(context, (-1, size)))
+        # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The
+        # variables stay apart, as in every checkpoint.
+        kernel, *biases = self.fused or self._concatenated_qkv()
+        projected = sum(biases, ops.matmul(inputs, kernel))  # [U, 3*D]
+        projected = pattern.layout.to_rows(projected)  # [R*T, 3*D]
+        heads = (-1, pattern.length, self.num_heads, size // self.num_heads)
+        query, key, value = ops.split(projected, 3, axis=-1)
+        query = ops.reshape(query, heads)  # [R, T, N, H]
+        key = ops.reshape(key, heads)
+        value = ops.reshape(value, heads)
+        context = pattern.attend(query, key, value, lambda probs: self.dropout(probs, dropout_seed))
+        return pattern.layout.from_rows(ops.reshape(context, (-1, size)))
 
-    def probabilities(self, inputs: Any, sight: AttentionPattern) -> Any:
-        """Returns how much each head attends to each position, without dropout.
+    def probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
+        """Returns the attention probabilities of each head, without dropout.
 
         Args:
           inputs: float [B, T, D].
-          sight: of a layout with padding.
+          pattern: the pattern of a `PaddedBatch`.
 
         Returns:
           float32 [B, N, T, T]; the last axis sums to 1.
         """
         head_size = inputs.shape[-1] // self.num_heads
-        heads = (-1, sight.length, self.num_heads, head_size)
+        heads = (-1, pattern.length, self.num_heads, head_size)
         query = ops.reshape(self.query(inputs), heads)  # [B, T, N, H]
         key = ops.reshape(self.key(inputs), heads)
-        query, key = sight.positions.rotate(query, key, sight.places)
+        query, key = pattern.positions.rotate(query, key, pattern.position_ids)
         scores = ops.einsum("BTNH,BSNH->BNTS", query, key) * head_size**-0.5
-        return ops.softmax(ops.cast(scores, "float32") + sight.whole_bias())
+        return ops.softmax(ops.cast(scores, "float32") + pattern.full_bias())

@@ -5,49 +5,54 @@
   PreNormBlock    x = x + dropout(attention(LayerNorm(x)))            ModernBERT
                   x = x + dropout(W2 activation(W1 LayerNorm(x)))
 
-With a gate W1 is twice as wide, and activation(first half) * second half is what W2 gets (GeGLU,
+With a gate W1 is twice as wide, and the input of W2 is activation(first half) * second half (GeGLU,
 Shazeer 2020).
 """
 
 import abc
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.network.activations import activation, without_slope
+from bert_tf.network.activations import activation, inference_form
 from bert_tf.network.attention import AttentionPattern, SelfAttention
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import LayerNorm, layer_norm
 from bert_tf.network.positions import initializer
+from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
 class Block(ConfiguredLayer):
-    """The part shared by both forms: the products, and their names among the variables.
+    """Base class of both forms: makes the dense layers.
 
     Args:
       config: shape of the network.
-      index: which layer it is, from 0; its three dropouts have numbers of their own.
+      index: number of the layer, from 0; it determines the salts of the three dropouts.
 
     Call arguments:
       inputs: float [U, D].
-      sight: who sees whom; see `AttentionPattern`.
+      pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
 
     Returns:
       float [U, D].
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], index: int, **kwargs: Any) -> None:
+    def __init__(
+        self, config: ModelConfig | Fields, index: int, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(config, **kwargs)
         self.index = index
         self.activation = activation(self.config.hidden_act)
 
-    def build(self, input_shape: Any) -> None:
-        # Made here, not in the constructor: a seed gives its numbers in the order of the layers.
-        config, salt = self.config, 1 + 3 * self.index
+    def build(self, input_shape: Shape) -> None:
+        # The sublayers are made here and not in the constructor, because the order in which layers
+        # are made determines the initial weights that a seed gives.
+        config = self.config
+        salt = 1 + 3 * self.index
         self.self_attention = SelfAttention(
             config.num_attention_heads,
             config.attention_probs_dropout_prob,
@@ -58,19 +63,19 @@ class Block(ConfiguredLayer):
             dtype=self.dtype_policy,
         )
         self.attention_output = self._dense("attention", config.hidden_size, is_last=True)
-        self.attention_norm: Any = self._norm() if self.has_attention_norm else None
+        self.attention_norm: Tensor = self._norm() if self.has_attention_norm else None
         width = config.intermediate_size * (2 if config.gated_feed_forward else 1)
         self.intermediate = self._dense("feed_forward", width)
         self.output_dense = self._dense("feed_forward", config.hidden_size, is_last=True)
         self.feed_forward_norm = self._norm()
-        self.attention_dropout, self.output_dropout = (
-            Dropout(config.hidden_dropout_prob, salt + i, dtype=self.dtype_policy) for i in (1, 2)
-        )
+        rate = config.hidden_dropout_prob
+        self.attention_dropout = Dropout(rate, salt + 1, dtype=self.dtype_policy)
+        self.output_dropout = Dropout(rate, salt + 2, dtype=self.dtype_policy)
         self.build_parts(input_shape)
 
     @abc.abstractmethod
-    def build_parts(self, input_shape: Any) -> None:
-        """Makes the weights, each under its name."""
+    def build_parts(self, input_shape: Shape) -> None:
+        """Builds the sublayers under the variable names of google-research/bert."""
 
     @property
     def has_attention_norm(self) -> bool:
@@ -80,7 +85,7 @@ class Block(ConfiguredLayer):
         return layer_norm(self.config, self.dtype_policy)
 
     def _dense(self, part: str, units: int, is_last: bool = False) -> keras.layers.Dense:
-        """Makes a product; `is_last`: its result is added to the block's input."""
+        """Makes a dense layer; `is_last` says that its result is added to the block's input."""
         return keras.layers.Dense(
             units,
             use_bias=self.config.has_bias(part),
@@ -90,43 +95,48 @@ class Block(ConfiguredLayer):
         )
 
     def _deviation(self, is_last: bool) -> float:
-        """Returns the standard deviation of a product's initial kernel."""
+        """Returns the standard deviation of a dense layer's initial kernel."""
         return self.config.initializer_range
 
-    def call(self, inputs: Any, sight: AttentionPattern, dropout_seed: Any = None) -> Any:
-        return self.transform(self.attend(inputs, sight, dropout_seed), dropout_seed)
+    def call(
+        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None = None
+    ) -> Tensor:
+        return self.transform(self.attend(inputs, pattern, dropout_seed), dropout_seed)
 
     @abc.abstractmethod
-    def attend(self, inputs: Any, sight: AttentionPattern, dropout_seed: Any) -> Any:
-        """Returns the first half's result, float [U, D]."""
+    def attend(
+        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    ) -> Tensor:
+        """Returns the result of the attention half, float [U, D]."""
 
     @abc.abstractmethod
-    def transform(self, inputs: Any, dropout_seed: Any) -> Any:
-        """Returns the second half's result, float [U, D]."""
+    def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
+        """Returns the result of the feed-forward half, float [U, D]."""
 
-    def feed_forward(self, inputs: Any) -> Any:
+    def feed_forward(self, inputs: Tensor) -> Tensor:
         """Returns W2 activation(W1 x), float [U, D]."""
         inner = self.intermediate(inputs)
         if self.config.gated_feed_forward:
-            inner, gate = ops.split(inner, 2, axis=-1)
+            inner, gate = ops.split(inner, 2, axis=-1)  # each [U, F]
             inner = self._activate(inner) * gate
         else:
             inner = self._activate(inner)
         return self.output_dense(inner)
 
-    def _activate(self, inner: Any) -> Any:
+    def _activate(self, inner: Tensor) -> Tensor:
         return inner if self.activation is None else self.activation(inner)
 
-    def attention_probabilities(self, inputs: Any, sight: AttentionPattern) -> Any:
+    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
         """Returns `SelfAttention.probabilities` of the block's input, float [B, T, D]."""
-        return self.self_attention.probabilities(inputs, sight)
+        return self.self_attention.probabilities(inputs, pattern)
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
-        self.self_attention.join()
-        self.activation = self.activation and without_slope(self.activation)
+        self.self_attention.fuse_qkv()
+        if self.activation is not None:
+            self.activation = inference_form(self.activation)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "index": self.index}
 
 
@@ -134,7 +144,7 @@ class Block(ConfiguredLayer):
 class PostNormBlock(Block):
     """LayerNorm after each half; see `Block`."""
 
-    def build_parts(self, input_shape: Any) -> None:
+    def build_parts(self, input_shape: Shape) -> None:
         wide = (None, self.config.intermediate_size)
         with keras.name_scope("attention"):
             self.self_attention.build(input_shape)
@@ -147,13 +157,15 @@ class PostNormBlock(Block):
             self.output_dense.build(wide)
             self.feed_forward_norm.build(input_shape)
 
-    def attend(self, inputs: Any, sight: AttentionPattern, dropout_seed: Any) -> Any:
+    def attend(
+        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    ) -> Tensor:
         context = self.attention_output(
-            self.self_attention(inputs, sight=sight, dropout_seed=dropout_seed)
+            self.self_attention(inputs, pattern=pattern, dropout_seed=dropout_seed)
         )
         return self.attention_norm(inputs + self.attention_dropout(context, dropout_seed))
 
-    def transform(self, inputs: Any, dropout_seed: Any) -> Any:
+    def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(inputs)
         return self.feed_forward_norm(inputs + self.output_dropout(output, dropout_seed))
 
@@ -162,7 +174,7 @@ class PostNormBlock(Block):
 class PreNormBlock(Block):
     """LayerNorm before each half; see `Block`.
 
-    The first layer has none before its attention: what enters comes from the embeddings' own.
+    The first block has none before its attention: the embeddings end with a LayerNorm.
     """
 
     @property
@@ -170,11 +182,11 @@ class PreNormBlock(Block):
         return self.index > 0
 
     def _deviation(self, is_last: bool) -> float:
-        # The sum over 2 L halves then keeps its size (GPT-2; ModernBERT).
+        # This keeps the variance of the sum over 2 L halves constant (GPT-2; ModernBERT).
         scale = (2 * self.config.num_hidden_layers) ** -0.5 if is_last else 1.0
         return self.config.initializer_range * scale
 
-    def build_parts(self, input_shape: Any) -> None:
+    def build_parts(self, input_shape: Shape) -> None:
         with keras.name_scope("attention"):
             if self.attention_norm:
                 self.attention_norm.build(input_shape)
@@ -187,18 +199,20 @@ class PreNormBlock(Block):
         with keras.name_scope("output"):
             self.output_dense.build((None, self.config.intermediate_size))
 
-    def attention_probabilities(self, inputs: Any, sight: AttentionPattern) -> Any:
+    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
         normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        return super().attention_probabilities(normal, sight)
+        return super().attention_probabilities(normal, pattern)
 
-    def attend(self, inputs: Any, sight: AttentionPattern, dropout_seed: Any) -> Any:
+    def attend(
+        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    ) -> Tensor:
         normal = self.attention_norm(inputs) if self.attention_norm else inputs
         context = self.attention_output(
-            self.self_attention(normal, sight=sight, dropout_seed=dropout_seed)
+            self.self_attention(normal, pattern=pattern, dropout_seed=dropout_seed)
         )
         return inputs + self.attention_dropout(context, dropout_seed)
 
-    def transform(self, inputs: Any, dropout_seed: Any) -> Any:
+    def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(self.feed_forward_norm(inputs))
         return inputs + self.output_dropout(output, dropout_seed)
 

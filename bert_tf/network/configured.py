@@ -1,10 +1,11 @@
 """A layer whose sizes come from the model's configuration."""
 
-from typing import Any
+from typing import Unpack
 
 import keras
 
 from bert_tf.config import ModelConfig
+from bert_tf.network.tensors import Fields, LayerOptions
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -14,9 +15,9 @@ class ConfiguredLayer(keras.layers.Layer):
       config: shape of the network, or its fields.
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.config = ModelConfig.from_dict(config) if isinstance(config, dict) else config
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,21 +1,23 @@
 """Stateless dropout: the mask is a hash of a seed, a layer number and the element's index.
 
 Keras' own dropout advances a variable at every call. A resumed run, a recomputed layer or a second
-replica then needs that variable in the right state to see the right mask. Here one int32 seed per
+replica then needs that variable in the right state to draw the right mask. Here one int32 seed per
 forward pass determines every mask of the network, on any device, compiled or not.
 
-Parts of a batch have the masks of the whole if each says how many rows and pieces stand before it.
+A part of a batch gets the masks it would have in the whole batch if it passes the number of rows
+and tokens before it.
 
 Reference: Srivastava et al. 2014 for dropout; the mixer is the two multiplications of
 Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/).
 """
 
-from typing import Any
+from typing import Unpack
 
 import keras
 import tensorflow as tf
 
-from bert_tf.network.xla_region import are_parts_compiled, part
+from bert_tf.network.tensors import LayerOptions, Tensor
+from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
 
 def _int32(value: int) -> int:
@@ -30,11 +32,11 @@ _MULTIPLIER_2 = _int32(0x846CA68B)
 _GOLDEN_RATIO = 0x9E3779B9
 
 
-def _shift_right(x: Any, count: int) -> Any:
+def _shift_right(x: Tensor, count: int) -> Tensor:
     return tf.bitwise.right_shift(x, count) & ((1 << (32 - count)) - 1)
 
 
-def mix(x: Any) -> Any:
+def mix(x: Tensor) -> Tensor:
     """Scrambles integers: a bijection of 32 bits in which each input bit moves every output bit.
 
     Args:
@@ -48,11 +50,11 @@ def mix(x: Any) -> Any:
     return x ^ _shift_right(x, 16)
 
 
-def random_bits(shape: Any, seed: Any, salt: int, start: Any = None) -> tf.Tensor:
+def random_bits(shape: Tensor, seed: Tensor, salt: int, start: Tensor = None) -> Tensor:
     """Makes random integers from their position alone.
 
-    Two keys made of seed and salt enter, one before and one inside the mixer: with only the first,
-    two layers' sequences would be the same values in another order.
+    Two keys made of seed and salt are used, one before and one inside the mixer. With only the
+    first, two layers would get the same values in another order.
 
     Args:
       shape: ints, or int32 [rank]: the shape of the result.
@@ -68,53 +70,57 @@ def random_bits(shape: Any, seed: Any, salt: int, start: Any = None) -> tf.Tenso
     return tf.reshape(bits, shape)
 
 
-# A function of its own is traced once, not for each of a model's dozens of masks.
+# A tf.function is traced once, not for each of a model's dozens of masks.
 @tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 3, autograph=False)
-def _sequence(size: tf.Tensor, seed: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+def _sequence(size: Tensor, seed: Tensor, salt: Tensor) -> Tensor:
     return _hash(tf.range(size), seed, salt)
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 4, autograph=False)
-def _later(size: tf.Tensor, seed: tf.Tensor, salt: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+def _later(size: Tensor, seed: Tensor, salt: Tensor, start: Tensor) -> Tensor:
     return _hash(tf.range(size) + start, seed, salt)
 
 
-def _hash(positions: tf.Tensor, seed: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+def _hash(positions: Tensor, seed: Tensor, salt: Tensor) -> Tensor:
     golden_ratio = _int32(_GOLDEN_RATIO)
     key_1 = mix(seed + salt * golden_ratio)
     key_2 = mix(key_1 ^ (tf.bitwise.invert(salt) * golden_ratio))
-    # The mixer's first shift, of the key and of the positions apart: the same, and a pass less.
+    # The mixer's first shift is applied to the key and the positions separately: the result is the
+    # same, and one pass over the elements is saved.
     key_1 = key_1 ^ _shift_right(key_1, 16)
     x = (positions ^ tf.bitwise.right_shift(positions, 16) ^ key_1) * _MULTIPLIER_1
     return ((x ^ _shift_right(x, 15)) + key_2) * _MULTIPLIER_2
 
 
-def dropout(inputs: Any, rate: float, seed: Any, salt: int, of_rows: bool = False) -> Any:
+def dropout(inputs: Tensor, rate: float, seed: Tensor, salt: int, of_rows: bool = False) -> Tensor:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 
     Args:
       inputs: float [...].
       rate: probability of zero, in [0, 1).
-      seed: int32 [], one per forward pass; or [3]: that, and the rows and pieces before these ones.
+      seed: int32 [], one per forward pass; or [3]: the seed, then the numbers of rows and tokens
+        that precede `inputs` in the whole batch.
       salt: number of the layer.
-      of_rows: whether `inputs` has a row for each text, [R, ...]; else pieces, [.., D].
+      of_rows: whether the first axis of `inputs` is rows, [R, ...]; else it is tokens, [U, D].
 
     Returns:
       float [...], of the dtype of `inputs`.
     """
     if not rate:
         return inputs
-    start, seed = None, tf.convert_to_tensor(seed)
+    start = None
+    seed = tf.convert_to_tensor(seed)
     if seed.shape.rank:
-        seed, rows, pieces = tf.unstack(seed)
+        seed, rows, tokens = tf.unstack(seed)
         shape = tf.shape(inputs)
-        start = rows * tf.reduce_prod(shape[1:]) if of_rows else pieces * shape[-1]
-    if not are_parts_compiled():
+        start = rows * tf.reduce_prod(shape[1:]) if of_rows else tokens * shape[-1]
+    if not are_xla_regions_compiled():
         return _drop(inputs, seed, start, rate, salt)
 
     @tf.custom_gradient
-    def dropped(inputs: tf.Tensor) -> Any:  # The mask is drawn again rather than kept.
-        def gradient(upstream: tf.Tensor) -> Any:
+    def dropped(inputs: Tensor) -> Tensor:
+        # The backward pass draws the mask again, which saves the memory to keep it.
+        def gradient(upstream: Tensor) -> Tensor:
             return _drop(upstream, seed, start, rate, salt)
 
         return _drop(inputs, seed, start, rate, salt), gradient
@@ -122,8 +128,8 @@ def dropout(inputs: Any, rate: float, seed: Any, salt: int, of_rows: bool = Fals
     return dropped(inputs)
 
 
-@part
-def _drop(inputs: Any, seed: Any, start: Any, rate: float, salt: int) -> Any:
+@xla_region
+def _drop(inputs: Tensor, seed: Tensor, start: Tensor, rate: float, salt: int) -> Tensor:
     # The lowest share `rate` of all int32 values is dropped.
     threshold = min(round(rate * 2**32) - 2**31, 2**31 - 1)
     kept = random_bits(tf.shape(inputs), seed, salt, start) >= threshold
@@ -146,14 +152,18 @@ class Dropout(keras.layers.Layer):
       dropout_seed: int32 [] or [3], see `dropout`; None leaves the inputs as they are (inference).
     """
 
-    def __init__(self, rate: float, salt: int, of_rows: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, rate: float, salt: int, of_rows: bool = False, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"Dropout rate: received {rate}, expected 0 <= rate < 1.")
-        self.rate, self.salt, self.of_rows = rate, salt, of_rows
+        self.rate = rate
+        self.salt = salt
+        self.of_rows = of_rows
         self.built = True
 
-    def call(self, inputs: Any, dropout_seed: Any = None) -> Any:
+    def call(self, inputs: Tensor, dropout_seed: Tensor | None = None) -> Tensor:
         if dropout_seed is None:
             return inputs
         return dropout(inputs, self.rate, dropout_seed, self.salt, self.of_rows)

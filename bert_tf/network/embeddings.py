@@ -5,7 +5,7 @@ input_type_ids [B, T] -> table [2, E] ---+--> sum -> LayerNorm -> dropout -> [B,
 0 .. T-1              -> positions ------+    -> a dense layer to [B, T, D] where E is not D
 """
 
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -16,11 +16,12 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.positions import initializer, make_positions
+from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEmbeddings(ConfiguredLayer):
-    """Turns piece ids into vectors.
+    """Maps token ids to vectors.
 
     Args:
       config: shape of the network; its tables are E = `table_width` wide.
@@ -28,20 +29,20 @@ class BertEmbeddings(ConfiguredLayer):
     Call arguments:
       input_word_ids: int32 [B, T].
       input_type_ids: int32 [B, T].
-      layout: where the pieces stand; None for the padded batch.
+      layout: the positions of the tokens in the batch; None for the padded batch.
       dropout_seed: int32 [] in training, else None.
 
     Returns:
       float [B, T, E]; [U, E] with a layout that leaves padding out.
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.layer_norm = layer_norm(self.config, self.dtype_policy)
         self.dropout = Dropout(self.config.hidden_dropout_prob, salt=0, dtype=self.dtype_policy)
         self.positions = make_positions(self.config)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         config = self.config
 
         def table(name: str, rows: int) -> keras.Variable:
@@ -57,51 +58,55 @@ class BertEmbeddings(ConfiguredLayer):
         self.positions.build(self)
         self.layer_norm.build((None, None, config.table_width))
 
-    def check_length(self, input_word_ids: Any) -> None:
+    def check_length(self, input_word_ids: Tensor) -> None:
         """Raises ValueError if sequences [B, T] are longer than the position table."""
         length = input_word_ids.shape[1]
         if length is not None and length > self.config.longest_row:
             raise ValueError(
-                f"Sequences of {length} pieces, but the position table has "
+                f"Sequences of {length} tokens, but the position table has "
                 f"{self.config.longest_row} rows: shorten the sequences or raise "
                 "max_position_embeddings."
             )
 
     def call(
         self,
-        input_word_ids: Any,
-        input_type_ids: Any,
+        input_word_ids: Tensor,
+        input_type_ids: Tensor,
         layout: PaddedBatch | None = None,
-        dropout_seed: Any = None,
-    ) -> Any:
+        dropout_seed: Tensor | None = None,
+    ) -> Tensor:
         self.check_length(input_word_ids)
-        length, places = ops.shape(input_word_ids)[1], None
+        length = ops.shape(input_word_ids)[1]
+        position_ids = None
         if self.config.position_offset:
-            places = self._places_of_ids(input_word_ids)
-        if layout is not None and (own := layout.piece_places()) is not None:
-            flat = (input_word_ids, input_type_ids, places)
-            input_word_ids, input_type_ids, places = (
-                None if x is None else layout.unpad(ops.reshape(x, (-1,))) for x in flat
-            )
-            places = own if places is None else places
+            position_ids = self._position_ids_of(input_word_ids)
+        if layout is not None and (token_positions := layout.token_positions()) is not None:
+            input_word_ids = layout.unpad(ops.reshape(input_word_ids, (-1,)))  # [U]
+            if input_type_ids is not None:
+                input_type_ids = layout.unpad(ops.reshape(input_type_ids, (-1,)))
+            if position_ids is None:
+                position_ids = token_positions
+            else:
+                position_ids = layout.unpad(ops.reshape(position_ids, (-1,)))
         embeddings = ops.take(self.word_embeddings, input_word_ids, axis=0)  # [B, T, E] or [U, E]
         types = self.config.type_vocab_size
-        if types == 1:  # Of all pieces: a second text may still be marked as one.
+        if types == 1:
+            # Added to all tokens: the ids of a second text may still be 1.
             embeddings += self.token_type_embeddings[0]
         elif types:
-            # A product with one-hot rows: the gradient is a small product too, not a scatter.
+            # With one-hot rows the gradient is a small matrix product instead of a scatter.
             one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
             embeddings += ops.matmul(one_hot, self.token_type_embeddings)
-        embeddings += ops.cast(self.positions.embed(places, length), embeddings.dtype)
+        embeddings += ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
         return self.dropout(self.layer_norm(embeddings), dropout_seed)
 
-    def _places_of_ids(self, input_word_ids: Any) -> Any:
-        """Counts what is no padding, from `position_offset`: int32 [B, T] (RoBERTa).
+    def _position_ids_of(self, input_word_ids: Tensor) -> Tensor:
+        """Returns RoBERTa's position ids, int32 [B, T]: the tokens counted from `position_offset`.
 
-        By the ids, as the original: padding before a text takes no position. Padding itself is
-        given the row before the first.
+        As in the original, padding is determined by the ids. Padding before a text is not counted;
+        padding itself gets the row before the first position.
         """
         config = self.config
-        is_piece = ops.cast(ops.not_equal(input_word_ids, config.pad_token_id), "int32")
-        count = ops.cumsum(is_piece, axis=1) * is_piece
+        is_token = ops.cast(ops.not_equal(input_word_ids, config.pad_token_id), "int32")
+        count = ops.cumsum(is_token, axis=1) * is_token
         return count + (config.position_offset - 1)

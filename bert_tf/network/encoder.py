@@ -1,18 +1,18 @@
 """The encoder: embeddings, L layers, pooler (BERT section 3; Vaswani et al. 2017).
 
   input ids, mask, types [B, T]
-    -> BertEmbeddings [B, T, E], projected to D -> pieces [U, D]
+    -> BertEmbeddings [B, T, E], projected to D -> tokens [U, D]
     -> L blocks, see `blocks.py`; after the last of the pre-norm form a LayerNorm
     -> sequence_output [B, T, D], and tanh(W x) of the first position: pooled_output [B, D]
 
-Layers carry the names of google-research/bert's scopes and are built inside the constructor, so
+Layers have the names of google-research/bert's scopes and are built in the constructor, so
 `variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
 """
 
 import abc
 import functools
 import typing
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -27,6 +27,15 @@ from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
+from bert_tf.network.tensors import (
+    Batch,
+    Fields,
+    LayerOptions,
+    ModelOptions,
+    Outputs,
+    Shape,
+    Tensor,
+)
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -47,11 +56,14 @@ class Pooler(keras.layers.Layer):
       float [B, D].
     """
 
-    def __init__(self, initializer_range: float, act: str = "tanh", **kwargs: Any) -> None:
+    def __init__(
+        self, initializer_range: float, act: str = "tanh", **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
-        self.initializer_range, self.act = initializer_range, act
+        self.initializer_range = initializer_range
+        self.act = act
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         self.dense = keras.layers.Dense(
             input_shape[-1],
             activation=activation(self.act),
@@ -61,7 +73,7 @@ class Pooler(keras.layers.Layer):
         )
         self.dense.build((None, input_shape[-1]))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         return self.dense(inputs[:, 0])
 
 
@@ -73,27 +85,27 @@ class BertEncoder(FromPretrained, keras.Model):
       config: shape of the network.
       use_pooler: whether there is a pooler.
       recompute: whether the backward pass recomputes each layer instead of keeping its intermediate
-        values. Costs a second forward pass; the masks are the same, and so are the gradients.
-      unpad: whether the layers skip padding, see `layout.py`. Not under XLA. Output at padding is
-        then 0. Has no effect on packed rows.
-      embeddings: embeddings of another encoder to share; None: its own.
+        values. This costs a second forward pass; dropout masks and gradients stay the same.
+      unpad: whether the layers skip padding, see `layout.py`; not possible under XLA. Output at
+        padding is then 0. It has no effect on packed rows.
+      embeddings: the embeddings of another encoder, to share; None makes new ones.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
         ignored. With `packed_places` [R, T] and `packed_starts` [B] the layers work on packed rows,
-        see `layout.py`; output at padding is then 0, too.
+        see `layout.py`; output at padding is then 0.
       training: whether dropout is on.
-      dropout_seed: int32 []; with `training` and without a seed, one is drawn from this model's own
-        generator (what `fit` does).
-      output_attentions: whether the attention of all heads is returned, which costs a second
-        product of queries and keys.
+      dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
+        model's generator.
+      output_attentions: whether to return the attention probabilities of all heads, which costs a
+        second product of queries and keys.
 
     Returns:
       dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and
-      `encoder_outputs`, a list of L + 1 float [B, T, D]: what enters the first layer, and every
+      `encoder_outputs`, a list of L + 1 float [B, T, D]: the input of the first layer, and every
       layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm. With
-      `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: how much each
-      position attends to each other one, without dropout; the last axis sums to 1.
+      `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: the attention
+      probabilities without dropout; the last axis sums to 1.
 
     Reference: Devlin et al. 2019, section 3.
     """
@@ -106,12 +118,14 @@ class BertEncoder(FromPretrained, keras.Model):
         unpad: bool = False,
         name: str = "bert",
         embeddings: BertEmbeddings | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
+        self.config = config
+        self.recompute = recompute
+        self.use_pooler = use_pooler
         self.leave_out_padding(unpad)
-        self.autocast = False  # Ids are never rounded, in whatever type they come.
+        self.autocast = False  # Keras would round ids that come as floats.
         if embeddings is None:
             embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.embeddings = embeddings
@@ -125,7 +139,7 @@ class BertEncoder(FromPretrained, keras.Model):
         for index in range(config.num_hidden_layers):
             make = BLOCKS[config.block_type]
             block = make(config, index, name=f"layer_{index}", dtype=self.dtype_policy)
-            # An attribute each, not a list: tf.train.Checkpoint does not look into Keras' lists.
+            # One attribute for each layer: tf.train.Checkpoint does not look into Keras' lists.
             setattr(self, f"layer_{index}", block)
         if config.block_type == "pre_norm":
             self.final_norm = layer_norm(config, self.dtype_policy)
@@ -143,14 +157,15 @@ class BertEncoder(FromPretrained, keras.Model):
 
     def leave_out_padding(self, unpad: bool) -> None:
         """Sets whether the layers skip padding, which XLA cannot compile."""
-        self.unpad, self.supports_jit = unpad, not unpad
+        self.unpad = unpad
+        self.supports_jit = not unpad
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
         for layer in self.encoder_layers:
             layer.prepare_for_inference()
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         size = self.config.hidden_size
         if not self.embeddings.built:
             self.embeddings.build()
@@ -164,8 +179,8 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.use_pooler:
             self.pooler.build((None, None, size))
 
-    def draw_dropout_seed(self, training: bool, dropout_seed: Any) -> Any:
-        """Returns the seed of a call's dropout: the one given, a new one, or None at inference."""
+    def draw_dropout_seed(self, training: bool, dropout_seed: Tensor | None) -> Tensor:
+        """Returns the dropout seed of a call: the given one, a new one, or None in inference."""
         if not training:
             return None
         if dropout_seed is not None:
@@ -173,9 +188,9 @@ class BertEncoder(FromPretrained, keras.Model):
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
 
-    def embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: PaddedBatch) -> Any:
-        """Returns what enters the first layer, [U, D]."""
-        # Under MirroredStrategy `fit` first calls the model with means of ids, which are floats.
+    def embed(self, inputs: Batch, dropout_seed: Tensor | None, layout: PaddedBatch) -> Tensor:
+        """Returns the input of the first layer, float [U, D]."""
+        # Under MirroredStrategy `fit` first calls the model with averaged ids, which are floats.
         word_ids = ops.cast(inputs["input_word_ids"], "int32")
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
@@ -186,11 +201,11 @@ class BertEncoder(FromPretrained, keras.Model):
 
     def call(
         self,
-        inputs: dict[str, Any],
+        inputs: Batch,
         training: bool = False,
-        dropout_seed: Any = None,
+        dropout_seed: Tensor | None = None,
         output_attentions: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Outputs:
         if output_attentions and "packed_places" in inputs:
             raise ValueError("output_attentions is not for packed rows; give rows of one text.")
         config = self.config
@@ -198,13 +213,15 @@ class BertEncoder(FromPretrained, keras.Model):
         layout = find_layout(inputs, self.unpad)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
-        sights = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
+        patterns = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
         outputs = [hidden]
         for index, layer in enumerate(self.encoder_layers):
-            # No arguments here: TensorFlow warns of those that have no gradient.
-            sight = sights[config.is_local(index)]
-            run = functools.partial(layer.__call__, sight=sight, dropout_seed=dropout_seed)
-            hidden = (keras.remat(run) if self.recompute and training else run)(hidden)
+            # Bound beforehand: TensorFlow warns about arguments of `remat` without a gradient.
+            pattern = patterns[config.is_local(index)]
+            run = functools.partial(layer.__call__, pattern=pattern, dropout_seed=dropout_seed)
+            if self.recompute and training:
+                run = keras.remat(run)
+            hidden = run(hidden)  # [U, D]
             outputs.append(hidden)
         if config.block_type == "pre_norm":
             hidden = self.final_norm(hidden)
@@ -216,31 +233,31 @@ class BertEncoder(FromPretrained, keras.Model):
             "encoder_outputs": outputs[: config.num_hidden_layers + 1],
         }
         if self.use_pooler:
-            first = layout.first_pieces(hidden, outputs[-1])
+            first = layout.first_tokens(hidden, outputs[-1])
             result["pooled_output"] = self.pooler(first[:, None])
         if output_attentions:
             result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
         return result
 
-    def _attentions(self, inputs: dict[str, Any], states: list[Any]) -> list[Any]:
+    def _attentions(self, inputs: Batch, states: list[Tensor]) -> list[Tensor]:
         """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
         layout = PaddedBatch(inputs["input_mask"])
         attentions = []
         for index, layer in enumerate(self.encoder_layers):
-            sight = AttentionPattern(layout, self.config, self.config.is_local(index))
-            attentions.append(layer.attention_probabilities(states[index], sight))
+            pattern = AttentionPattern(layout, self.config, self.config.is_local(index))
+            attentions.append(layer.attention_probabilities(states[index], pattern))
         return attentions
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "use_pooler": self.use_pooler}
 
     @classmethod
-    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+    def arguments_for(cls, checkpoint: "Checkpoint") -> Outputs:
         return {"use_pooler": "pooler" in checkpoint.heads}
 
 
 class HeadOnEncoder(FromPretrained, keras.Model):
-    """An encoder without pooler, `bert`, with the head of the subclass.
+    """Base class of an encoder without pooler, `bert`, and a head that the subclass makes.
 
     Args:
       config: shape of the network.
@@ -250,7 +267,11 @@ class HeadOnEncoder(FromPretrained, keras.Model):
     default_name = ""
 
     def __init__(
-        self, config: ModelConfig, recompute: bool = False, unpad: bool = False, **kwargs: Any
+        self,
+        config: ModelConfig,
+        recompute: bool = False,
+        unpad: bool = False,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**{"name": self.default_name, **kwargs})
         self.config = config
@@ -262,4 +283,4 @@ class HeadOnEncoder(FromPretrained, keras.Model):
 
     @abc.abstractmethod
     def build_head(self) -> None:
-        """Makes and builds the head, whose variables begin with cls/."""
+        """Makes and builds the head; the names of its variables begin with cls/."""

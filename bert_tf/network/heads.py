@@ -6,7 +6,7 @@ classes: pooled_output [B, D] or sequence_output [B, T, D]
            -> product with output_weights + bias -> [B, C] or [B, T, C]
 """
 
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -16,13 +16,14 @@ from bert_tf.network.activations import activation
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.positions import initializer
+from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
-def gather_positions(sequence: Any, positions: Any) -> Any:
+def gather_positions(sequence: Tensor, positions: Tensor) -> Tensor:
     """Picks the vectors at `positions`.
 
-    A product with one-hot rows: it costs a thousandth of the step, and its gradient is a product,
-    where that of a gather is a scatter that compilers run row by row.
+    It multiplies with one-hot rows, which costs a thousandth of the step. The gradient is then a
+    product; that of a gather would be a scatter, which compilers run row by row.
 
     Args:
       sequence: float [B, T, D].
@@ -37,7 +38,7 @@ def gather_positions(sequence: Any, positions: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class HeadTransform(ConfiguredLayer):
-    """A dense layer, activation and LayerNorm, before the scores of a head.
+    """The dense layer, activation and LayerNorm before a head's output layer.
 
     Args:
       config: shape of the network.
@@ -50,7 +51,9 @@ class HeadTransform(ConfiguredLayer):
       float [..., E].
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], units: int, **kwargs: Any) -> None:
+    def __init__(
+        self, config: ModelConfig | Fields, units: int, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(config, **kwargs)
         self.units = units
         self.dense = keras.layers.Dense(
@@ -63,20 +66,20 @@ class HeadTransform(ConfiguredLayer):
         )
         self.layer_norm = layer_norm(self.config, self.dtype_policy)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         self.dense.build((None, self.config.hidden_size))
         self.layer_norm.build((None, self.units))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         return self.layer_norm(self.dense(inputs))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMHead(ConfiguredLayer):
-    """Scores every piece of the vocabulary at the masked positions; the table is the encoder's.
+    """Scores the vocabulary at the masked positions, with the encoder's word table as weights.
 
     Args:
       config: shape of the network.
@@ -90,14 +93,14 @@ class MaskedLMHead(ConfiguredLayer):
       float32 [B, P, V], unnormalised.
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.transform = HeadTransform(
             self.config, self.config.table_width, name="transform", dtype=self.dtype_policy
         )
         self.output_bias = None
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         self.transform.build()
         if self.config.has_bias("output"):
             shape = (self.config.vocab_size,)
@@ -105,14 +108,14 @@ class MaskedLMHead(ConfiguredLayer):
                 name="output_bias", shape=shape, initializer="zeros", autocast=False
             )
 
-    def call(self, inputs: Any, positions: Any, word_embeddings: Any) -> Any:
+    def call(self, inputs: Tensor, positions: Tensor, word_embeddings: Tensor) -> Tensor:
         config = self.config
         rows = gather_positions(inputs, positions)
         scores = self.score(ops.reshape(rows, (-1, config.hidden_size)), word_embeddings)
         return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
 
-    def score(self, rows: Any, word_embeddings: Any) -> Any:
-        """Returns the scores of every piece for rows, float [M, D]: float32 [M, V]."""
+    def score(self, rows: Tensor, word_embeddings: Tensor) -> Tensor:
+        """Returns the scores of the vocabulary, float32 [M, V], for rows float [M, D]."""
         rows = self.transform(rows)  # [M, E]
         table = ops.cast(word_embeddings, rows.dtype)
         scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [M, V]
@@ -123,7 +126,7 @@ class MaskedLMHead(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class DiscriminatorHead(ConfiguredLayer):
-    """Scores each piece: was it replaced? (ELECTRA)
+    """Scores whether each token was replaced (ELECTRA).
 
     Args:
       config: shape of the network.
@@ -135,34 +138,35 @@ class DiscriminatorHead(ConfiguredLayer):
       float32 [B, T], unnormalised.
     """
 
-    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         initial = self.config.initializer_range
-        self.dense, self.dense_1 = (
-            keras.layers.Dense(
-                units,
-                activation=activation(act),
-                kernel_initializer=initializer(initial),
-                name=name,
-                dtype=self.dtype_policy,
-            )
-            for units, act, name in (
-                (self.config.hidden_size, self.config.hidden_act, "dense"),
-                (1, "linear", "dense_1"),
-            )
+        self.dense = keras.layers.Dense(
+            self.config.hidden_size,
+            activation=activation(self.config.hidden_act),
+            kernel_initializer=initializer(initial),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.dense_1 = keras.layers.Dense(
+            1,
+            activation=activation("linear"),
+            kernel_initializer=initializer(initial),
+            name="dense_1",
+            dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         for layer in (self.dense, self.dense_1):
             layer.build((None, self.config.hidden_size))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         return ops.cast(self.dense_1(self.dense(inputs)), "float32")[..., 0]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LabelHead(keras.layers.Layer):
-    """Scores classes: of a text, of each of its positions, or of positions as start and end.
+    """Scores classes of a text or of each position, or positions as start and end of a span.
 
     With two classes on the pooled output it is the NSP head: 0, the second segment follows the
     first; 1, it is random.
@@ -180,15 +184,19 @@ class LabelHead(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_labels: int, hidden_size: int, initializer_range: float, **kwargs: Any
+        self,
+        num_labels: int,
+        hidden_size: int,
+        initializer_range: float,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels = num_labels
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
 
-    def build(self, input_shape: Any = None) -> None:
-        # [C, D], output first: the shape it has in google-research/bert's checkpoints.
+    def build(self, input_shape: Shape | None = None) -> None:
+        # [C, D], as in the checkpoints of google-research/bert.
         self.output_weights = self.add_weight(
             name="output_weights",
             shape=(self.num_labels, self.hidden_size),
@@ -198,12 +206,12 @@ class LabelHead(keras.layers.Layer):
             name="output_bias", shape=(self.num_labels,), initializer="zeros", autocast=False
         )
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         scores = ops.matmul(inputs, ops.transpose(self.output_weights))
         return ops.cast(scores, "float32") + ops.cast(self.output_bias, "float32")
 
 
-def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
+def label_head(model: keras.Model, num_labels: int, name: str) -> LabelHead:
     """Makes and builds a model's head of `num_labels` classes."""
     config = model.config
     head = LabelHead(

@@ -4,22 +4,21 @@
 
   d_n = d_y * gamma      d_x = (d_n - mean(d_n) - n * mean(d_n * n)) / sqrt(variance + epsilon)
 
-Derived by TensorFlow from Keras' formula, the backward pass of one LayerNorm is 80 operations,
-a third of those of a training step, and many of them pass over all pieces.
+The backward pass that TensorFlow derives from Keras' formula has 80 operations for one LayerNorm,
+a third of all operations of a training step, and many of them pass over all tokens.
 
 Reference: Ba et al. 2016; the backward pass is the usual one, as in Apex and PyTorch.
 """
-
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.network.xla_region import part
+from bert_tf.network.tensors import Tensor
+from bert_tf.network.xla_region import xla_region
 
 
-def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+def normalize(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """Normalizes rows, in float32.
 
     Args:
@@ -33,39 +32,40 @@ def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: flo
     """
 
     @tf.custom_gradient
-    def normalized(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+    def normalized(inputs: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
         outputs, mean, inverse = _forward(inputs, gamma, beta, epsilon)
         return outputs, lambda upstream: _backward(inputs, gamma, beta, mean, inverse, upstream)
 
     return normalized(inputs, gamma, beta)
 
 
-@part
-def _forward(
-    inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
-) -> tuple[tf.Tensor, ...]:
-    """Returns the result, and mean and 1 / deviation of each row."""
-    rows, gamma, beta = (tf.cast(x, tf.float32) for x in (inputs, gamma, beta))
+@xla_region
+def _forward(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tuple[Tensor, ...]:
+    """Returns the normalized rows, and mean and 1 / deviation of each row."""
+    rows = tf.cast(inputs, tf.float32)
+    gamma = tf.cast(gamma, tf.float32)
+    beta = tf.cast(beta, tf.float32)
     mean = tf.reduce_mean(rows, -1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(rows, mean), -1, keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
-    # Summed up as Keras does it, to the same last digit.
+    # In the order of Keras' formula, so that the results are bit for bit the same.
     scale = inverse * gamma
     return tf.cast(rows * scale + (beta - mean * scale), inputs.dtype), mean, inverse
 
 
-@part
+@xla_region
 def _backward(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    mean: tf.Tensor,
-    inverse: tf.Tensor,
-    upstream: tf.Tensor,
-) -> tuple[tf.Tensor, ...]:
-    """Returns the slopes of inputs, gamma and beta."""
-    wide = (tf.cast(x, tf.float32) for x in (inputs, gamma, upstream))
-    rows, weights, upstream = wide
+    inputs: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    upstream: Tensor,
+) -> tuple[Tensor, ...]:
+    """Returns the gradients of inputs, gamma and beta."""
+    rows = tf.cast(inputs, tf.float32)
+    weights = tf.cast(gamma, tf.float32)
+    upstream = tf.cast(upstream, tf.float32)
     axes = list(range(len(rows.shape) - 1))
     normal = (rows - mean) * inverse
     product = upstream * normal
@@ -81,18 +81,20 @@ def _backward(
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' layer over the last axis; when training with the gradient above."""
+    """Keras' LayerNormalization over the last axis, with `normalize` in training."""
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         if not training:
             return super().call(inputs)
         beta = tf.zeros_like(self.gamma) if self.beta is None else self.beta
-        inputs, gamma, beta = (tf.convert_to_tensor(x) for x in (inputs, self.gamma, beta))
+        inputs = tf.convert_to_tensor(inputs)
+        gamma = tf.convert_to_tensor(self.gamma)
+        beta = tf.convert_to_tensor(beta)
         return tf.cast(normalize(inputs, gamma, beta, self.epsilon), self.compute_dtype)
 
 
-def layer_norm(config: ModelConfig, dtype: Any, name: str = "LayerNorm") -> LayerNorm:
-    """Makes a LayerNorm as the configuration has it, with beta or without."""
+def layer_norm(config: ModelConfig, dtype: keras.DTypePolicy, name: str = "LayerNorm") -> LayerNorm:
+    """Makes the LayerNorm of a configuration, with or without beta."""
     return LayerNorm(
         epsilon=config.layer_norm_eps, center=config.has_bias("norm"), name=name, dtype=dtype
     )

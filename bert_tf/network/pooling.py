@@ -1,70 +1,74 @@
-"""Pools the vectors of pieces into one vector per text, as sentence-transformers does."""
-
-from typing import Any
+"""Pools the vectors of tokens into one vector per text, as sentence-transformers does."""
 
 from keras import ops
 
 from bert_tf.checkpoints.embedding import POOLINGS
+from bert_tf.network.tensors import Tensor
 
-# sentence-transformers' numbers: the count of a row without pieces, its maximum, a norm of zero.
-LEAST_COUNT, LEAST_VALUE, LEAST_NORM = 1e-9, -1e9, 1e-12
+# The constants of sentence-transformers: the least token count, the maximum of no tokens, and the
+# least norm.
+LEAST_COUNT = 1e-9
+LEAST_VALUE = -1e9
+LEAST_NORM = 1e-12
 
 
-def pool_tokens(sequence: Any, input_mask: Any, pooling: str) -> Any:
-    """Pools the last layer over the real pieces, [CLS] and [SEP] among them.
+def pool_tokens(sequence: Tensor, input_mask: Tensor, pooling: str) -> Tensor:
+    """Pools the last layer over the real tokens, including [CLS] and [SEP].
 
     Args:
       sequence: float [B, T, D], `sequence_output` of the encoder.
-      input_mask: int32 [B, T], 1 for a piece that counts; the content of the others does not
-        matter.
+      input_mask: int32 [B, T], 1 for a token to pool; the vectors of the others are ignored, even
+        if they are NaN.
       pooling:
-        cls            the vector of the first piece (not `pooled_output`, which is a dense layer
+        cls            the vector of the first token (not `pooled_output`, which is a dense layer
                        and tanh of it)
-        lasttoken      the vector of the last piece
-        mean, max      over the pieces, number by number
+        lasttoken      the vector of the last token
+        mean, max      over the tokens, number by number
         mean_sqrt_len  the sum divided by the root of the count
-        weightedmean   the mean with the places 1, 2, 3 .. as weights
+        weightedmean   the mean with the positions 1, 2, 3 .. as weights
 
     Returns:
-      float32 [B, D]; of a row of padding alone finite numbers without meaning.
+      float32 [B, D]; finite, but meaningless for a row without tokens.
 
     Raises:
-      ValueError: if the pooling is none of `POOLINGS`.
+      ValueError: if the pooling is not one of `POOLINGS`.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling: received {pooling!r}, expected one of {list(POOLINGS)}.")
     sequence = ops.cast(sequence, "float32")
     is_real = ops.cast(input_mask, "bool")  # [B, T]
     if pooling in ("cls", "lasttoken"):
-        place = _first(is_real) if pooling == "cls" else _last(is_real)
-        return ops.take_along_axis(sequence, place[:, None, None], axis=1)[:, 0]  # [B, D]
+        position = _first(is_real) if pooling == "cls" else _last(is_real)
+        return ops.take_along_axis(sequence, position[:, None, None], axis=1)[:, 0]  # [B, D]
     is_real = is_real[:, :, None]  # [B, T, 1]
-    # Chosen, not multiplied: a NaN in the padding would stay one.
+    # `where` and not a product: NaN * 0 is NaN.
     if pooling == "max":
         return ops.max(ops.where(is_real, sequence, LEAST_VALUE), axis=1)  # [B, D]
     kept = ops.where(is_real, sequence, 0.0)
     weights = ops.cast(is_real, "float32")
     if pooling == "weightedmean":
-        places = ops.arange(1, ops.shape(sequence)[1] + 1, dtype="float32")
-        weights = weights * places[None, :, None]
+        positions = ops.arange(1, ops.shape(sequence)[1] + 1, dtype="float32")
+        weights = weights * positions[None, :, None]
         kept = kept * weights
     total = ops.sum(kept, axis=1)  # [B, D]
     count = ops.maximum(ops.sum(weights, axis=1), LEAST_COUNT)  # [B, 1]
-    return total / (ops.sqrt(count) if pooling == "mean_sqrt_len" else count)
+    if pooling == "mean_sqrt_len":
+        count = ops.sqrt(count)
+    return total / count
 
 
-def _first(is_real: Any) -> Any:
-    """Returns the place of the first piece that counts, int32 [B]; 0 without any."""
+def _first(is_real: Tensor) -> Tensor:
+    """Returns the position of the first token that counts, int32 [B]; 0 without any."""
     return ops.argmax(ops.cast(is_real, "int32"), axis=1)
 
 
-def _last(is_real: Any) -> Any:
-    """Returns the place of the last piece that counts, int32 [B]; 0 without any."""
-    places = ops.arange(ops.shape(is_real)[1], dtype="int32")
-    return ops.max(ops.where(is_real, places, 0), axis=1)
+def _last(is_real: Tensor) -> Tensor:
+    """Returns the position of the last token that counts, int32 [B]; 0 without any."""
+    positions = ops.arange(ops.shape(is_real)[1], dtype="int32")
+    return ops.max(ops.where(is_real, positions, 0), axis=1)
 
 
-def l2_normalize(vectors: Any) -> Any:
+def l2_normalize(vectors: Tensor) -> Tensor:
     """Divides each vector by its length, so that dot products are cosines.
 
     Args:

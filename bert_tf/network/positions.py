@@ -2,70 +2,71 @@
 
   Learned      a vector from a table, added to the embeddings (BERT section 3)
   Sinusoidal   a vector of sines and cosines, added to the embeddings (Vaswani et al. 2017)
-  Rotary       queries and keys turned by an angle that grows with the position (Su et al. 2021)
-  Alibi        a bias that falls with the distance of two pieces (Press et al. 2022), symmetric
+  Rotary       queries and keys rotated by an angle that grows with the position (Su et al. 2021)
+  Alibi        a bias that falls with the distance of two tokens (Press et al. 2022), symmetric
 
-A scheme acts at one of three places: on the embeddings, on queries and keys, on the scores.
+A scheme changes the embeddings, the queries and keys, or the attention scores.
 """
 
 import functools
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.network.tensors import Tensor
 
 
 def initializer(initializer_range: float) -> keras.initializers.Initializer:
-    """Makes the initialiser of every kernel and table: a normal cut off at two deviations.
+    """Makes the initialiser of a kernel or table: a normal truncated at two standard deviations.
 
-    A new object per variable: a Keras initialiser gives the same numbers each time it is used.
+    Each variable needs a new one: a Keras initialiser gives the same numbers each time it is used.
     """
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 class Positions:
-    """What does nothing; a scheme overrides what it does.
+    """Base class: no position information. A subclass overrides one hook.
 
     Args:
       config: shape of the network.
-      is_local: whether it is that of layers with local attention.
+      is_local: whether the layers have local attention.
     """
 
-    sees_distance = False  # Whether there is a `bias`.
+    has_bias = False  # Whether there is a `bias`.
 
     def __init__(self, config: ModelConfig, is_local: bool = False) -> None:
-        self.config, self.is_local = config, is_local
+        self.config = config
+        self.is_local = is_local
 
     def build(self, layer: keras.layers.Layer) -> None:
-        """Adds the weights that it needs to the layer of the embeddings."""
+        """Adds the scheme's weights to the embedding layer."""
 
-    def embed(self, places: Any, length: Any) -> Any:
-        """Returns what is added to the embeddings.
+    def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
+        """Returns the position embeddings.
 
         Args:
-          places: int32 [...], where the pieces stand; None for all of 0, 1 .. length - 1.
+          position_ids: int32 [...]; None for 0, 1 .. length - 1.
           length: T.
 
         Returns:
-          float [..., E] or [T, E]; 0 for nothing.
+          float [..., E] or [T, E]; 0 if the scheme has no embeddings.
         """
         return 0
 
-    def rotate(self, query: Any, key: Any, places: Any) -> tuple[Any, Any]:
-        """Returns queries and keys, float [R, T, N, H], as they are compared.
+    def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the queries and keys to compare, each float [R, T, N, H].
 
         Args:
           query: float [R, T, N, H].
           key: float [R, T, N, H].
-          places: int32 [1 or R, T].
+          position_ids: int32 [1 or R, T].
         """
         return query, key
 
-    def bias(self, distances: Any) -> Any:
-        """Returns what is added to the scores of pieces so far apart: [...] -> [N, ...]."""
+    def bias(self, distances: Tensor) -> Tensor:
+        """Returns the bias for each token distance: int32 [...] -> float32 [N, ...]."""
         return 0
 
 
@@ -80,41 +81,42 @@ class Learned(Positions):
             initializer=initializer(config.initializer_range),
         )
 
-    def embed(self, places: Any, length: Any) -> Any:
-        if places is None:
+    def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
+        if position_ids is None:
             return ops.convert_to_tensor(self.table)[:length]
-        return ops.take(self.table, places, axis=0)
+        return ops.take(self.table, position_ids, axis=0)
 
 
 class Sinusoidal(Positions):
     """Sines and cosines, interleaved, of wavelengths from 2 pi to 20,000 pi.
 
-    Differs from the paper, which makes the words as large as the sines (times sqrt(D)): here the
-    sines are made as large as the tables are at first, for words are read from checkpoints.
+    Differs from the paper, which scales the word embeddings to the sines (times sqrt(D)). Here the
+    sines are scaled to the initial tables, because checkpoints store unscaled word embeddings.
     """
 
-    def embed(self, places: Any, length: Any) -> Any:
+    def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
         width = self.config.table_width
-        if places is None:
-            places = ops.arange(length, dtype="int32")
-        return sinusoids(places, width) * (self.config.initializer_range * 2**0.5)
+        if position_ids is None:
+            position_ids = ops.arange(length, dtype="int32")
+        return sinusoids(position_ids, width) * (self.config.initializer_range * 2**0.5)
 
 
 class Rotary(Positions):
-    """Each pair of a head's numbers turned by position * theta^(-2i/H).
+    """Rotates each pair of a head's dimensions by position * theta^(-2i/H).
 
-    Which numbers form a pair: (i, i + H/2), rotate_half of GPT-NeoX and ModernBERT; interleaved,
-    (2i, 2i + 1), RoFormer and GPT-J. `interleaved_to_halves` turns the weights of one into those
-    of the other.
+    The pairs are (i, i + H/2), as in rotate_half of GPT-NeoX and ModernBERT, or interleaved,
+    (2i, 2i + 1), as in RoFormer and GPT-J. `interleaved_to_halves` converts weights of the second
+    convention to the first.
     """
 
-    def rotate(self, query: Any, key: Any, places: Any) -> tuple[Any, Any]:
+    def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
         theta = (config.local_rotary_theta if self.is_local else 0.0) or config.rotary_theta
         angles = ops.expand_dims(
-            _angles(places, config.head_size, theta), 2
+            _angles(position_ids, config.head_size, theta), 2
         )  # [1 or R, T, 1, H / 2]
-        cos, sin = ops.cast(ops.cos(angles), query.dtype), ops.cast(ops.sin(angles), query.dtype)
+        cos = ops.cast(ops.cos(angles), query.dtype)
+        sin = ops.cast(ops.sin(angles), query.dtype)
         turn = turn_interleaved if config.position_type == "rotary_interleaved" else turn_halves
         return turn(query, cos, sin), turn(key, cos, sin)
 
@@ -122,13 +124,13 @@ class Rotary(Positions):
 class Alibi(Positions):
     """-slope * distance, with one slope for each head; the same in both directions.
 
-    The paper's form is for text that is read from left to right. No length is foreseen, so rows
-    may be longer than those of training.
+    The paper's bias is for causal attention; this one is symmetric. There is no maximum length, so
+    sequences may be longer than those of training.
     """
 
-    sees_distance = True
+    has_bias = True
 
-    def bias(self, distances: Any) -> Any:
+    def bias(self, distances: Tensor) -> Tensor:
         slopes = ops.convert_to_tensor(alibi_slopes(self.config.num_attention_heads))
         slopes = ops.reshape(slopes, (-1, *[1] * len(distances.shape)))
         return -slopes * ops.cast(distances, "float32")
@@ -148,30 +150,31 @@ def make_positions(config: ModelConfig, is_local: bool = False) -> Positions:
     return SCHEMES[config.position_type](config, is_local)
 
 
-def sinusoids(places: Any, width: int) -> Any:
-    """Returns sines and cosines of places int32 [...], interleaved: float32 [..., width]."""
-    angles = _angles(places, width, 10000.0)[..., None]  # [..., E / 2, 1]
+def sinusoids(position_ids: Tensor, width: int) -> Tensor:
+    """Returns the interleaved sines and cosines of `position_ids`, float32 [..., width]."""
+    angles = _angles(position_ids, width, 10000.0)[..., None]  # [..., E / 2, 1]
     pairs = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
-    return ops.reshape(pairs, (*ops.shape(places), -1))[..., :width]
+    return ops.reshape(pairs, (*ops.shape(position_ids), -1))[..., :width]
 
 
-def _angles(places: Any, size: int, theta: float) -> Any:
-    """Returns place * theta^(-2i / size), float32 [..., (size + 1) / 2]."""
+def _angles(position_ids: Tensor, size: int, theta: float) -> Tensor:
+    """Returns position * theta^(-2i / size), float32 [..., (size + 1) / 2]."""
     rates = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-    return ops.expand_dims(ops.cast(places, "float32"), -1) * rates.astype(np.float32)
+    return ops.expand_dims(ops.cast(position_ids, "float32"), -1) * rates.astype(np.float32)
 
 
-def turn_halves(x: Any, cos: Any, sin: Any) -> Any:
-    """Turns the pairs (i, i + H/2): x [R, T, N, H]; cos and sin [1 or R, T, 1, H/2]."""
+def turn_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates the pairs (i, i + H/2): x [R, T, N, H]; cos and sin [1 or R, T, 1, H/2]."""
     first, second = ops.split(x, 2, axis=-1)
     return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def turn_interleaved(x: Any, cos: Any, sin: Any) -> Any:
-    """Turns the pairs (2i, 2i + 1); see `turn_halves`."""
+def turn_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates the pairs (2i, 2i + 1); see `turn_halves`."""
     shape = ops.shape(x)
     pairs = ops.reshape(x, (*shape[:-1], shape[-1] // 2, 2))
-    first, second = pairs[..., 0], pairs[..., 1]
+    first = pairs[..., 0]
+    second = pairs[..., 1]
     turned = ops.stack([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return ops.reshape(turned, shape)
 
@@ -189,8 +192,8 @@ def interleaved_to_halves(kernel: np.ndarray, num_heads: int) -> np.ndarray:
 def alibi_slopes(num_heads: int) -> np.ndarray:
     """Returns each head's slope, float32 [N]: 2^(-8h/N), h from 1.
 
-    If N is no power of two: those of the next lower power, then every second one of the next
-    higher power, as in the authors' code.
+    If N is not a power of two, the slopes of the next lower power come first, then every second
+    slope of the next higher power, as in the authors' code.
     """
     power = 1 << (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)

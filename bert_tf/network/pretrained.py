@@ -1,11 +1,11 @@
-"""Models from checkpoints: google-research/bert's, Hugging Face's, keras-hub's, our own.
+"""Models from checkpoints of google-research/bert, Hugging Face, keras-hub and bert_tf.
 
     model = BertClassifier.from_pretrained(
         "hf://google-bert/bert-base-uncased", num_labels=3, allow_missing=["cls/"]
     )
 
-Nothing is silently missing or left over: a weight that the checkpoint lacks stops the load unless
-it is listed, and so does an unknown weight.
+A weight that the checkpoint lacks, or that the model does not know, stops the load unless it is
+listed.
 """
 
 import os
@@ -14,12 +14,14 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
 from bert_tf.nested_layers import nested_layers
+from bert_tf.network.tensors import Batch, Fields, Outputs, Tensor
 from bert_tf.renamed import accepts_earlier_names
 
 if typing.TYPE_CHECKING:
@@ -27,26 +29,27 @@ if typing.TYPE_CHECKING:
 
 
 class FromPretrained:
-    """Gives a model class `from_pretrained`; a Keras model with `bert`, its encoder, or an encoder.
+    """Mixin that adds `from_pretrained` to an encoder, or to a Keras model with an encoder `bert`.
 
-    A class says in `arguments_for` what it takes from a checkpoint besides the configuration, and
-    in `tower` which one of ELECTRA's it is made of; "": the discriminator, if it is there.
+    A class overrides `arguments_for` to take more than the configuration from a checkpoint, and
+    sets `electra_network` to the ELECTRA network that it needs: "generator", or "" for the
+    discriminator if there is one.
 
-    Saved models keep the configuration, and which of their layers are frozen: Keras does not, and
-    would give the optimizer of a loaded model variables that the saved one did not have.
+    Saved models keep the configuration and the paths of frozen layers. Keras does not keep the
+    latter, so the optimizer of a loaded model would have more variables than that of the saved one.
     """
 
     config: ModelConfig
-    tower = ""
-    reads_pooler = True  # Otherwise a checkpoint may lack the pooler, which then stays random.
+    electra_network = ""
+    reads_pooler = True  # If False, a checkpoint may lack the pooler, which then stays random.
 
-    def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, inputs: Batch | Sequence[str], *arguments: object, **options: object) -> Any:
         if not isinstance(inputs, Mapping):
             inputs = self.inputs_of(inputs)
         return super().__call__(inputs, *arguments, **options)  # type: ignore[misc]
 
-    def inputs_of(self, x: Any) -> dict[str, Any]:
-        """Returns the inputs of `call` for other input than a dict of ids.
+    def inputs_of(self, x: object) -> dict[str, Tensor]:
+        """Returns the inputs of `call` for an input that is not a dict of ids.
 
         Raises:
           ValueError: if the model does not take it.
@@ -57,7 +60,7 @@ class FromPretrained:
             "bert_tf.BertPreprocessor makes the dict from texts."
         )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         layers = nested_layers(self)
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
         encoder: Any = getattr(self, "bert", self)
@@ -70,32 +73,40 @@ class FromPretrained:
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: Fields) -> Self:
         arguments = {**config, "config": ModelConfig.from_dict(config["config"])}
         frozen = arguments.pop("frozen", ())  # Files of earlier versions do not have it.
         model = cls(**arguments)
-        if frozen:  # From the outside in: a layer decides on those in it.
+        if frozen:
+            # Outer layers come first: setting `trainable` also sets it for the layers inside.
             for layer in nested_layers(model):
                 layer.trainable = layer.path not in frozen
         return model
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """Returns the model's own loss of a batch, float32 []; None for that of `compile`."""
+    def own_loss(
+        self,
+        x: Any,
+        y: Tensor | None,
+        outputs: Outputs | Tensor,
+        weights: Tensor | None,
+        training: bool,
+    ) -> Tensor | None:
+        """Returns the loss of a batch, float32 []; None for the loss that was compiled."""
         return None
 
     def compute_loss(
         self,
         x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
+        y: Tensor | None = None,
+        y_pred: Outputs | Tensor | None = None,
+        sample_weight: Tensor | None = None,
         training: bool = True,
-    ) -> Any:
-        """Returns `own_loss`, else Keras' own; `fit` and `evaluate` call this."""
+    ) -> Tensor:
+        """Returns `own_loss` or else the compiled loss; `fit` and `evaluate` call this."""
         loss = self.own_loss(x, y, y_pred, sample_weight, training)
         if loss is None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
-        # Gradients of replicas are added, so each has its share of the loss.
+        # The gradients of replicas are added, so each replica gets its share of the loss.
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return loss * (1.0 / num_replicas) if num_replicas > 1 else loss
 
@@ -113,20 +124,20 @@ class FromPretrained:
         allow_unexpected: Sequence[str] = (),
         **arguments: Any,
     ) -> Self:
-        """Makes the model from a checkpoint in any format; see `bert_tf.checkpoints.formats`.
+        """Loads the model from a checkpoint in any format; see `bert_tf.checkpoints.formats`.
 
         Args:
           path: folder, file or checkpoint prefix.
           allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
             these weights keep their random initial values.
-          allow_unexpected: prefixes of names in the files that may be left out. Heads that this
-            class does not have are always left out and logged.
-          arguments: arguments of the constructor, except the configuration, which comes with
-            the weights.
+          allow_unexpected: prefixes of names in the files to leave out. Heads that this class does
+            not have are always left out and logged.
+          arguments: arguments of the constructor, except the configuration, which is read from
+            the checkpoint.
 
         Raises:
-          ValueError: if the checkpoint cannot be read, or with the names of weights that are
-            missing, unknown or of the wrong shape.
+          ValueError: if the checkpoint cannot be read, or if weights are missing, unknown or of the
+            wrong shape; the message names them.
         """
         return cls.from_checkpoint(
             cls.read(path, allow_missing, allow_unexpected), allow_missing, **arguments
@@ -137,11 +148,11 @@ class FromPretrained:
         cls, path: str | pathlib.Path, allow_missing: Sequence[str], allow_unexpected: Sequence[str]
     ) -> "Checkpoint":
         """Reads and checks a checkpoint; see `from_pretrained`."""
-        from bert_tf.checkpoints.electra_towers import refuse_discriminator
+        from bert_tf.checkpoints.electra_networks import refuse_discriminator
         from bert_tf.checkpoints.formats import read_checkpoint
 
-        checkpoint = read_checkpoint(path, tower=cls.tower)
-        if cls.tower == "generator" and not allow_missing:
+        checkpoint = read_checkpoint(path, electra_network=cls.electra_network)
+        if cls.electra_network == "generator" and not allow_missing:
             refuse_discriminator(checkpoint)
         checkpoint.check(allow_unexpected, allow_missing)
         for note in checkpoint.notes:
@@ -153,23 +164,23 @@ class FromPretrained:
     def from_checkpoint(
         cls, checkpoint: "Checkpoint", allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
-        """Makes the model from a checkpoint that was read (and adapted); see `from_pretrained`."""
+        """Makes the model from a `Checkpoint` in memory; see `from_pretrained`."""
         arguments = {**cls.arguments_for(checkpoint), **arguments}
         model = cls(checkpoint.config, **arguments)  # type: ignore[call-arg]
         assign_checkpoint(model, checkpoint, allow_missing)
         return model
 
     def save_pretrained(self, folder: str | os.PathLike, form: str = "") -> None:
-        """Writes the model into a new folder: weights, configuration, tokenizer, labels and a card.
+        """Writes weights, configuration, tokenizer, labels and model card into a new folder.
 
-        The folder is that of `convert_checkpoint`. `from_pretrained` reads it back with the same
-        bits, transformers or sentence-transformers loads it, and huggingface_hub's `upload_folder`
-        publishes it.
+        The folder is the same as from `convert_checkpoint`. `from_pretrained` reads it back bit for
+        bit, transformers or sentence-transformers can load it, and huggingface_hub's
+        `upload_folder` publishes it.
 
         Args:
-          folder: it must not exist, or be empty.
-          form: huggingface, sentence_transformers, bert_tf, google or keras_hub; "":
-            sentence_transformers for a model that makes embeddings, else huggingface.
+          folder: an empty folder, or one that does not exist.
+          form: huggingface, sentence_transformers, bert_tf, google or keras_hub; "" is
+            sentence_transformers for an embedding model, else huggingface.
 
         Raises:
           ValueError: if the folder is not empty, or the form cannot hold the model.
@@ -182,33 +193,32 @@ class FromPretrained:
         self,
         folder: str | os.PathLike,
         format: str = "tf_saved_model",
-        verbose: Any = None,
-        input_signature: Any = None,
+        verbose: bool | None = None,
+        input_signature: Sequence[object] | None = None,
         *,
         version: int = 0,
         kind: str = "",
-        **options: Any,
+        **options: object,
     ) -> Any:
-        """Writes the model as `export.saved_model` does: texts in, answers out, as a new version.
+        """Exports a SavedModel that takes texts, as a new version, like `export.saved_model`.
 
-        With another format, or an input signature, it is Keras' own method.
+        With another format or an input signature this is Keras' method.
 
         Args:
-          folder: of the model; `folder/1` takes texts, and `folder_ids/1` takes ids.
+          folder: folder of the model; `folder/1` takes texts, and `folder_ids/1` takes ids.
           format: see Keras.
           verbose: see Keras.
-          input_signature: see Keras; None: the model takes texts.
-          version: number of the version; 0: the next free one.
-          kind: kind of answers; "": determined by the heads.
+          input_signature: see Keras; None exports a model that takes texts.
+          version: number of the version; 0 is the next free one.
+          kind: kind of answers; "" is determined by the heads.
           options: `max_seq_length`, `precision`, `top_k` and others, as flags of
             `export.saved_model`.
 
         Returns:
-          Paths of the versions that were written.
+          The paths of the new versions.
 
         Raises:
-          ValueError: if the model has no tokenizer or not the head of the kind, or the version
-            exists.
+          ValueError: if the model lacks a tokenizer or the head for `kind`, or the version exists.
         """
         if format != "tf_saved_model" or input_signature is not None:
             options |= {"verbose": verbose, "input_signature": input_signature}
@@ -218,10 +228,10 @@ class FromPretrained:
         return publishing.export(self, folder, version, kind, **options)
 
     def to_checkpoint(self, tower: str = "") -> "Checkpoint":
-        """Returns the model as a checkpoint: weights, configuration, vocabulary and labels.
+        """Returns the weights, configuration, vocabulary and labels of the model.
 
         Args:
-          tower: which one of ELECTRA's towers; only `ElectraPretrainer` has two.
+          tower: "generator", "discriminator" or "both"; only `ElectraPretrainer` has two networks.
         """
         from bert_tf.checkpoints.checkpoint import Checkpoint
         from bert_tf.checkpoints.embedding import DECODER
@@ -234,13 +244,13 @@ class FromPretrained:
             for name, variable in variables.items()
             if not name.startswith(DECODER)
         }
-        text_side = getattr(self, "preprocessor", None) or self
+        text_source = getattr(self, "preprocessor", None) or self
         return Checkpoint(
             source=model.name,
             form="keras",
             config=self.config,
             weights=weights,
-            vocab=getattr(text_side, "vocab", None),
+            vocab=getattr(text_source, "vocab", None),
             stated_casing=self.config.do_lower_case,
             labels=getattr(self, "labels", None) or (),
             embedding=getattr(self, "embedding", None),
@@ -249,18 +259,22 @@ class FromPretrained:
         )
 
 
-def checkpoint_variables(model: Any) -> dict[str, Any]:
+def checkpoint_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the weights of a model by their names in checkpoints."""
     encoder = getattr(model, "bert", model)
     start = f"{encoder.name}/"
-    return {
-        f"bert/{v.path.removeprefix(start)}" if v.path.startswith(start) else v.path: v
-        for v in model.weights  # Frozen ones, too; states of seeds are none.
-    }
+    variables = {}
+    # `weights` includes frozen variables, but not the states of seed generators.
+    for variable in model.weights:
+        name = variable.path
+        if name.startswith(start):
+            name = f"bert/{name.removeprefix(start)}"
+        variables[name] = variable
+    return variables
 
 
 def assign_checkpoint(
-    model: Any, checkpoint: "Checkpoint", allow_missing: Sequence[str] = ()
+    model: keras.Model, checkpoint: "Checkpoint", allow_missing: Sequence[str] = ()
 ) -> None:
     """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
 

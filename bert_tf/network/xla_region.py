@@ -1,8 +1,8 @@
-"""Compiles only parts of a step with XLA, where TensorFlow's matrix products are faster.
+"""Compiles only regions of a step with XLA, where TensorFlow's matrix products are faster.
 
-XLA fuses the small operations between the products, which saves passes over memory. But on a CPU
-with bfloat16 units it computes products in float32, while TensorFlow's (oneDNN) are two to four
-times as fast. There only these parts of a step are compiled, not the whole.
+XLA fuses the small operations between the matrix products, which saves passes over memory. But on
+a CPU with bfloat16 units XLA computes the products in float32, while TensorFlow's (oneDNN) are two
+to four times as fast. On such a CPU only the marked functions are compiled, not the whole step.
 """
 
 import contextlib
@@ -13,12 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.network.tensors import Tensor
+
 _IS_ON = contextvars.ContextVar("parts_are_compiled", default=False)
 
 
 @contextlib.contextmanager
-def parts_compiled(is_on: bool = True) -> Iterator[None]:
-    """Compiles the parts in all that is traced inside; shapes have to be fixed."""
+def compile_xla_regions(is_on: bool = True) -> Iterator[None]:
+    """Compiles every `xla_region` that is traced inside; this needs fixed shapes."""
     token = _IS_ON.set(is_on)
     try:
         yield
@@ -26,16 +28,22 @@ def parts_compiled(is_on: bool = True) -> Iterator[None]:
         _IS_ON.reset(token)
 
 
-def are_parts_compiled() -> bool:
+def are_xla_regions_compiled() -> bool:
+    """Returns whether the code is traced inside `compile_xla_regions`."""
     return _IS_ON.get()
 
 
-def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of tensors, without variables or a gradient of its own, a part."""
+def xla_region(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a function of tensors as a region to compile.
+
+    The function must not use variables or define a custom gradient.
+    """
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        return (compiled if _IS_ON.get() else function)(*arguments)
+    def call(*arguments: Tensor) -> Any:
+        if _IS_ON.get():
+            return compiled(*arguments)
+        return function(*arguments)
 
     return call

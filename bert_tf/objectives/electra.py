@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.electra_towers import one_tower
+from bert_tf.checkpoints.electra_networks import one_network
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.random_bits import mix64, random_bits
@@ -195,7 +195,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         configs = {"discriminator": self.config, "generator": self.generator_config}
         checkpoints = {}
         for name, config in configs.items():
-            weights = one_tower(whole.weights, name, whole.source)
+            weights = one_network(whole.weights, name, whole.source)
             checkpoints[name] = dataclasses.replace(
                 whole, weights=weights, config=config, family=ELECTRA.title
             )

@@ -62,8 +62,8 @@ class MaskedDiffusion(MaskedLM):
         counts = tf.math.ceil(masks.draw_rates(rows, masking, seed) * sizes)  # n, [B]
         keys = random_bits(seed, *rows, masks.SELECT, tf.range(length)[None])  # [B, T]
         at_least_one = tf.maximum(tf.cast(counts, tf.int32), 1)
-        selected = masks.select_pieces(keys, candidates, at_least_one, length)
-        replaced = masks.replace_pieces(
+        selected = masks.select_tokens(keys, candidates, at_least_one, length)
+        replaced = masks.replace_tokens(
             word_ids,
             masks.list_positions(selected, length),
             rows,

@@ -74,7 +74,7 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
       dict: `masked_lm_logits` float32 [B, P, V], `next_sentence_logits` float32 [B, 2].
     """
 
-    tower = "generator"
+    electra_network = "generator"
 
     @property
     def reads_pooler(self) -> bool:  # type: ignore[override]

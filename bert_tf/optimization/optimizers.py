@@ -35,7 +35,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.clipping import clip_scale, global_norm
-from bert_tf.optimization.schedules import build_schedule
+from bert_tf.optimization.schedules import LearningRateSchedule, Tensor, build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
@@ -71,20 +71,21 @@ def decays(path: str) -> bool:
 def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) -> list[float]:
     """Returns the factor of each variable's learning rate, smaller for lower layers.
 
-    1 for pooler and heads, decay for the top layer, decay^2 for the one below it, and so on down to
-    the embeddings and what projects them.
+    It is 1 for pooler and heads, decay for the top layer, decay^2 for the layer below, and so on
+    down to the embeddings and their projection.
 
     Args:
-      paths: of the variables.
-      decay: from each layer to the one below.
-      like_electra: google-research/electra's count (model/optimization.py, _get_layer_lrs), in
-        which the head is one deeper: decay^2 for the top layer, and one more for all below.
+      paths: paths of the variables.
+      decay: factor from each layer to the one below.
+      like_electra: whether to count as google-research/electra (model/optimization.py,
+        _get_layer_lrs), where the top layer has decay^2, and all layers below one power more.
 
     Example: layer_rates(["bert/encoder/layer_0/x", "bert/encoder/layer_1/x", "cls/y"], 0.5) ==
       [0.25, 0.5, 1.0], and [0.125, 0.25, 1.0] like ELECTRA.
 
     Reference: Clark et al. 2020 (ELECTRA), appendix B.
     """
+    # None for the tables, the pooler and the heads.
     layers = [re.search(r"/layer_(\d+)/", path) for path in paths]
     num_layers = max((int(match[1]) + 1 for match in layers if match), default=0)
 
@@ -103,7 +104,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """google-research/bert's optimizer: Adam without bias correction, decay added to the update.
 
     Differs from Keras' optimizers: gradients of embedding tables are made dense before their
-    squares are taken (Keras counts the pieces of a repeated row separately), clipping by the global
+    squares are taken (Keras squares the parts of a repeated row separately), clipping by the global
     norm comes after the sum over replicas, and the variable's path decides whether it is decayed.
 
     Args:
@@ -137,7 +138,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 5e-5,
+        learning_rate: float | LearningRateSchedule = 5e-5,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -159,12 +160,16 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.layerwise_lr_decay = layerwise_lr_decay
         self.electra_layer_rates = electra_layer_rates
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-        self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
-        self.clip_where, self.ema_decay = clip_where, ema_decay
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.weight_decay_rate = weight_decay_rate
+        self.clip_norm = clip_norm
+        self.clip_where = clip_where
+        self.ema_decay = ema_decay
         self.jit_compile = False
-        self.rate_factor: Callable[[Any], Any] | None = None
-        self._updates: dict[Any, Any] = {}
+        self.rate_factor: Callable[[Tensor], Tensor] | None = None
+        self._updates: dict[tuple[object, ...], Callable[..., None]] = {}
 
     def build(self, variables: Iterable[keras.Variable]) -> None:
         if self.built:
@@ -179,16 +184,22 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._averages = self.add_optimizer_variables(variables, AVERAGE) if self.ema_decay else []
 
     def apply(
-        self, grads: Sequence[Any], trainable_variables: Iterable[keras.Variable] | None = None
+        self,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Iterable[keras.Variable] | None = None,
     ) -> None:
         """Sums gradients over replicas, then applies them; called by `fit`."""
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         pairs = zip(grads, trainable_variables, strict=True)
-        grads, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
+        # A loss may depend on a part of the variables; Keras then passes None for the others.
+        present = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        grads = [gradient for gradient, _ in present]
+        variables = [variable for _, variable in present]
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
             grads = self.clip_share([tf.convert_to_tensor(g) for g in grads])
+            # The sum and not the mean: the loss of a replica is divided by the number of replicas.
             grads = context.all_reduce("SUM", grads)
         self.apply_summed(grads, variables)
 
@@ -207,13 +218,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.clip_where == "after":
             return list(gradients)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        own_norm = global_norm(gradients) * replicas / loss_scale
-        scale = clip_scale(own_norm, self.clip_norm)
+        unshared_norm = global_norm(gradients) * replicas / loss_scale
+        scale = clip_scale(unshared_norm, self.clip_norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
     def apply_summed(
         self,
-        gradients: Sequence[Any],
+        gradients: Sequence[Tensor | None],
         variables: Sequence[keras.Variable],
     ) -> tf.Tensor:
         """Clips and applies gradients that are already summed over replicas.
@@ -235,9 +246,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "`variables`."
             )
         self.build(variables)
+        # The gradients of embedding tables may be IndexedSlices.
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         norm = global_norm(dense)
-        # No longer than this if each replica's share is: clipped "before", they pass unchanged.
+        # Gradients that were clipped "before" are within the norm, so this does not change them.
         scale = clip_scale(norm, self.clip_norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
@@ -255,15 +267,20 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return rate if self.rate_factor is None else rate * self.rate_factor(self.iterations)
 
     def restart(self, learning_rate: float) -> None:
-        """Forgets all steps: the state is that of a new optimizer with this rate."""
+        """Resets the state to that of a new optimizer with this rate."""
         self.learning_rate = learning_rate
         for variable in (self.iterations, *self._moments, *self._squares, *self._averages):
             variable.assign(keras.ops.zeros_like(variable))
 
     def _update_all(
-        self, strategy: Any, gradients: Any, variables: Any, scale: Any, learning_rate: Any
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Tensor],
+        variables: Sequence[tf.Variable],
+        scale: Tensor,
+        learning_rate: Tensor,
     ) -> None:
-        """Updates every variable: on every replica its copy."""
+        """Updates every variable, on every replica the replica's copy."""
         done = tf.convert_to_tensor(self.iterations.value)
         for gradient, variable in zip(gradients, variables, strict=True):
             index = self._get_variable_index(variable)
@@ -275,7 +292,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
 
     def _update_with_slots(
-        self, index: int, variable: Any, gradient: Any, scale: Any, learning_rate: Any, done: Any
+        self,
+        index: int,
+        variable: tf.Variable,
+        gradient: Tensor,
+        scale: Tensor,
+        learning_rate: Tensor,
+        done: Tensor,
     ) -> None:
         slots = (self._moments, self._squares, self._averages)
         values = [of_all[index].value for of_all in slots if of_all]
@@ -286,7 +309,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Returns `_update_variable`; on one device traced once for all variables of a shape."""
         rule = self._rules[index]
         update = functools.partial(self._update_variable, rule)
-        if tf.distribute.has_strategy():  # A trace would hold the first replica's slots.
+        if tf.distribute.has_strategy():  # A trace would keep the slots of the first replica.
             return update
         variable = self._trainable_variables[index]
         key = (rule, self.jit_compile, variable.dtype, *variable.shape)
@@ -315,11 +338,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         value = tf.convert_to_tensor(variable)
         if rule.is_orthogonal:
             moment.assign(_MOMENTUM * moment + gradient)
-            update = orthogonalized(gradient + _MOMENTUM * moment)
+            update = orthogonalized(gradient + _MOMENTUM * moment)  # Nesterov momentum.
+            # A root mean square of 0.2, like AdamW's updates.
             update *= 0.2 * max(variable.shape) ** 0.5
         else:
             update = self._adam_update(gradient, done, moment, square)
         if rule.is_decayed:
+            # Decoupled decay: it does not enter the moments.
             update += self.weight_decay_rate * value
             if self.trust_ratio:
                 rate *= _trust_ratio(value, update)
@@ -330,12 +355,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def _adam_update(
         self, gradient: tf.Tensor, done: tf.Tensor, moment: tf.Variable, square: tf.Variable
     ) -> tf.Tensor:
-        """Moves the moments on; returns their quotient."""
+        """Updates the moments; returns their quotient."""
+        # Moving averages of the gradient and of its square.
         new_moment = self.beta_1 * moment + (1.0 - self.beta_1) * gradient
         new_square = self.beta_2 * square + (1.0 - self.beta_2) * tf.square(gradient)
         moment.assign(new_moment)
         square.assign(new_square)
         if self.bias_correction:
+            # The averages start at 0; this corrects their bias in the first steps.
             step = tf.cast(done + 1, gradient.dtype)
             new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, gradient.dtype), step)
             new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, gradient.dtype), step)
@@ -343,6 +370,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _update_average(self, average: tf.Variable, value: tf.Tensor, done: tf.Tensor) -> None:
         updates = tf.cast(done, average.dtype)
+        # The decay is smaller in the first steps, so that the average forgets the initial weights.
         decay = tf.minimum(tf.cast(self.ema_decay, average.dtype), updates / (updates + 9.0))
         average.assign_sub((1.0 - decay) * (average - value))
 
@@ -395,8 +423,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
 
 def _trust_ratio(value: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-    """Divides the norms; 1 where either is 0, so that a zero variable can move."""
-    value_norm, update_norm = tf.norm(value), tf.norm(update)
+    """Returns the quotient of the norms, or 1 if one is 0, so that a zero variable can change."""
+    value_norm = tf.norm(value)
+    update_norm = tf.norm(update)
     both = tf.logical_and(value_norm > 0, update_norm > 0)
     return tf.where(both, value_norm / tf.where(both, update_norm, 1.0), 1.0)
 
@@ -459,7 +488,9 @@ def orthogonalized(matrix: tf.Tensor) -> tf.Tensor:
 _CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
-def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeightDecay:
+def build_optimizer(
+    config: OptimizerConfig, schedule: float | LearningRateSchedule | None = None
+) -> AdamWeightDecay:
     """Makes the optimizer from a configuration.
 
     Args:

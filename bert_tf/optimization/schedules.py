@@ -10,13 +10,16 @@ The first step is number 0, so with warm-up it changes nothing.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import OptimizerConfig
+
+Tensor: TypeAlias = tf.Tensor
+LearningRateSchedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
@@ -35,15 +38,16 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
 
-    def __call__(self, step: Any) -> Any:
-        step = ops.cast(step, "float32")
+    def __call__(self, step: Tensor) -> Tensor:
+        step = ops.cast(step, "float32")  # []
         rate = self.after_warmup(step)
+        # `where` and not `if`, because the step is known only when the graph runs.
         if self.num_warmup_steps:
             rising = self.learning_rate * (step / self.num_warmup_steps)
             rate = ops.where(step < self.num_warmup_steps, rising, rate)
         return rate
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         """Returns the rate at a step after the warm-up, both float32 []."""
         raise NotImplementedError
 
@@ -68,7 +72,7 @@ class LinearWarmupLinearDecay(Warmup):
     Reference: google-research/bert optimization.py, create_optimizer.
     """
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         return self.learning_rate * (1.0 - done)
 
@@ -86,8 +90,8 @@ class _WarmupToEnd(Warmup):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps)
         self.end_learning_rate = end_learning_rate
 
-    def _between(self, share: Any) -> Any:
-        """Returns the rate that has `share` of the way from the end's to the peak left."""
+    def _between(self, share: Tensor) -> Tensor:
+        """Interpolates between the end rate (share 0) and the peak (share 1)."""
         return self.end_learning_rate + (self.learning_rate - self.end_learning_rate) * share
 
     def get_config(self) -> dict[str, Any]:
@@ -124,7 +128,7 @@ class LinearWarmupPolynomialDecay(_WarmupToEnd):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
         self.power = power
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         return self._between(ops.power(1.0 - done, self.power))
 
@@ -144,7 +148,8 @@ class LinearWarmupCosineDecay(_WarmupToEnd):
     Reference: Loshchilov and Hutter 2017 (SGDR), equation 5 without restarts.
     """
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
+        # At least one step, in case that warm-up fills the run.
         falling = max(1, self.num_train_steps - self.num_warmup_steps)
         done = ops.clip((step - float(self.num_warmup_steps)) / falling, 0.0, 1.0)
         return self._between(0.5 * (1.0 + ops.cos(math.pi * done)))
@@ -173,9 +178,10 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
         self.num_cooldown_steps = num_cooldown_steps
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         if not self.num_cooldown_steps:
             return ops.full_like(step, self.learning_rate)
+        # Above 1 before the cooldown, negative after the end of the run: `clip` gives both ends.
         left = (self.num_train_steps - step) / self.num_cooldown_steps
         return self._between(ops.clip(left, 0.0, 1.0))
 
@@ -196,10 +202,11 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
         """Sets the steps of the run and of its warm-up."""
         self._steps.assign([float(num_train_steps), float(num_warmup_steps)])
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         num_train_steps = self._steps[0]
         num_warmup_steps = self._steps[1]
+        # Without warm-up the quotient is unused, but its denominator must not be 0.
         rising = step / ops.maximum(num_warmup_steps, 1.0)
         falling = 1.0 - ops.minimum(step, num_train_steps) / num_train_steps
         return ops.where(step < num_warmup_steps, rising, falling)
@@ -210,10 +217,10 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ByShare(keras.optimizers.schedules.LearningRateSchedule):
-    """Another schedule as a function of the share of the run that is done, not of steps.
+    """Another schedule as a function of the completed share of the run, instead of the step.
 
     Args:
-      schedule: of UNITS steps.
+      schedule: a schedule of UNITS steps.
     """
 
     UNITS = 10_000
@@ -226,8 +233,9 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
         """Lets the share go from `first_share` at `first_step` to 1 at `last_step`."""
         self._plan.assign([float(first_step), first_share, float(max(first_step + 1, last_step))])
 
-    def __call__(self, step: Any) -> Any:
-        first, share, last = (self._plan[index] for index in range(3))
+    def __call__(self, step: Tensor) -> Tensor:
+        first, share, last = tf.unstack(self._plan)
+        # The share grows linearly from `share` at `first` to 1 at `last`.
         share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
         return self.schedule(self.UNITS * ops.clip(share, 0.0, 1.0))
 
@@ -243,6 +251,7 @@ def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
     """
     config.check_lengths()
     if config.train_minutes:
+        # The number of steps is unknown, so the schedule is a function of the share of the run.
         whole = dataclasses.replace(
             config,
             train_minutes=0.0,

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
+from bert_tf.checkpoints.electra_networks import GENERATOR_CONFIG
 from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import decays_pooler, has_pooler, starts_of_names
 from bert_tf.config import PretrainingConfigs, TrainingConfig

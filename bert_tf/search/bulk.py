@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.hub import absolute_path
-from bert_tf.corpus.checksums import drop, file_crc, file_crcs, is_whole, seal
+from bert_tf.corpus.checksums import drop, file_crc, file_crcs, is_whole, write_checksum
 from bert_tf.examples.tables import list_tables
 from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
@@ -215,15 +215,15 @@ def read_file(job: Job, number: int) -> list[int]:
             for one in shard:
                 row = {"_id": one.id, "text": one.text}
                 output.write(json.dumps(row, ensure_ascii=False) + "\n")
-        seal(path)
+        write_checksum(path)
         digests.append(np.array([digest(one.id) for one in shard], np.uint64))
     with atomic_write(ids, "wb") as output:
         np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
-    seal(ids)
+    write_checksum(ids)
     counts = [len(part) for part in digests]
     paths = [ids, *(job.texts(shard_name(number, shard)) for shard in range(len(counts)))]
     write_json(receipt, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
-    seal(receipt)
+    write_checksum(receipt)
     return counts
 
 
@@ -369,7 +369,7 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
             )
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
-    seal(path)
+    write_checksum(path)
     write_record(record, {**made_of, "vectors": file_crc(path)})
     return len(vectors)
 
@@ -377,7 +377,7 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
 def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
     """Writes a JSON file and its checksum."""
     write_json(path, values)
-    seal(path)
+    write_checksum(path)
 
 
 @functools.lru_cache(maxsize=1)

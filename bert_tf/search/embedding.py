@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import HEAD, MOST_PIECES, EmbeddingConfig
+from bert_tf.checkpoints.embedding import HEAD, MOST_TOKENS, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.tasks.embedding.model import BertEmbedder
@@ -91,13 +91,13 @@ def embedding_of(
     Args:
       checkpoint: the model.
       pooling: instead of what the model says; "": that, else the mean.
-      max_seq_length: pieces a text is cut to; 0: what the model says, else `MOST_PIECES`.
+      max_seq_length: pieces a text is cut to; 0: what the model says, else `MOST_TOKENS`.
 
     Raises:
       ValueError: if the pooling is not known.
     """
     longest = checkpoint.config.longest_row
-    own = checkpoint.embedding or EmbeddingConfig(max_seq_length=min(MOST_PIECES, longest))
+    own = checkpoint.embedding or EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))
     length = max_seq_length or own.max_seq_length
     return dataclasses.replace(
         own, pooling=(pooling,) if pooling else own.pooling, max_seq_length=length

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from bert_tf.checkpoints.embedding import MOST_PIECES
+from bert_tf.checkpoints.embedding import MOST_TOKENS
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.sentence_transformers import splade_length
@@ -33,7 +33,7 @@ class SparseEncoder(TextModel):
     def __init__(
         self, model: BertSplade, tokenizer: Tokenizer, max_seq_length: int = 0, batch_size: int = 16
     ) -> None:
-        length = max_seq_length or min(MOST_PIECES, model.config.longest_row)
+        length = max_seq_length or min(MOST_TOKENS, model.config.longest_row)
         super().__init__(model, tokenizer, lambda weights, _: weights, length, batch_size)
         self.model = model
 
@@ -46,7 +46,7 @@ class SparseEncoder(TextModel):
         Raises:
           ValueError: if it cannot be read, has no MLM head or vocabulary, or pools in another way.
         """
-        checkpoint = read_checkpoint(path, tower=BertSplade.tower)
+        checkpoint = read_checkpoint(path, electra_network=BertSplade.electra_network)
         checkpoint.check()
         if checkpoint.vocab is None:
             raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")
@@ -64,7 +64,7 @@ class SparseEncoder(TextModel):
           ValueError: if `texts` is a single string, or holds something else.
         """
         packed = [self.pack(text) for text in (read_texts(texts) if len(texts) else [])]
-        return SparseVectors.from_pieces(self.run(packed, sparse_row))
+        return SparseVectors.from_tokens(self.run(packed, sparse_row))
 
     def explain(
         self, vectors: SparseVectors, index: int, most: int = 10

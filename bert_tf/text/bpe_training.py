@@ -1,9 +1,9 @@
 """Trains a byte-level BPE vocabulary with Hugging Face's `tokenizers`.
 
-A text is read as if a space stood before it, so that its first word has the same pieces as in the
-middle of a text. Special tokens stand where RoBERTa has them: <s> <pad> </s> <unk> are the first
-four, <mask> is the last. Two texts are packed as RoBERTa's, `<s> A </s></s> B </s>` with type 0
-throughout, unless other numbers are given; tokenizer.json says which.
+A text is read as if it started with a space, so that its first word has the same tokens as in the
+middle of a text. Special tokens have the ids of RoBERTa: <s> <pad> </s> <unk> are the first four,
+<mask> is the last. Two texts are packed like RoBERTa's, `<s> A </s></s> B </s>` with type 0
+throughout, unless other numbers are given; tokenizer.json has the numbers.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 Part = TypeVar("Part")
 
 FIRST_TOKENS, LAST_TOKEN = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
-# Special tokens and bytes: without a merge.
+# The special tokens and the bytes, without any merge.
 MIN_VOCAB_SIZE = len(FIRST_TOKENS) + 256 + 1
 # Rarer pairs are not merged.
 MIN_FREQUENCY = 2
@@ -34,7 +34,7 @@ def train_bpe_vocab_on_parts(
     """Trains a vocabulary on a corpus; see `train_bpe_vocab`.
 
     Args:
-      parts: pieces of the corpus.
+      parts: the parts of the corpus.
       read_documents: yields the documents of a part, each a list of sentences.
       vocab_size, num_separators, second_type: as `train_bpe_vocab`.
     """
@@ -46,19 +46,19 @@ def train_bpe_vocab_on_parts(
 def train_bpe_vocab(
     texts: Iterable[str], vocab_size: int, num_separators: int = 2, second_type: int = 0
 ) -> BpeVocab:
-    """Learns the pieces of a vocabulary by merging the most frequent pair, again and again.
+    """Learns a vocabulary by merging the most frequent pair of tokens repeatedly.
 
-    All cores count; the result does not depend on how many they are.
+    Counting uses all cores; the result does not depend on their number.
 
     Args:
       texts: sentences.
-      vocab_size: pieces wanted.
-      num_separators: </s> so many times between two texts.
+      vocab_size: number of tokens.
+      num_separators: the number of </s> between two texts.
       second_type: type id of the second text; above 0 only for models with several types.
 
     Returns:
-      Exactly `vocab_size` pieces. A corpus too small for that many is topped up with [unused] ones,
-      and a warning is logged.
+      Exactly `vocab_size` tokens. If the corpus is too small for that many, [unused] tokens are
+      added and a warning is logged.
 
     Raises:
       ValueError: if the special tokens and the bytes do not fit, or there is no text.
@@ -90,15 +90,16 @@ def train_bpe_vocab(
     lacking = vocab_size - 1 - len(tokens)
     if lacking:
         logging.warning(
-            "The corpus yields only %d of the %d requested pieces; the rest are [unused] ones.",
+            "The corpus yields only %d of the %d requested tokens; the rest are [unused] ones.",
             len(tokens) + 1,
             vocab_size,
         )
     special = (*FIRST_TOKENS, LAST_TOKEN)
+    unused = [f"[unused{i}]" for i in range(lacking)]
     return BpeVocab(
-        tokens=(*tokens, *(f"[unused{i}]" for i in range(lacking)), LAST_TOKEN),
+        tokens=(*tokens, *unused, LAST_TOKEN),
         merges=tuple((left, right) for left, right in model["merges"]),
-        # As in RoBERTa's own: the mask takes the space on its left.
+        # As in RoBERTa, the mask token includes the space on its left.
         added_tokens=tuple(
             AddedToken(token, lstrip=token == LAST_TOKEN, normalized=token != LAST_TOKEN)
             for token in special

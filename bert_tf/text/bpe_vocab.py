@@ -1,7 +1,8 @@
-"""Vocabulary of byte-level BPE: pieces, merges, and how rows are made from them.
+"""Vocabulary of byte-level BPE: tokens, merges, and how sequences are packed.
 
-Read from a tokenizer.json of Hugging Face's `tokenizers`, or from GPT-2's two files, vocab.json and
-merges.txt; written as a tokenizer.json, which `tokenizers` loads with the same results.
+It is read from a tokenizer.json of Hugging Face's `tokenizers`, or from GPT-2's two files,
+vocab.json and merges.txt. It is written as a tokenizer.json, which `tokenizers` loads with the same
+results.
 """
 
 import dataclasses
@@ -17,10 +18,12 @@ import numpy as np
 from bert_tf import bounded_files
 from bert_tf.files import atomic_write, json_field, read_json, read_optional_json
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
-from bert_tf.text.vocab import Pieces
+from bert_tf.text.vocab import BaseVocab
 
-TOKENIZER_FILE, VOCAB_FILE, MERGES_FILE = "tokenizer.json", "vocab.json", "merges.txt"
-# RoBERTa's, and what the same tokens are called in files that follow BERT.
+TOKENIZER_FILE = "tokenizer.json"
+VOCAB_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+# The special tokens in files of RoBERTa, and in files that follow BERT.
 _NAMES = {
     "cls": ("<s>", "[CLS]"),
     "sep": ("</s>", "[SEP]"),
@@ -29,20 +32,21 @@ _NAMES = {
     "mask": ("<mask>", "[MASK]"),
 }
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-# Files beside the vocabulary that say what the special tokens are called.
+# Files in the same folder that may name the special tokens.
 _COMPANIONS = ("special_tokens_map.json", "tokenizer_config.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A piece that is found in a text before its words are, and is never part of one.
+    """A token that is cut out of a text before the text is split into words.
 
     Args:
-      content: the piece.
-      special: whether it is one of the model's signs, not text.
-      lstrip: whether it takes all white space on its left.
-      rstrip: whether it takes all white space on its right.
-      normalized: whether it is looked for after the text is normalized, in what the others left.
+      content: the token.
+      special: whether it is a control token of the model, not text.
+      lstrip: whether it includes all white space on its left.
+      rstrip: whether it includes all white space on its right.
+      normalized: whether it is searched for after the text is normalized, in the text between the
+        other added tokens.
     """
 
     content: str
@@ -53,22 +57,23 @@ class AddedToken:
 
 
 @dataclasses.dataclass(frozen=True)
-class BpeVocab(Pieces):
-    """Immutable vocabulary of byte-level BPE; the sibling of `bert_tf.text.vocab.Vocab`.
+class BpeVocab(BaseVocab):
+    """Immutable vocabulary of byte-level BPE, the counterpart of `bert_tf.text.vocab.Vocab`.
 
     Args:
-      tokens: pieces in id order, bytes written as `byte_level.BYTE_CHARACTERS`.
-      merges: pairs of pieces, the first to be merged first.
-      added_tokens: pieces found before the words are; the five special ones are among them.
-      cls, sep, pad, unk, mask: the special pieces. No text gives `unk`.
-      add_prefix_space: whether a text that begins without a space is read as if it had one.
-      num_separators: `sep` so many times between two texts: RoBERTa 2, BERT 1.
-      second_type: type id of the second text: RoBERTa, which has one type only, 0; BERT 1.
-      normalizer: "NFC", or "" for none.
-      trim_offsets: whether a piece's offsets leave out the space that it begins with.
+      tokens: tokens in id order, bytes written as `byte_level.BYTE_CHARACTERS`.
+      merges: pairs of tokens, in the order of merging.
+      added_tokens: tokens that are cut out before a text is split into words, including the five
+        special tokens.
+      cls, sep, pad, unk, mask: the special tokens. No text is tokenized to `unk`.
+      add_prefix_space: whether a text without a space at its start is read as if it had one.
+      num_separators: the number of `sep` between two texts, 2 for RoBERTa and 1 for BERT.
+      second_type: type id of the second text: 0 for RoBERTa, which has one type only, 1 for BERT.
+      normalizer: "NFC", or "" for no normalization.
+      trim_offsets: whether a token's offsets exclude the space at its start.
 
     Raises:
-      ValueError: if pieces stand twice, a merge and the pieces disagree, a byte has no piece, or a
+      ValueError: if a token is duplicated, a merge has an unknown token, a byte has no token, or a
         special token is missing.
     """
 
@@ -97,10 +102,10 @@ class BpeVocab(Pieces):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "BpeVocab":
-        """Reads a tokenizer.json, or a vocab.json and the merges.txt beside it.
+        """Reads a tokenizer.json, or a vocab.json and the merges.txt in the same folder.
 
         Raises:
-          ValueError: as the class, or if the file is for a tokenizer of another kind; the message
+          ValueError: see the class; or if the file is for a tokenizer of another kind. The message
             names the file.
           OSError: if there is no such file.
         """
@@ -113,68 +118,67 @@ class BpeVocab(Pieces):
                 return _from_tokenizer_json(path, content)
             except (AttributeError, IndexError, KeyError, TypeError) as error:
                 raise ValueError(
-                    f"{path}: not as Hugging Face's tokenizers writes it ({error!r}); save it anew."
+                    f"{path}: not in the format of Hugging Face's tokenizers ({error!r}); save the "
+                    "tokenizer again."
                 ) from None
         return _from_vocab_and_merges(path, content)
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes a tokenizer.json; the file is whole or absent."""
+        """Writes a tokenizer.json atomically."""
         with atomic_write(path) as file:
             json.dump(to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
             file.write("\n")
 
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:
-        """Ids of the pieces that are signs, not text."""
+        """Ids of the control tokens, which are not text."""
         return frozenset(self.ids[token.content] for token in self.added_tokens if token.special)
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
-        """bool [V], true where the piece continues a word: it does not begin with a space.
+        """bool [V], true where the token continues a word: it does not start with a space.
 
-        Pieces found before the words are, special or not, continue none.
+        Added tokens never continue a word.
         """
         added = {token.content for token in self.added_tokens}
         return np.array([t not in added and not t.startswith(SPACE_MARK) for t in self.tokens])
 
 
 def _check(vocab: BpeVocab, source: str) -> None:
-    """Raises ValueError naming `source` and the piece, as the class says."""
+    """Raises the errors of `BpeVocab`, naming `source` and the token."""
     ids = vocab.ids
-    if len(ids) < len(vocab.tokens):
-        index = next(i for i, token in enumerate(vocab.tokens) if ids[token] != i)
-        token = vocab.tokens[index]
-        raise ValueError(
-            f"{source}: {token!r} has the ids {index} and {ids[token]}; expected unique pieces."
-        )
+    for index, token in enumerate(vocab.tokens):
+        if ids[token] != index:
+            raise ValueError(
+                f"{source}: {token!r} has the ids {index} and {ids[token]}; expected unique tokens."
+            )
     seen = set()
     for number, pair in enumerate(vocab.merges, start=1):
-        for piece in (*pair, "".join(pair)):
-            if piece not in ids:
+        for token in (*pair, "".join(pair)):
+            if token not in ids:
                 raise ValueError(
-                    f"{source}: merge {number}, {' '.join(pair)!r}, needs the piece {piece!r}, "
+                    f"{source}: merge {number}, {' '.join(pair)!r}, needs the token {token!r}, "
                     f"which is not among its {len(ids)}; the merges belong to another vocabulary."
                 )
         if pair in seen:
             raise ValueError(f"{source}: merge {number}, {' '.join(pair)!r}, is listed twice.")
         seen.add(pair)
-    lacking = [
-        byte
-        for byte, char in enumerate(BYTE_CHARACTERS)
-        if char not in ids and byte not in _NEVER_IN_UTF8
-    ]
+    lacking = []
+    for byte, char in enumerate(BYTE_CHARACTERS):
+        if char not in ids and byte not in _NEVER_IN_UTF8:
+            lacking.append(byte)
     if lacking:
         raise ValueError(
-            f"{source}: no piece for the bytes {lacking[:5]} ({len(lacking)} lack one); expected "
-            "a vocabulary of byte-level BPE, which has one for each byte of UTF-8."
+            f"{source}: no token for the bytes {lacking[:5]} ({len(lacking)} bytes lack one); "
+            "expected a vocabulary of byte-level BPE, which has one for each byte of UTF-8."
         )
     added = {token.content for token in vocab.added_tokens}
     names = (vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask)
     missing = [name for name in names if name not in ids or name not in added]
     if missing:
         raise ValueError(
-            f"{source}: the special tokens {missing} are missing among its {len(ids)} pieces; add "
-            f"them, each with its own id."
+            f"{source}: the special tokens {missing} are missing among the {len(ids)} tokens; add "
+            "each with a new id."
         )
     unknown = sorted(added - ids.keys())
     if unknown:
@@ -186,10 +190,10 @@ def _check(vocab: BpeVocab, source: str) -> None:
 
 
 def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the pieces by id.
+    """Returns the tokens in id order.
 
     Raises:
-      ValueError: if an id is taken twice, or left out.
+      ValueError: if an id is used twice or missing.
     """
     tokens: dict[int, str] = {}
     for token, index in ids.items():
@@ -200,12 +204,12 @@ def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
                 f"{path}: {tokens[index]!r} and {token!r} both have id {index}; expected one each."
             )
         tokens[index] = token
-    holes = [index for index in range(len(tokens)) if index not in tokens]
-    if holes:
-        raise ValueError(
-            f"{path}: no piece has id {holes[0]}, with ids up to {max(tokens)}; expected all ids "
-            f"from 0 on: name the missing ones, for example '[unused0]'."
-        )
+    for index in range(len(tokens)):
+        if index not in tokens:
+            raise ValueError(
+                f"{path}: no token has id {index}, with ids up to {max(tokens)}; expected all ids "
+                f"from 0 on: name the missing ones, for example '[unused0]'."
+            )
     return tuple(tokens[index] for index in range(len(tokens)))
 
 
@@ -213,30 +217,29 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     merges_path = path.with_name(MERGES_FILE)
     if not merges_path.exists():
         raise ValueError(
-            f"{merges_path}: not found; byte-level BPE needs it beside {path.name} (or a "
-            f"{TOKENIZER_FILE}, which holds both)."
+            f"{merges_path}: not found; byte-level BPE needs it in the folder of {path.name} (or a "
+            f"{TOKENIZER_FILE}, which has both)."
         )
-    content = bounded_files.read_bytes(merges_path)
-    bounded_files.check_lines(content, merges_path)
-    lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
-    merges = [
-        _read_merge(f"{merges_path}, line {number}", line)
-        for number, line in enumerate(lines, start=1)
-        if line and not line.startswith("#version")
-    ]
+    merges_bytes = bounded_files.read_bytes(merges_path)
+    bounded_files.check_lines(merges_bytes, merges_path)
+    lines = merges_bytes.decode("utf-8").replace("\r\n", "\n").split("\n")
+    merges = []
+    for number, line in enumerate(lines, start=1):
+        if line and not line.startswith("#version"):
+            merges.append(_read_merge(f"{merges_path}, line {number}", line))
     names = _special_names(path.parent, ids, {})
-    # As transformers has it for RoBERTa: the mask takes the space on its left.
-    added = tuple(
-        AddedToken(content, lstrip=content == names["mask"], normalized=content != names["mask"])
-        for content in dict.fromkeys(names.values())
-    )
+    added = []
+    for content in dict.fromkeys(names.values()):
+        # As in transformers for RoBERTa, the mask token includes the space on its left.
+        is_mask = content == names["mask"]
+        added.append(AddedToken(content, lstrip=is_mask, normalized=not is_mask))
     config_path = path.with_name("tokenizer_config.json")
     config = _companion(path.parent, config_path.name)
     return _build(
         path,
         tokens=_in_id_order(path, ids),
         merges=merges,
-        added_tokens=added,
+        added_tokens=tuple(added),
         add_prefix_space=json_field(config, "add_prefix_space", bool, config_path) is True,
         trim_offsets=json_field(config, "trim_offsets", bool, config_path) is not False,
         **names,
@@ -265,7 +268,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         fields = {field.name: token[field.name] for field in dataclasses.fields(AddedToken)}
         added.append(AddedToken(**fields))
     packing: dict[str, Any] = _read_post_processor(path, content.get("post_processor"))
-    found = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
+    names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
     return _build(
         path,
         tokens=_in_id_order(path, ids),
@@ -274,7 +277,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         add_prefix_space=json_field(pre_tokenizer, "add_prefix_space", bool, path) is not False,
         normalizer=normalizer,
         **packing,
-        **_special_names(path.parent, {token.content for token in added}, found),
+        **_special_names(path.parent, {token.content for token in added}, names),
     )
 
 
@@ -283,7 +286,7 @@ def _read_merge(source: object, merge: object) -> tuple[str, str]:
     pair = merge.split(" ") if isinstance(merge, str) else merge
     if not isinstance(pair, list) or len(pair) != 2 or not all(pair):
         raise ValueError(
-            f"{source}: received the merge {merge!r}, expected two pieces with a space between."
+            f"{source}: received the merge {merge!r}, expected two tokens with a space between."
         )
     return pair[0], pair[1]
 
@@ -303,7 +306,7 @@ def _unsupported(path: pathlib.Path, part: str, received: Any, expected: str) ->
 
 
 def _check_model(path: pathlib.Path, model: dict[str, Any]) -> None:
-    """Raises ValueError for what is not plain BPE over bytes."""
+    """Raises ValueError if the model is not plain BPE over bytes."""
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise _unsupported(path, "model type", model.get("type"), "BPE")
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
@@ -322,7 +325,7 @@ def _read_normalizer(path: pathlib.Path, normalizer: dict[str, Any] | None) -> s
 
 
 def _read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the fields of BpeVocab that say how rows are made."""
+    """Returns the fields of BpeVocab for packing."""
     processor = processor or {}
     parts = processor["processors"] if processor.get("type") == "Sequence" else [processor]
     fields: dict[str, Any] = {"trim_offsets": False}
@@ -350,8 +353,11 @@ def _read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -
 def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, Any]:
     """Reads `cls A sep` and `cls A sep (sep) B sep`, with types 0 up to B."""
     items = [next(iter(item.values())) for item in template["pair"]]
-    names, types = [item["id"] for item in items], [item["type_id"] for item in items]
-    cls, sep, separators = names[0], names[-1], len(names) - 4
+    names = [item["id"] for item in items]
+    types = [item["type_id"] for item in items]
+    cls = names[0]
+    sep = names[-1]
+    separators = len(names) - 4
     single = [next(iter(item.values()))["id"] for item in template["single"]]
     is_known = separators in (1, 2) and names == [cls, "A", *[sep] * separators, "B", sep]
     is_typed = types == [0] * (2 + separators) + types[-1:] * 2
@@ -367,17 +373,17 @@ def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def _special_names(
-    folder: pathlib.Path, known: Iterable[str], found: dict[str, str]
+    folder: pathlib.Path, known: Iterable[str], given: dict[str, str]
 ) -> dict[str, str]:
-    """Returns what the special tokens are called.
+    """Returns the special tokens by name: cls, sep, pad, unk, mask.
 
     Args:
-      folder: where special_tokens_map.json or tokenizer_config.json may say it.
-      known: the pieces they can be.
-      found: the names that are known.
+      folder: the folder with special_tokens_map.json or tokenizer_config.json, if there is one.
+      known: the tokens to choose from.
+      given: the special tokens that are determined already.
     """
     known = set(known)
-    names = dict(found)
+    names = dict(given)
     for companion in _COMPANIONS:
         content = _companion(folder, companion)
         for name in _NAMES:
@@ -391,21 +397,22 @@ def _special_names(
 
 
 def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
-    """Returns the content of a tokenizer.json, from which `tokenizers` makes the same tokenizer."""
+    """Returns the content of a tokenizer.json."""
     byte_level = {
         "type": "ByteLevel",
         "add_prefix_space": vocab.add_prefix_space,
         "trim_offsets": vocab.trim_offsets,
         "use_regex": True,
     }
+    added_tokens = []
+    for token in sorted(vocab.added_tokens, key=lambda token: vocab.ids[token.content]):
+        fields = dataclasses.asdict(token)
+        added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": vocab.ids[token.content], "single_word": False, **dataclasses.asdict(token)}
-            for token in sorted(vocab.added_tokens, key=lambda token: vocab.ids[token.content])
-        ],
+        "added_tokens": added_tokens,
         "normalizer": {"type": vocab.normalizer} if vocab.normalizer else None,
         "pre_tokenizer": byte_level,
         "post_processor": _to_post_processor(vocab, byte_level),
@@ -419,7 +426,7 @@ def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            # With the added tokens: `tokenizers` gives those that are not here ids of its own.
+            # Includes the added tokens: `tokenizers` would give missing ones new ids.
             "vocab": vocab.ids,
             "merges": [list(pair) for pair in vocab.merges],
         },
@@ -427,7 +434,8 @@ def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
 
 
 def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str, Any]:
-    cls, sep = (vocab.cls, vocab.cls_id), (vocab.sep, vocab.sep_id)
+    cls = (vocab.cls, vocab.cls_id)
+    sep = (vocab.sep, vocab.sep_id)
     if (vocab.num_separators, vocab.second_type) == (2, 0):
         return {
             "type": "RobertaProcessing",
@@ -449,7 +457,7 @@ def template_processing(
 
     Args:
       cls, sep: name and id of the first token and of the separator.
-      num_separators: how many stand between two texts.
+      num_separators: the number of separators between two texts.
       second_type: the second text's token type.
     """
 

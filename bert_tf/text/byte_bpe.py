@@ -1,6 +1,6 @@
 """Byte-level BPE in Python, by Hugging Face's `tokenizers`, with a cache of words.
 
-`tokenizers` takes a text through all of its steps each time. Most words of a corpus have been seen
+`tokenizers` runs all of its steps for each text. Most words of a corpus have been seen
 before, so `ByteBpe.encode` splits a text into words and looks their ids up: two to five times the
 speed on one core. Only new words, texts with added tokens ("<mask>") and offsets go through
 `tokenizers`. No TensorFlow is imported, so worker processes start at once.
@@ -27,7 +27,7 @@ MAX_CACHED_CHARACTERS = 64
 
 
 class _WordIds(dict):
-    """Ids of the words met so far; emptied when full, so that memory is bounded."""
+    """Cache of the ids of words; it is emptied when full, so that memory is bounded."""
 
     def __init__(self, tokenizer: "ByteBpe"):
         super().__init__()
@@ -43,7 +43,7 @@ class _WordIds(dict):
 
 
 class ByteBpe:
-    """Byte-level BPE by a vocabulary; every text has tokens, and none is unknown.
+    """Byte-level BPE of a vocabulary; every text can be tokenized without unknown tokens.
 
     Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
     lone surrogate, which has no UTF-8, counts as U+FFFD.
@@ -62,7 +62,7 @@ class ByteBpe:
         }
         contents = [token.content for token in vocab.added_tokens]
         contents += [self._normalize(content) for content in contents]
-        # A text without any of these beginnings holds no added token.
+        # A text without any of these prefixes has no added token.
         self._added_beginnings = _common_prefixes(contents)
 
     def __reduce__(self) -> tuple:
@@ -88,8 +88,10 @@ class ByteBpe:
         return self._encode(text).ids
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the ids of a word of a sentence already split: as with a space before it."""
-        return self.encode(word if word.startswith(" ") else " " + word)
+        """Returns the ids of one word of a sentence: those of the word with a space before it."""
+        if not word.startswith(" "):
+            word = " " + word
+        return self.encode(word)
 
     def encode_bytes(self, word: bytes) -> list[int]:
         """Returns the ids of a word, merged from its bytes by the ranks of the merges."""
@@ -97,7 +99,7 @@ class ByteBpe:
         return [token.id for token in self._model.tokenize(characters)]
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns tokens and their positions in the text as it was given.
+        """Returns tokens and their offsets in the original text.
 
         As in `tokenizers`, a token with some of a character's bytes has the offsets of the whole
         character, and the space that begins a token is left out (`BpeVocab.trim_offsets`), so that
@@ -105,7 +107,7 @@ class ByteBpe:
         all of those that it came from (`tokenizers`: only the first).
 
         Returns:
-          Tokens, first characters, and the characters after the last ones, of equal length.
+          Tokens, start characters and end characters, of equal length.
         """
         encoding = self._encode(text)
         tokens = [self.vocab.tokens[index] for index in encoding.ids]

@@ -1,11 +1,11 @@
-"""Byte-level BPE inside the TensorFlow graph, equal to its plain-Python twin `ByteBpe`.
+"""Byte-level BPE inside the TensorFlow graph, with the same results as `ByteBpe` in Python.
 
-    strings [B] -> code points [N], flat, added tokens ("<mask>") as one each
-                -> words [W] by vector operations -> unique ones, as strings
-                -> pieces: by a table where a word is a piece, else by merging all words at once
-                -> [B, (words), (pieces)]
+    strings [B] -> code points [N], flat, each added token ("<mask>") as one character
+                -> words [W] by vector operations -> unique words, as strings
+                -> tokens: from a table where a word is a token, else by merging all words at once
+                -> [B, (words), (tokens)]
 
-Only TensorFlow's own operations, so any server runs it; where the vocabulary wants NFC, also
+It uses only TensorFlow's operations, so any server can run it; a vocabulary with NFC also needs
 tensorflow-text's `normalize_utf8`. Bytes that are not UTF-8 are read as U+FFFD, as
 `bytes.decode("utf-8", "replace")` does.
 """
@@ -34,7 +34,7 @@ from bert_tf.text.byte_level import (
 )
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PAGE_SIZE, PagedTable
 
-# Put round an added token in its string; no UTF-8 holds it.
+# Marks the start and end of an added token in a string; it is not in any valid UTF-8.
 _MARKER = b"\xff"
 _NEVER = np.iinfo(np.int32).max  # rank of a pair that is not merged
 _NO_TOKEN = -1
@@ -43,12 +43,12 @@ _SPACES = "".join(f"\\x{{{ord(char):x}}}" for char in SPACES)  # as RE2 writes t
 
 
 class _Characters(NamedTuple):
-    """Characters of all strings in one row; an added token is one, too."""
+    """The characters of all strings, concatenated; an added token is one character."""
 
-    code_points: tf.Tensor  # int32 [N]; of an added token its id
+    code_points: tf.Tensor  # int32 [N]; the id of an added token
     is_added: tf.Tensor  # bool [N]
-    is_first: tf.Tensor  # bool [N], first of its string, or beside an added token
-    rows: tf.Tensor  # int64 [N], the string that it belongs to
+    is_first: tf.Tensor  # bool [N], first of its string, or next to an added token
+    rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first character of its source in that string
     ends: tf.Tensor  # int32 [N], the character after its source
 
@@ -57,73 +57,72 @@ class _Characters(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Parts of all strings, and the sources of all their characters."""
+    """The parts of all strings, either text or an added token."""
 
     strings: tf.Tensor  # string [P]
-    ids: tf.Tensor  # int32 [P], of an added token; else _NO_TOKEN
-    rows: tf.Tensor  # int64 [P]
-    starts: tf.Tensor  # int32 [N]
-    ends: tf.Tensor  # int32 [N]
+    ids: tf.Tensor  # int32 [P], the id of an added token, or _NO_TOKEN for text
+    rows: tf.Tensor  # int64 [P], the index of the string
+    starts: tf.Tensor  # int32 [N], see `_Characters`
+    ends: tf.Tensor  # int32 [N], see `_Characters`
 
 
 class ByteBpeTokenizer(tf.Module):
     """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does.
 
-    Works eagerly, in `tf.function` and in `tf.data`; a module that holds it can be saved.
+    It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: pieces and merges.
+      vocab: the tokens and merges.
     """
 
     def __init__(self, vocab: BpeVocab, name: str = "byte_bpe_tokenizer"):
         super().__init__(name)
         self.vocab = vocab
-        self._added_raw, self._added_normalized = (
-            _AddedTokens(vocab, is_normalized) for is_normalized in (False, True)
-        )
+        self._added_raw = _AddedTokens(vocab, is_normalized=False)
+        self._added_normalized = _AddedTokens(vocab, is_normalized=True)
         self._byte_ids = np.array(
             [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
         )
         self._merges = _MergeTable.build(vocab)
-        words, ids = _words_of_one_piece(vocab)
+        words, ids = _words_of_one_token(vocab)
         self._whole_words = _string_table(words, ids)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of the pieces.
+        """Returns the token ids.
 
         Args:
           strings: string [B], UTF-8.
 
         Returns:
-          int32 [B, (words), (pieces)].
+          int32 [B, (words), (tokens)].
         """
         characters = self._read(strings)
         word_splits, row_splits = _split_words(characters, tf.size(strings))
-        ids, piece_splits = self._encode(characters, word_splits)
-        return _nested(ids, row_splits, piece_splits)
+        ids, token_splits = self._encode(characters, word_splits)
+        return _nested(ids, row_splits, token_splits)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the ids of the pieces and where they stand in the strings as given.
+        """Returns the token ids and their byte offsets in the original strings.
 
         Args:
           strings: string [B], UTF-8.
 
         Returns:
-          Ids, first bytes, and the bytes after the last ones, each int32 [B, (words), (pieces)].
+          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
         """
         characters = self._read(strings)
         word_splits, row_splits = _split_words(characters, tf.size(strings))
-        ids, piece_splits = self._encode(characters, word_splits)
-        rows, starts, ends = self._locate(characters, word_splits, ids, piece_splits)
+        ids, token_splits = self._encode(characters, word_splits)
+        rows, starts, ends = self._locate(characters, word_splits, ids, token_splits)
         columns = (ids, *_to_bytes(strings, rows, starts, ends))
-        return tuple(_nested(column, row_splits, piece_splits) for column in columns)
+        return tuple(_nested(column, row_splits, token_splits) for column in columns)
 
     def _read(self, strings: tf.Tensor) -> _Characters:
-        """Returns the characters of the words, added tokens among them."""
+        """Returns the characters of the words, with each added token as one character."""
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         row_lengths = decoded.row_lengths()
         rows = decoded.value_rowids()
@@ -159,11 +158,12 @@ class ByteBpeTokenizer(tf.Module):
         return _add_spaces(characters) if self.vocab.add_prefix_space else characters
 
     def _join(self, parts: _Parts) -> _Characters:
-        """Puts the parts in one row again, each added token as one character."""
+        """Concatenates the parts, each added token as one character."""
         decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-        part = decoded.value_rowids()
+        part = decoded.value_rowids()  # [N]
         ids = tf.gather(parts.ids, part)
-        is_added, is_first = ids >= 0, _count_up(decoded.row_lengths()) == 0
+        is_added = ids >= 0
+        is_first = _count_up(decoded.row_lengths()) == 0
         kept = tf.where(~is_added | is_first)[:, 0]
         lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
         characters = _Characters(
@@ -176,16 +176,16 @@ class ByteBpeTokenizer(tf.Module):
         ).gather(kept)
         starts = characters.starts
         ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
-        leading, trailing = (
-            tf.gather(
-                tf.strings.length(parts.strings, "UTF8_CHAR")
-                - tf.strings.length(
-                    tf.strings.regex_replace(parts.strings, pattern, ""), "UTF8_CHAR"
-                ),
-                tf.gather(part, kept),
+
+        def count_spaces(pattern: str) -> tf.Tensor:
+            rest = tf.strings.regex_replace(parts.strings, pattern, "")
+            removed = tf.strings.length(parts.strings, "UTF8_CHAR") - tf.strings.length(
+                rest, "UTF8_CHAR"
             )
-            for pattern in (rf"\A[{_SPACES}{SPACE_MARK}]+", rf"[{_SPACES}{SPACE_MARK}]+\z")
-        )
+            return tf.gather(removed, tf.gather(part, kept))
+
+        leading = count_spaces(rf"\A[{_SPACES}{SPACE_MARK}]+")
+        trailing = count_spaces(rf"[{_SPACES}{SPACE_MARK}]+\z")
         trimmed = self._trim(starts, ends, leading, trailing)
         return characters._replace(
             starts=tf.where(characters.is_added, trimmed[0], starts),
@@ -195,7 +195,7 @@ class ByteBpeTokenizer(tf.Module):
     def _trim(
         self, starts: tf.Tensor, ends: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Leaves out so many characters at the ends of pieces: `ByteBpe._trim`."""
+        """Removes `leading` and `trailing` characters from the ends of tokens."""
         if not self.vocab.trim_offsets:
             return starts, ends
         if self.vocab.add_prefix_space:
@@ -206,16 +206,17 @@ class ByteBpeTokenizer(tf.Module):
     def _encode(
         self, characters: _Characters, word_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the ids of all pieces, int32 [P], and int64 [W + 1], where each word starts."""
+        """Returns the token ids of all words, int32 [P], and their row splits, int64 [W + 1]."""
         code_points = tf.where(characters.is_added, 0, characters.code_points)
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
         )
-        unique, place = tf.unique(words, tf.int64)
+        unique, unique_index = tf.unique(words, tf.int64)
         whole = self._whole_words.lookup(unique)
         others = tf.where(whole < 0)
         merged, lengths = self._merge(tf.gather(unique, others[:, 0]))
-        # A word has a place in `merged`, or is one piece: its id comes after these places.
+        # A start below `num_merged` is an index into `merged`. A word of one token has no entry
+        # there: its start is `num_merged` plus the token id.
         num_merged = tf.size(merged, tf.int64)
         unique_starts = tf.tensor_scatter_nd_update(
             tf.cast(whole, tf.int64) + num_merged, others, tf.cumsum(lengths, exclusive=True)
@@ -224,22 +225,24 @@ class ByteBpeTokenizer(tf.Module):
         firsts = word_splits[:-1]
         is_added = tf.gather(characters.is_added, firsts)
         added_starts = tf.cast(tf.gather(characters.code_points, firsts), tf.int64) + num_merged
-        word_starts = tf.where(is_added, added_starts, tf.gather(unique_starts, place))
-        word_lengths = tf.where(is_added, tf.ones_like(place), tf.gather(unique_lengths, place))
-        piece_splits = tf.concat([[0], tf.cumsum(word_lengths)], 0)
-        places = tf.repeat(word_starts - piece_splits[:-1], word_lengths) + tf.range(
-            piece_splits[-1]
+        word_starts = tf.where(is_added, added_starts, tf.gather(unique_starts, unique_index))
+        word_lengths = tf.where(
+            is_added, tf.ones_like(unique_index), tf.gather(unique_lengths, unique_index)
         )
-        is_merged = places < num_merged
-        from_merged = tf.gather(tf.concat([merged, [0]], 0), tf.where(is_merged, places, 0))
-        ids = tf.where(is_merged, from_merged, tf.cast(places - num_merged, tf.int32))
-        return ids, piece_splits
+        token_splits = tf.concat([[0], tf.cumsum(word_lengths)], 0)  # [W + 1]
+        sources = tf.repeat(word_starts - token_splits[:-1], word_lengths) + tf.range(
+            token_splits[-1]
+        )
+        is_merged = sources < num_merged
+        from_merged = tf.gather(tf.concat([merged, [0]], 0), tf.where(is_merged, sources, 0))
+        ids = tf.where(is_merged, from_merged, tf.cast(sources - num_merged, tf.int32))
+        return ids, token_splits
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Merges the bytes of all words [U] at once, in each the pairs of least rank.
+        """Merges the bytes of all words [U] at once: in each step, each word's pairs of least rank.
 
         Returns:
-          Pieces of all words, int32, and how many each word has, int64 [U].
+          The token ids of all words, int32, and the number of tokens of each word, int64 [U].
         """
         sizes = tf.strings.length(words)
         values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
@@ -256,7 +259,8 @@ class ByteBpeTokenizer(tf.Module):
             chosen = tf.where(is_chosen, ranks, 0)
             symbols = tf.where(is_chosen, tf.gather(self._merges.merged, chosen), symbols)
             kept = tf.where(~tf.concat([[False], is_chosen[:-1]], 0))[:, 0]
-            symbols, owners = tf.gather(symbols, kept), tf.gather(owners, kept)
+            symbols = tf.gather(symbols, kept)
+            owners = tf.gather(owners, kept)
             return symbols, owners, self._merges.ranks(symbols, owners)
 
         symbols, owners, _ = tf.while_loop(
@@ -275,11 +279,11 @@ class ByteBpeTokenizer(tf.Module):
         characters: _Characters,
         word_splits: tf.Tensor,
         ids: tf.Tensor,
-        piece_splits: tf.Tensor,
+        token_splits: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns row, first character and the character after the last of each piece, [P]."""
+        """Returns the string, start character and end character of each token, [P]."""
         is_added = tf.repeat(
-            tf.gather(characters.is_added, word_splits[:-1]), piece_splits[1:] - piece_splits[:-1]
+            tf.gather(characters.is_added, word_splits[:-1]), token_splits[1:] - token_splits[:-1]
         )
         tokens = self.vocab.tokens
         num_bytes = np.array([len(token) for token in tokens], np.int32)
@@ -289,18 +293,18 @@ class ByteBpeTokenizer(tf.Module):
         character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
         firsts = tf.gather(character_of_byte, after - num_bytes)
         lasts = tf.gather(character_of_byte, after - 1)
-        starts, ends = tf.gather(characters.starts, firsts), tf.gather(characters.ends, lasts)
+        starts = tf.gather(characters.starts, firsts)
+        ends = tf.gather(characters.ends, lasts)
         leading = np.array([len(t) - len(t.lstrip(SPACE_MARK)) for t in tokens], np.int32)
         trailing = np.array([len(t) - len(t.rstrip(SPACE_MARK)) for t in tokens], np.int32)
         trimmed = self._trim(starts, ends, tf.gather(leading, ids), tf.gather(trailing, ids))
-        starts, ends = (
-            tf.where(is_added, *pair) for pair in zip((starts, ends), trimmed, strict=True)
-        )
+        starts = tf.where(is_added, starts, trimmed[0])
+        ends = tf.where(is_added, ends, trimmed[1])
         return tf.gather(characters.rows, firsts), starts, ends
 
 
 class _AddedTokens(tf.Module):
-    """Finds the added tokens of one kind: `byte_bpe._AddedTokens`."""
+    """Finds the added tokens of one kind, those with or without `AddedToken.normalized`."""
 
     def __init__(self, vocab: BpeVocab, is_normalized: bool):
         super().__init__()
@@ -314,7 +318,7 @@ class _AddedTokens(tf.Module):
         self._wanting_after = [vocab.ids[token.content] for token in tokens if token.rstrip]
 
     def find(self, parts: _Parts) -> _Parts:
-        """Parts the texts at the tokens; white space goes to the token that wants it."""
+        """Splits the texts at the tokens; white space moves to the token that includes it."""
         if not self._pattern:
             return parts
         marked = tf.strings.regex_replace(
@@ -324,8 +328,8 @@ class _AddedTokens(tf.Module):
         split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
         is_token = _count_up(split.row_lengths()) % 2 == 1
         before = split.value_rowids()
-        found = self._ids.lookup(split.values)
-        ids = tf.where(is_token, found, tf.gather(parts.ids, before))
+        token_ids = self._ids.lookup(split.values)
+        ids = tf.where(is_token, token_ids, tf.gather(parts.ids, before))
         strings = split.values
         for wanting, pattern, is_after in (
             (self._wanting_after, rf"\A[{_SPACES}]+", True),
@@ -343,14 +347,14 @@ class _AddedTokens(tf.Module):
 
 
 class _MergeTable(NamedTuple):
-    """The merges by rank, and the sorted keys that find a rank."""
+    """The merges by rank, and sorted keys to look up the rank of a pair."""
 
     num_tokens: int
     keys: np.ndarray  # int64 [M], left * V + right, sorted
     rank_of_key: np.ndarray  # int32 [M]
     merged: np.ndarray  # int32 [M], by rank
-    # bool [M], by rank: nothing that the merged piece is part of is of lower rank. Else, after one
-    # merge, another one may come before the next place of the same pair.
+    # bool [M], by rank: whether no merge that uses the merged token has a lower rank. Otherwise one
+    # merge may have to come before the next merge of the same pair.
     is_last: np.ndarray
 
     @classmethod
@@ -364,7 +368,7 @@ class _MergeTable(NamedTuple):
             np.minimum.at(first_use, pairs[:, side], ranks)
         keys = pairs[:, 0] * len(vocab) + pairs[:, 1]
         order = np.argsort(keys)
-        # A key and a rank more, so that no table is empty.
+        # One more key and rank, so that no table is empty.
         return cls(
             len(vocab),
             np.append(keys[order], np.iinfo(np.int64).max),
@@ -374,28 +378,28 @@ class _MergeTable(NamedTuple):
         )
 
     def ranks(self, symbols: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-        """Returns the rank of each symbol with the next one of its word, int32 [N]."""
+        """Returns the rank of each symbol and the next symbol of its word, int32 [N]."""
         left = tf.cast(symbols, tf.int64)
         keys = left[:-1] * self.num_tokens + left[1:]
-        places = tf.searchsorted(self.keys, keys)
-        is_pair = (tf.gather(self.keys, places) == keys) & (owners[:-1] == owners[1:])
-        ranks = tf.where(is_pair, tf.gather(self.rank_of_key, places), _NEVER)
+        indices = tf.searchsorted(self.keys, keys)
+        is_pair = (tf.gather(self.keys, indices) == keys) & (owners[:-1] == owners[1:])
+        ranks = tf.where(is_pair, tf.gather(self.rank_of_key, indices), _NEVER)
         return tf.concat([ranks, tf.fill([tf.minimum(tf.size(symbols), 1)], _NEVER)], 0)
 
     def choose(
         self, is_least: tf.Tensor, ranks: tf.Tensor, owners: tf.Tensor, num_words: tf.Tensor
     ) -> tf.Tensor:
-        """Returns which of the pairs of least rank are merged: of "aaa" the first two letters."""
-        places = tf.range(tf.size(is_least))
+        """Returns which pairs of least rank are merged: in "aaa" the first two letters."""
+        positions = tf.range(tf.size(is_least))
         is_start = is_least & ~tf.concat([[False], is_least[:-1]], 0)
         run_starts = tf.concat([[0], tf.cast(tf.where(is_start)[:, 0], tf.int32)], 0)
         run = tf.cumsum(tf.cast(is_start, tf.int32))
-        is_chosen = is_least & ((places - tf.gather(run_starts, run)) % 2 == 0)
+        is_chosen = is_least & ((positions - tf.gather(run_starts, run)) % 2 == 0)
         if not self.is_last.all():
-            candidates = tf.where(is_chosen, places, tf.int32.max)
+            candidates = tf.where(is_chosen, positions, tf.int32.max)
             first = tf.math.unsorted_segment_min(candidates, owners, num_words)
             is_free = tf.gather(self.is_last, tf.where(is_chosen, ranks, 0))
-            is_chosen &= is_free | (places == tf.gather(first, owners))
+            is_chosen &= is_free | (positions == tf.gather(first, owners))
         return is_chosen
 
 
@@ -411,7 +415,7 @@ def _kind_table() -> PagedTable:
 
 @functools.cache
 def _nfc_kinds() -> PagedTable:
-    """Returns for each code point what NFC may do to it."""
+    """Returns how NFC may change each code point."""
     kinds = np.full(NUM_CODE_POINTS, _NFC_PLAIN, np.uint8)
     for code in range(NUM_CODE_POINTS):
         if not 0xD800 <= code < 0xE000 and nfc.normalize(chr(code)) != chr(code):
@@ -428,16 +432,16 @@ def _look_up(table: PagedTable, code_points: tf.Tensor) -> tf.Tensor:
 
 
 def _string_table(keys: list[bytes], values: list[int]) -> tf.lookup.StaticHashTable:
-    """Returns a table of strings; _NO_TOKEN for those that are not in it."""
-    # A table must have an entry; no word and no token is empty.
+    """Returns a table of strings with _NO_TOKEN as its default."""
+    # A table needs an entry. The empty string is never looked up.
     initializer = tf.lookup.KeyValueTensorInitializer(
         tf.constant([*keys, b""]), tf.constant([*values, _NO_TOKEN], tf.int32)
     )
     return tf.lookup.StaticHashTable(initializer, _NO_TOKEN)
 
 
-def _words_of_one_piece(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
-    """Returns the words that are one piece, as UTF-8, and its id."""
+def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
+    """Returns the words that are a single token, as UTF-8, and the ids."""
     tokenizer = ByteBpe(vocab)
     added = {token.content for token in vocab.added_tokens}
     words, ids = [], []
@@ -452,7 +456,7 @@ def _words_of_one_piece(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
 
 
 def _add_spaces(characters: _Characters) -> _Characters:
-    """Puts a space before each text, and each part after an added token, that has none."""
+    """Adds a space before each text, and each part after an added token, unless it has one."""
     wants_space = characters.is_first & ~characters.is_added & (characters.code_points != ord(" "))
     source = tf.repeat(
         tf.range(tf.size(wants_space)), tf.where(wants_space, 2, tf.ones([], tf.int32))
@@ -469,11 +473,11 @@ def _add_spaces(characters: _Characters) -> _Characters:
 
 
 def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the words: `byte_level.split_words`, an added token as a word.
+    """Splits like `byte_level.split_words`; an added token is a word.
 
     Returns:
-      int64 [W + 1], where each word starts among the characters; int64 [B + 1], where each string
-      starts among the words.
+      Row splits of the words into characters, int64 [W + 1], and of the strings into words, int64
+      [B + 1].
     """
     code_points, is_added, is_first = characters[:3]
     kinds = _look_up(_kind_table(), tf.where(is_added, 0, code_points))
@@ -487,16 +491,18 @@ def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tenso
     def after(values: tf.Tensor, filler: object, by: int = 1) -> tf.Tensor:
         return tf.concat([values, tf.fill([by], tf.cast(filler, values.dtype))], 0)[by:]
 
-    # A space before another kind is its beginning; any other white space there is a word.
+    # A space before another kind is the start of that word; other white space there is a word.
     is_last_space = is_space & ~after(is_first, True) & (after(kinds, SPACE) != SPACE)
     follows_blank = before((code_points == ord(" ")) & ~is_added, False)
     starts_run = is_first | (kinds != before(kinds, OTHER))
     is_start = tf.where(
         is_space, starts_run | is_last_space, is_first | (starts_run & ~follows_blank)
     )
-    # "'s", "'re": an apostrophe that begins a word takes one letter or two.
-    first, second = after(code_points, 0), after(code_points, 0, 2)
-    has_first, has_second = ~after(is_first, True), ~after(is_first, True, 2)
+    # "'s", "'re": an apostrophe at the start of a word is joined with one letter or two.
+    first = after(code_points, 0)
+    second = after(code_points, 0, 2)
+    has_first = ~after(is_first, True)
+    has_second = ~after(is_first, True, 2)
     is_apostrophe = is_start & (code_points == ord("'")) & ~is_added & has_first
     takes_one = is_apostrophe & tf.reduce_any([first == ord(char) for char in "stmd"], 0)
     takes_two = (
@@ -520,25 +526,27 @@ def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tenso
 def _move_spaces(
     strings: tf.Tensor, is_wanting: tf.Tensor, pattern: str, is_after: bool
 ) -> tf.Tensor:
-    """Moves the white space beside tokens from their neighbours to them.
+    """Moves white space next to added tokens from the neighbouring text to the token.
 
     Args:
-      strings: string [Q], text and tokens in turn.
-      is_wanting: bool [Q], tokens that take it.
-      pattern: of the white space in the neighbour.
-      is_after: whether that is the next string, else the one before.
+      strings: string [Q], text and tokens alternating.
+      is_wanting: bool [Q], the tokens that include white space.
+      pattern: matches the white space in the neighbour.
+      is_after: whether the neighbour is the next string; otherwise it is the one before.
     """
     shift = 1 if is_after else -1
-    is_giving = tf.roll(is_wanting, shift, 0)  # a text is never beside a token of another string
+    is_giving = tf.roll(is_wanting, shift, 0)  # Strings start and end with text, never a token.
     rest = tf.where(is_giving, tf.strings.regex_replace(strings, pattern, ""), strings)
     taken_size = tf.strings.length(strings) - tf.strings.length(rest)
     first = tf.zeros_like(taken_size) if is_after else tf.strings.length(rest)
     taken = tf.roll(tf.strings.substr(strings, first, taken_size), -shift, 0)
-    return rest + taken if is_after else taken + rest
+    if is_after:
+        return rest + taken
+    return taken + rest
 
 
 def _normalize(parts: _Parts) -> _Parts:
-    """Brings the text parts into NFC, one segment at a time, as `bert_tf.text.nfc` does."""
+    """Converts the text parts to NFC, segment by segment, like `bert_tf.text.nfc`."""
     decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
     part = decoded.value_rowids()
     kinds = _look_up(_nfc_kinds(), decoded.values)
@@ -571,21 +579,22 @@ def _normalize(parts: _Parts) -> _Parts:
 def _to_bytes(
     strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Turns characters of the strings into bytes, int32 [P]."""
+    """Converts character offsets in the strings to byte offsets, int32 [P]."""
     offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")[1]
     sizes = tf.cast(tf.strings.length(strings), tf.int64)[:, tf.newaxis]
     bounds = tf.concat([offsets, sizes], axis=1)
     first = tf.gather(bounds.row_splits, rows)
-    return tuple(
-        tf.cast(tf.gather(bounds.values, first + tf.cast(place, tf.int64)), tf.int32)
-        for place in (starts, ends)
-    )
+
+    def byte_of(character: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.gather(bounds.values, first + tf.cast(character, tf.int64)), tf.int32)
+
+    return byte_of(starts), byte_of(ends)
 
 
-def _nested(values: tf.Tensor, row_splits: tf.Tensor, piece_splits: tf.Tensor) -> tf.RaggedTensor:
-    """Parts values into words and strings; without the checks, which would be much of the graph."""
+def _nested(values: tf.Tensor, row_splits: tf.Tensor, token_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Groups values into words and strings, without checks, which would be much of the graph."""
     return tf.RaggedTensor.from_nested_row_splits(
-        values, (row_splits, piece_splits), validate=False
+        values, (row_splits, token_splits), validate=False
     )
 
 
@@ -597,5 +606,5 @@ def _count_up(lengths: tf.Tensor) -> tf.Tensor:
 
 
 def _utf8_bytes(code_points: tf.Tensor) -> tf.Tensor:
-    """Returns how many bytes each code point takes in UTF-8, int32 [N]."""
+    """Returns the number of UTF-8 bytes of each code point, int32 [N]."""
     return 1 + tf.add_n([tf.cast(code_points >= c, tf.int32) for c in (0x80, 0x800, 0x10000)])

@@ -4,29 +4,32 @@ A word is the longest match of
 
     's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
 
-so that the words of a text, put together, are the text. \\p{L}, \\p{N} and \\s are here what they
-are to Hugging Face's tokenizers 0.23 (Unicode 16), not what the running Python knows, nor RE2.
+so the concatenation of a text's words is the text. \\p{L}, \\p{N} and \\s are defined as in Hugging
+Face's tokenizers 0.23 (Unicode 16), and not as in the running Python or in RE2.
 """
 
 import functools
 import re
 
-# White space: Unicode's White_Space.
+# The characters with Unicode's property White_Space.
 SPACES = (
     "".join(map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))))
     + "\u2028\u2029\u202f\u205f\u3000"
 )
 OTHER, LETTER, NUMBER, SPACE = range(4)
 
-# A space, as it stands in the pieces; the piece that begins a word begins with it.
+# A space, as it is written in tokens; the first token of a word starts with it.
 SPACE_MARK = "Ġ"
 
 
 def _list_byte_characters() -> str:
-    """Returns the character that stands for each byte: itself, or one from U+0100 on."""
+    """Returns the character that represents each byte: itself, or one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
-    return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
+    characters = []
+    for byte in range(256):
+        characters.append(chr(byte if byte in printable else next(others)))
+    return "".join(characters)
 
 
 BYTE_CHARACTERS = _list_byte_characters()
@@ -37,7 +40,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def split_words(text: str) -> list[str]:
-    """Splits text into words; " a" is one.
+    """Splits text into words; a word includes the space before it, as in " a".
 
     Example: split_words("It's 10  o'clock") == ["It", "'s", " 10", " ", " o", "'", "clock"].
     """
@@ -47,12 +50,12 @@ def split_words(text: str) -> list[str]:
 
 
 def encode_utf8(text: str) -> bytes:
-    """Returns the UTF-8 of the text; a lone surrogate, which has none, as U+FFFD."""
+    """Returns the UTF-8 of the text, with U+FFFD for lone surrogates, which have no UTF-8."""
     return replace_surrogates(text).encode()
 
 
 def replace_surrogates(text: str) -> str:
-    """Returns the text with U+FFFD in the place of each lone surrogate, which has no UTF-8."""
+    """Returns the text with U+FFFD instead of lone surrogates, which have no UTF-8."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -60,35 +63,41 @@ def code_point_ranges(kind: int) -> list[tuple[int, int]]:
     """Returns first and last code points of all LETTERs, NUMBERs or SPACEs, in order."""
     if kind == SPACE:
         return [(ord(char), ord(char)) for char in SPACES]
-    listed = (_LETTERS if kind == LETTER else _NUMBERS).split()
-    ends = (item.split("-") for item in listed)
-    return [(int(pair[0], 16), int(pair[-1], 16)) for pair in ends]
+    table = _LETTERS if kind == LETTER else _NUMBERS
+    ranges = []
+    for item in table.split():
+        bounds = item.split("-")
+        ranges.append((int(bounds[0], 16), int(bounds[-1], 16)))
+    return ranges
 
 
 @functools.cache
 def _word_pattern(last: int) -> re.Pattern:
     """Returns the pattern of a word for texts without characters beyond `last`.
 
-    One for all texts would be slow: `re` looks characters of the first plane up in a table, and
-    searches the ranges beyond one by one, for every character that is in none.
+    One pattern for all texts would be slow: `re` has a table for characters of the first plane, but
+    tries the ranges beyond it one by one, for every character that is in no range.
     """
-    letter, number, space = (
-        "".join(
-            f"{re.escape(chr(first))}-{re.escape(chr(min(end, last)))}"
-            for first, end in code_point_ranges(kind)
-            if first <= last
-        )
-        for kind in (LETTER, NUMBER, SPACE)
-    )
-    # Letters first, as most words are of them; no word could be one of two kinds.
+    letter = _character_class(LETTER, last)
+    number = _character_class(NUMBER, last)
+    space = _character_class(SPACE, last)
+    # Letters come first because most words consist of them. The kinds do not overlap.
     return re.compile(
         f" ?[{letter}]+|'(?:[stmd]|re|ve|ll)| ?[{number}]+| ?[^{space}{letter}{number}]+"
         f"|[{space}]+(?![^{space}])|[{space}]+"
     )
 
 
-# First and last code points of the ranges (as tests/text/byte_bpe_test.py finds them, by asking
-# about each code point).
+def _character_class(kind: int, last: int) -> str:
+    """Returns the ranges of a kind up to `last` for a character class of `re`."""
+    ranges = []
+    for first, end in code_point_ranges(kind):
+        if first <= last:
+            ranges.append(f"{re.escape(chr(first))}-{re.escape(chr(min(end, last)))}")
+    return "".join(ranges)
+
+
+# First and last code points of ranges. tests/text/byte_bpe_test.py checks each code point.
 _LETTERS = """
     41-5a 61-7a aa b5 ba c0-d6 d8-f6 f8-2c1 2c6-2d1 2e0-2e4 2ec 2ee 370-374 376-377 37a-37d 37f 386
     388-38a 38c 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 559 560-588 5d0-5ea 5ef-5f2 620-64a 66e-66f

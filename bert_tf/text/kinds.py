@@ -1,8 +1,8 @@
 """The kinds of vocabularies; only this module of the package distinguishes them.
 
-kind       file            a piece that begins a word  special tokens that stand in a text
-wordpiece  vocab.txt       has no ## in front          are ordinary words: "[", "mask", "]"
-byte_bpe   tokenizer.json  begins with the space       are special tokens: <mask>
+kind       file            first token of a word       special tokens written in a text
+wordpiece  vocab.txt       has no ## prefix            are ordinary words: "[", "mask", "]"
+byte_bpe   tokenizer.json  starts with the space       are special tokens: <mask>
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_tf.text.tokenization import AnyVocab, Tokenizer, read_vocab
 from bert_tf.text.vocab import MASK, Vocab
 
 WORDPIECE, BYTE_BPE = "wordpiece", "byte_bpe"
-# In this order: folders of Hugging Face may have several.
+# The first that exists is read; folders of Hugging Face may have several.
 VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "vocab.json")
 
 
@@ -29,20 +29,21 @@ def kind_of(vocab: AnyVocab) -> str:
 
 
 def content_of(vocab: AnyVocab) -> str:
-    """Returns all that decides a vocabulary's pieces as text, for its hash: of WordPiece the lines
-    of vocab.txt."""
+    """Returns the text to hash for a vocabulary: the lines of vocab.txt, or all fields as JSON."""
     if isinstance(vocab, Vocab):
         return "\n".join(vocab.tokens)
     return json.dumps(dataclasses.asdict(vocab), sort_keys=True)
 
 
 def to_config(vocab: AnyVocab) -> Any:
-    """Returns a vocabulary as JSON has it: of WordPiece a list of pieces, else a dict of fields."""
-    return list(vocab.tokens) if isinstance(vocab, Vocab) else dataclasses.asdict(vocab)
+    """Returns a vocabulary for JSON: a list of WordPiece tokens, or a dict of fields of BPE."""
+    if isinstance(vocab, Vocab):
+        return list(vocab.tokens)
+    return dataclasses.asdict(vocab)
 
 
-def vocab_from_config(config: Any) -> AnyVocab:
-    """Makes a vocabulary of what `to_config` gave."""
+def vocab_from_config(config: list[str] | dict[str, Any]) -> AnyVocab:
+    """Makes a vocabulary from the result of `to_config`."""
     if isinstance(config, list):
         return Vocab(tuple(config))
     added = tuple(AddedToken(**token) for token in config["added_tokens"])
@@ -50,16 +51,19 @@ def vocab_from_config(config: Any) -> AnyVocab:
 
 
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:
-    """Returns the vocabulary that lies in a folder; None if there is none."""
-    paths = (pathlib.Path(folder, name) for name in VOCABULARY_FILES)
-    return next((path for path in paths if path.is_file()), None)
+    """Returns the vocabulary file in a folder, or None."""
+    for name in VOCABULARY_FILES:
+        path = pathlib.Path(folder, name)
+        if path.is_file():
+            return path
+    return None
 
 
 def read_vocabulary_in(folder: str | os.PathLike) -> AnyVocab:
-    """Reads the vocabulary that lies in a folder.
+    """Reads the vocabulary file in a folder.
 
     Raises:
-      ValueError: if there is none, or it is damaged.
+      ValueError: if there is no vocabulary, or it is corrupt.
     """
     path = find_vocabulary(folder)
     if path is None:
@@ -68,9 +72,9 @@ def read_vocabulary_in(folder: str | os.PathLike) -> AnyVocab:
 
 
 def with_vocabulary(config: ModelConfig, vocab: AnyVocab) -> ModelConfig:
-    """Returns the configuration with all that follows from the vocabulary, but its size.
+    """Returns the configuration with the fields that the vocabulary determines, except its size.
 
-    Byte-level BPE keeps all letters as they are: `do_lower_case` is false.
+    Byte-level BPE never lower-cases, so `do_lower_case` is False.
     """
     kind = kind_of(vocab)
     lower = config.do_lower_case and kind == WORDPIECE
@@ -80,11 +84,11 @@ def with_vocabulary(config: ModelConfig, vocab: AnyVocab) -> ModelConfig:
 
 
 def check_kind(vocab: AnyVocab, given: dict[str, Any], source: str | os.PathLike) -> None:
-    """Raises ValueError if a vocabulary is not of the kind that the user states.
+    """Raises ValueError if a vocabulary is not of the kind that the user gave.
 
     Args:
-      vocab: as read.
-      given: the fields of the model's configuration that the user stated.
+      vocab: the vocabulary of `source`.
+      given: the fields of the model's configuration that the user gave.
       source: the vocabulary's file.
     """
     kind = kind_of(vocab)
@@ -96,36 +100,42 @@ def check_kind(vocab: AnyVocab, given: dict[str, Any], source: str | os.PathLike
 
 
 def with_trimmed_offsets(vocab: AnyVocab) -> AnyVocab:
-    """Returns the vocabulary so that no piece's place in the text includes the space before it."""
+    """Returns the vocabulary with `trim_offsets`: offsets exclude the space before a token."""
     if isinstance(vocab, Vocab) or vocab.trim_offsets:
         return vocab
     return dataclasses.replace(vocab, trim_offsets=True)
 
 
-def piece_texts(vocab: AnyVocab) -> tuple[str, ...]:
-    """Returns the pieces for people: of byte-level BPE the bytes as text, a space in front of a
-    piece that begins a word, U+FFFD for parts of a character."""
+def token_texts(vocab: AnyVocab) -> tuple[str, ...]:
+    """Returns the tokens as readable text.
+
+    Bytes of byte-level BPE are decoded: the first token of a word starts with a space, and a part
+    of a character is U+FFFD.
+    """
     if isinstance(vocab, Vocab):
         return vocab.tokens
     added = {token.content for token in vocab.added_tokens}
-    return tuple(token if token in added else _decode(token) for token in vocab.tokens)
+    texts = []
+    for token in vocab.tokens:
+        texts.append(token if token in added else _decode(token))
+    return tuple(texts)
 
 
 def _decode(token: str) -> str:
+    """Returns the text of a byte-level BPE token."""
     return bytes(map(BYTE_OF_CHARACTER.__getitem__, token)).decode("utf8", errors="replace")
 
 
 def space_before_sentences(vocab: AnyVocab) -> str:
-    """Returns what a sentence gets in front that follows another one of its document.
+    """Returns the separator between the sentences of a document.
 
-    In running text a space stands there; of byte-level BPE it belongs to the sentence's first
-    piece.
+    In byte-level BPE the space between two sentences belongs to the first token of the second.
     """
     return "" if isinstance(vocab, Vocab) else " "
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Iterable[str]) -> Iterator[list[int]]:
-    """Yields the pieces of the sentences of a document; see `space_before_sentences`."""
+    """Yields the token ids of each sentence of a document; see `space_before_sentences`."""
     space = space_before_sentences(tokenizer.vocab)
     if not space:
         yield from map(tokenizer.encode, sentences)
@@ -135,12 +145,17 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Iterable[str]) -> Iterator
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Returns the pieces of a text in which [MASK], of either kind, means the special token.
+    """Returns the token ids of a text in which [MASK] is the mask token of either kind.
 
-    Byte-level BPE's own name of it, <mask> say, does so anyway; it takes the space before it.
+    In byte-level BPE the name of the vocabulary, for example <mask>, works as well. The mask token
+    includes the space before it.
     """
     vocab = tokenizer.vocab
     if not isinstance(vocab, Vocab):
         return tokenizer.encode(text.replace(MASK, vocab.tokens[vocab.mask_id]))
-    first, *others = (tokenizer.encode(part) for part in text.split(MASK))
-    return first + [piece for part in others for piece in (vocab.mask_id, *part)]
+    first, *others = text.split(MASK)
+    token_ids = tokenizer.encode(first)
+    for part in others:
+        token_ids.append(vocab.mask_id)
+        token_ids.extend(tokenizer.encode(part))
+    return token_ids

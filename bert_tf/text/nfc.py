@@ -1,7 +1,7 @@
 """Unicode normalization form NFC as in Hugging Face's tokenizers 0.23.
 
-It knows fewer characters than Python: to it, those of `_UNKNOWN` are like any letter, so they are
-neither sorted nor composed, and what is on one side of them does not see the other.
+That library knows fewer characters than Python. It treats those of `_UNKNOWN` like letters: they
+are neither sorted nor composed, and they separate the characters on both sides.
 """
 
 import functools
@@ -9,8 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-# Marks, and characters made of two, that became part of Unicode after 8.0, as first and last code
-# points of ranges.
+# Marks and composed characters added to Unicode after 8.0: first and last code points of ranges.
 _UNKNOWN = """
     5c8-5c9 7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1af0 1df6-1dfa a82c 105c9 105e4
     10d24-10d27 10d69-10d6d 10eab-10eac 10ecb-10ecf 10ef0-10efb 10efd-10eff 10f46-10f50 10f82-10f85
@@ -31,27 +30,30 @@ def normalize(text: str) -> str:
 
 
 def segment(text: str) -> Iterator[tuple[int, int]]:
-    """Yields first and end character of the shortest parts that NFC changes one by one."""
+    """Yields start and end of the shortest segments that NFC can change independently."""
     return (match.span() for match in _segment_pattern().finditer(text))
 
 
 @functools.cache
 def unknown_characters() -> frozenset[str]:
-    """Returns the characters that are like letters here."""
-    ranges = (item.split("-") for item in _UNKNOWN.split())
-    return frozenset(
-        chr(code) for pair in ranges for code in range(int(pair[0], 16), int(pair[-1], 16) + 1)
-    )
+    """Returns the characters that are treated like letters."""
+    characters: set[str] = set()
+    for item in _UNKNOWN.split():
+        bounds = item.split("-")
+        codes = range(int(bounds[0], 16), int(bounds[-1], 16) + 1)
+        characters.update(map(chr, codes))
+    return frozenset(characters)
 
 
 @functools.cache
 def composing_characters() -> frozenset[str]:
-    """Returns the characters that may be sorted or composed with what is before them.
+    """Returns the characters that may be sorted or composed with the characters before them.
 
     These are the marks with a combining class, the second characters of canonical decompositions,
-    Hangul's vowels and final consonants, and what decomposes into one of these and others.
+    Hangul's vowels and final consonants, and characters whose decomposition starts with one.
     """
-    composing = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
+    hangul = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+    composing = set(map(chr, hangul))
     for char in map(chr, range(0x20000)):
         parts = unicodedata.decomposition(char).split()
         if unicodedata.combining(char):
@@ -68,8 +70,6 @@ def composing_characters() -> frozenset[str]:
 
 @functools.cache
 def _segment_pattern() -> re.Pattern:
-    unknown, composing = (
-        "".join(sorted(map(re.escape, characters)))
-        for characters in (unknown_characters(), composing_characters())
-    )
+    unknown = "".join(sorted(map(re.escape, unknown_characters())))
+    composing = "".join(sorted(map(re.escape, composing_characters())))
     return re.compile(f"[{unknown}]|[\\s\\S][{composing}]*")

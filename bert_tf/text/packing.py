@@ -1,6 +1,7 @@
-"""Packs one or two texts into a row of pieces: [CLS] a [SEP] b [SEP], cut, then padded.
+"""Packs one or two texts into a sequence of tokens: [CLS] a [SEP] b [SEP], truncated and padded.
 
-RoBERTa puts two separators between the texts, and all its type ids are 0: the vocabulary says so.
+RoBERTa puts two separators between the texts, and all its type ids are 0. The vocabulary has both
+numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,13 +11,13 @@ import numpy as np
 
 from bert_tf.text.tokenization import AnyVocab
 
-# The encoder's.
+# The keys of the encoder's inputs.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 Result = TypeVar("Result")
 
 
 class PackedText(NamedTuple):
-    """A row without padding."""
+    """A sequence without padding."""
 
     ids: list[int]  # with [CLS] and [SEP]
     type_ids: list[int]  # 0 up to the first [SEP], the vocabulary's second_type after it
@@ -25,16 +26,17 @@ class PackedText(NamedTuple):
 def truncate_longest_first(
     ids_a: Sequence[int], ids_b: Sequence[int], max_length: int, odd_to_longer: bool = False
 ) -> tuple[list[int], list[int]]:
-    """Cuts pieces off the end of the longer text, of the second if they are equally long.
+    """Removes tokens from the end of the longer text, or of the second if both are equally long.
 
-    What google-research/bert's `_truncate_seq_pair` leaves, found without its loop: a text keeps
-    what the other leaves free, and at least half.
+    The result is that of google-research/bert's `_truncate_seq_pair`, without its loop: each text
+    keeps at least half of the room, and all that the other one leaves.
 
     Args:
-      ids_a, ids_b: pieces of both texts.
-      max_length: how many are left of both together.
-      odd_to_longer: where both are cut and the length is odd, the longer text, of equal ones the
-        second, has the odd piece, as in Hugging Face's tokenizers; else the first has it.
+      ids_a, ids_b: token ids of both texts.
+      max_length: the most tokens of both together.
+      odd_to_longer: where both are truncated and `max_length` is odd, whether the longer text (the
+        second, if they are equal) keeps one token more, as in Hugging Face's tokenizers; otherwise
+        the first text does.
 
     Example: truncate_longest_first([1, 2, 3, 4], [5, 6], 5) == ([1, 2, 3], [5, 6]).
     """
@@ -51,22 +53,23 @@ def pack(
     max_seq_length: int,
     keep_tail: bool = False,
 ) -> PackedText:
-    """Packs one text, or two if the second has pieces, as google-research/bert does.
+    """Packs one text, or two if the second is not empty, as google-research/bert does.
 
     Args:
-      vocab: has the special tokens.
-      ids_a: pieces of the first text; it may be empty.
-      ids_b: pieces of the second text, or empty.
-      max_seq_length: most pieces of the row; a single text loses its end, of two the longer one.
-      keep_tail: whether they lose their beginnings instead.
+      vocab: the vocabulary with the special tokens.
+      ids_a: token ids of the first text; it may be empty.
+      ids_b: token ids of the second text, or empty.
+      max_seq_length: the most tokens of the sequence; the longer text is truncated at its end.
+      keep_tail: whether texts are truncated at their beginning instead.
 
     Raises:
-      ValueError: if that leaves no room for pieces of the texts.
+      ValueError: if there is no room for tokens of the texts.
     """
     room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     if keep_tail:
         cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
-        first, second = cut[0][::-1], cut[1][::-1]
+        first = cut[0][::-1]
+        second = cut[1][::-1]
     else:
         first, second = truncate_longest_first(ids_a, ids_b, room)
     ids = [vocab.cls_id, *first, vocab.sep_id]
@@ -80,10 +83,10 @@ def pack(
 def pack_pair(
     vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
 ) -> PackedText:
-    """Packs a pair as Hugging Face's tokenizers do, which cross-encoders are trained with.
+    """Packs a pair as Hugging Face's tokenizers do for the training of cross-encoders.
 
-    Differs from `pack` where both texts are cut, see `truncate_longest_first`, and where the
-    second is empty: its [SEP] stands there all the same.
+    Differs from `pack` where both texts are truncated, see `truncate_longest_first`, and where the
+    second is empty: its [SEP] is added nevertheless.
 
     Raises:
       ValueError: see `pack`.
@@ -98,9 +101,9 @@ def pack_pair(
 def pack_windows(
     vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
 ) -> list[PackedText]:
-    """Packs all of a text, or of the longer of two, in windows that overlap by half.
+    """Splits a text, or the longer one of two, into windows that overlap by half.
 
-    The shorter one stands in every window, cut to half of the room.
+    The shorter text is in every window, truncated to half of the room.
 
     Raises:
       ValueError: see `pack`.
@@ -111,23 +114,26 @@ def pack_windows(
     short = short[: room // 2]
     size = room - len(short)
     starts = range(0, max(1, len(long) - size + (size + 1) // 2), max(1, (size + 1) // 2))
-    windows = [long[start : start + size] for start in starts]
-    pairs = [(window, short) if is_first_longer else (short, window) for window in windows]
-    return [pack(vocab, first, second, max_seq_length) for first, second in pairs]
+    packed = []
+    for start in starts:
+        window = long[start : start + size]
+        first, second = (window, short) if is_first_longer else (short, window)
+        packed.append(pack(vocab, first, second, max_seq_length))
+    return packed
 
 
 def num_special_tokens(is_pair: bool, num_separators: int = 1) -> int:
-    """Returns how many pieces of a row are special tokens: one in front, the others separators."""
+    """Returns the number of special tokens in a sequence: [CLS] and the separators."""
     return 2 + num_separators * is_pair
 
 
 def text_room(max_seq_length: int, is_pair: bool, num_separators: int = 1) -> int:
-    """Returns how many pieces of the texts a row holds beside its special tokens.
+    """Returns the room of a sequence for tokens of the texts.
 
     Args:
-      max_seq_length: pieces of the row.
+      max_seq_length: the most tokens of the sequence.
       is_pair: whether there are two texts.
-      num_separators: between them.
+      num_separators: the number of separators between them.
 
     Raises:
       ValueError: if there is no room.
@@ -135,14 +141,14 @@ def text_room(max_seq_length: int, is_pair: bool, num_separators: int = 1) -> in
     num_special = num_special_tokens(is_pair, num_separators)
     if max_seq_length <= num_special:
         raise ValueError(
-            f"max_seq_length is {max_seq_length}; {num_special} pieces are special tokens, so "
+            f"max_seq_length is {max_seq_length}; {num_special} tokens are special tokens, so "
             f"expected at least {num_special + 1}."
         )
     return max_seq_length - num_special
 
 
 def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarray]:
-    """Pads rows up to the longest of them: ids with `pad_id`, the vocabulary's, the rest with 0.
+    """Pads sequences to the longest of them, ids with `pad_id` and the other inputs with 0.
 
     Returns:
       The encoder's inputs: `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T].
@@ -161,7 +167,7 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
 def by_length(
     sizes: Sequence[int], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
 ) -> list[Result]:
-    """Computes rows, those of like length together: padding costs as much as pieces.
+    """Computes rows, those of like length together: padding costs as much as tokens.
 
     Args:
       sizes: length of each row.

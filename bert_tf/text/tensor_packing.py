@@ -1,6 +1,6 @@
-"""Rows of pieces inside the TensorFlow graph: the twin of `packing.py` for ragged tensors.
+"""Packs tokens inside the TensorFlow graph: `packing.py` for ragged tensors.
 
-pieces of texts, ragged int32 [B, (pieces)] -> cut -> [CLS] a [SEP] b [SEP]
+token ids of texts, ragged int32 [B, (tokens)] -> truncated -> [CLS] a [SEP] b [SEP]
   -> input_word_ids, input_mask, input_type_ids, int32 [B, T], T the longest row or a given length
 """
 
@@ -11,14 +11,14 @@ import tensorflow as tf
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab
 
-MIN_LENGTH = 2  # of a row: [CLS] and [SEP]; an empty batch has this length, too.
+MIN_LENGTH = 2  # [CLS] and [SEP]; the length of an empty batch.
 
 
-def cut(pieces: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) -> tf.RaggedTensor:
-    """Returns as many pieces of each text as `lengths` says, int64 [B]: the first, or the last."""
-    firsts = pieces.row_lengths() - lengths if keep_tail else tf.zeros_like(lengths)
-    starts = pieces.row_splits[:-1] + firsts
-    return tf.gather(pieces.values, tf.ragged.range(starts, starts + lengths))
+def cut(tokens: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) -> tf.RaggedTensor:
+    """Returns the first tokens of each text, or the last: as many as `lengths` int64 [B] says."""
+    firsts = tokens.row_lengths() - lengths if keep_tail else tf.zeros_like(lengths)
+    starts = tokens.row_splits[:-1] + firsts
+    return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
 
 
 def longest_first_lengths(
@@ -28,12 +28,17 @@ def longest_first_lengths(
     num_separators: int = 1,
     as_tokenizers: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B].
+    """Returns the truncated lengths of pairs, each int64 [B]; see `truncate_longest_first`.
 
-    An empty second text counts as none, without a [SEP] of its own. Between two texts stand
-    `num_separators`. With `as_tokenizers` it is `pack_pair`'s cut instead of `pack`'s.
+    Args:
+      first, second: int64 [B], lengths of the first and second texts. An empty second text is
+        ignored and gets no [SEP].
+      max_seq_length: the most tokens of the sequence.
+      num_separators: the number of separators between two texts.
+      as_tokenizers: whether to truncate like `pack_pair` instead of `pack`.
     """
-    pair, single = (num_special_tokens(is_pair, num_separators) for is_pair in (True, False))
+    pair = num_special_tokens(True, num_separators)
+    single = num_special_tokens(False, num_separators)
     room = max_seq_length - tf.where(
         (second > 0) | as_tokenizers, tf.constant(pair, tf.int64), single
     )
@@ -104,20 +109,21 @@ def pack_rows(
     length: int | None = None,
     as_tokenizers: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Packs texts that are cut already.
+    """Packs texts that are truncated already.
 
     Args:
-      vocab: has the special tokens.
-      first: pieces of the first texts.
-      second: of the second ones; one without pieces counts as none.
+      vocab: the vocabulary with the special tokens.
+      first: token ids of the first texts, [B, (tokens)].
+      second: token ids of the second texts; an empty one is ignored.
       length: T; None for the longest row of the batch.
-      as_tokenizers: whether pairs are packed as `pack_pair` does.
+      as_tokenizers: whether to pack pairs like `pack_pair`.
 
     Returns:
       The encoder's inputs, padded: int32 [B, T].
     """
-    one_a_row = tf.ones([first.nrows(), 1], tf.int32)
-    cls, sep = one_a_row * vocab.cls_id, one_a_row * vocab.sep_id
+    ones = tf.ones([first.nrows(), 1], tf.int32)  # [B, 1]
+    cls = ones * vocab.cls_id
+    sep = ones * vocab.sep_id
     parts = [tf.concat([cls, first, sep], axis=1)]
     if second is not None:
         has_second = tf.cast((second.row_lengths() > 0) | as_tokenizers, tf.int64)
@@ -133,16 +139,16 @@ def pack_rows(
     ids = tf.concat(parts, axis=1)
     lengths = ids.row_lengths()  # [B]
     width = tf.reduce_max(tf.concat([lengths, [MIN_LENGTH]], 0)) if length is None else length
-    places = tf.range(width, dtype=tf.int64)[tf.newaxis, :]  # [1, T]
-    is_piece = places < lengths[:, tf.newaxis]  # [B, T]
-    is_second = is_piece & (places >= parts[0].row_lengths()[:, tf.newaxis])
+    positions = tf.range(width, dtype=tf.int64)[tf.newaxis, :]  # [1, T]
+    is_token = positions < lengths[:, tf.newaxis]  # [B, T]
+    is_second = is_token & (positions >= parts[0].row_lengths()[:, tf.newaxis])
     if not vocab.second_type:
-        is_second = tf.zeros_like(is_piece)
+        is_second = tf.zeros_like(is_token)
     shape = tf.stack([tf.constant(-1, tf.int64), width]) if length is None else [None, length]
     return {
         "input_word_ids": tf.ensure_shape(
             ids.to_tensor(vocab.pad_id or None, shape=shape), [None, length]
         ),
-        "input_mask": tf.cast(is_piece, tf.int32),
+        "input_mask": tf.cast(is_token, tf.int32),
         "input_type_ids": tf.cast(is_second, tf.int32),
     }

@@ -10,7 +10,7 @@ from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 
 
 class TextTokenizer:
-    """Tokenizes and packs texts, or pairs of texts; a fine-tuning program makes the same rows.
+    """Tokenizes and packs texts or pairs of texts, like the fine-tuning programs.
 
         tokenizer = bert_tf.load_tokenizer("hf://FacebookAI/roberta-base")
         outputs = encoder(tokenizer(["A text.", "Another one."]))
@@ -19,7 +19,7 @@ class TextTokenizer:
     as special tokens.
 
     Args:
-      vocab: of either kind.
+      vocab: a WordPiece or byte-level BPE vocabulary.
       do_lower_case: whether WordPiece lower-cases.
     """
 
@@ -37,18 +37,19 @@ class TextTokenizer:
 
         Args:
           text: a text, or B of them.
-          pair: the second text of the pair, or B of them; an empty one counts as none.
-          max_length: maximum length of a row, including special tokens: a text is cut at its end,
-            of a pair the longer text. Where both texts are cut and the number of tokens is odd,
-            byte-level BPE leaves the longer text one more, as Hugging Face's `longest_first` does,
-            and WordPiece the first, as google-research/bert does. None: no limit.
+          pair: the second text of the pair, or B of them; an empty one is ignored.
+          max_length: maximum length of a sequence, including special tokens; None for no limit. A
+            text is truncated at its end; of a pair, the longer text is. Where both texts of a pair
+            are truncated and the number of tokens is odd, byte-level BPE leaves one token more to
+            the longer text, as Hugging Face's `longest_first` does, and WordPiece to the first, as
+            google-research/bert does.
 
         Returns:
-          `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] of a text, [B, T] of several,
-          padded to the longest.
+          `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] for one text, [B, T] for a
+          list, padded to the longest.
 
         Raises:
-          ValueError: if there are not as many second texts as first ones, or no piece fits.
+          ValueError: if the numbers of first and second texts differ, or no token fits.
         """
         is_one = isinstance(text, str)
         firsts = [text] if isinstance(text, str) else list(text)
@@ -65,14 +66,19 @@ class TextTokenizer:
             raise ValueError("text is an empty list; expected at least one text.")
         rows = []
         for first, second in zip(firsts, seconds, strict=True):
-            pieces = self.tokenizer.encode(first), self.tokenizer.encode(second) if second else []
-            longest = sum(map(len, pieces)) + num_special_tokens(True, self.vocab.num_separators)
+            first_ids = self.tokenizer.encode(first)
+            second_ids = self.tokenizer.encode(second) if second else []
+            num_special = num_special_tokens(True, self.vocab.num_separators)
+            longest = len(first_ids) + len(second_ids) + num_special
             length = longest if max_length is None else max_length
-            # Only where both texts of a pair are cut do the two differ.
-            is_pair = bool(pieces[1]) and isinstance(self.vocab, BpeVocab)
-            rows.append((pack_pair if is_pair else pack)(self.vocab, *pieces, length))
+            # The two functions differ only where both texts of a pair are truncated.
+            is_bpe_pair = bool(second_ids) and isinstance(self.vocab, BpeVocab)
+            pack_texts = pack_pair if is_bpe_pair else pack
+            rows.append(pack_texts(self.vocab, first_ids, second_ids, length))
         batch = pad_batch(rows, self.vocab.pad_id)
-        return {name: values[0] for name, values in batch.items()} if is_one else batch
+        if is_one:
+            return {name: values[0] for name, values in batch.items()}
+        return batch
 
 
 def _described(texts: str | Sequence[str] | None) -> str:

@@ -1,6 +1,6 @@
-"""The tokenizers in plain Python, WordPiece and byte-level BPE, behind one interface.
+"""The interface of the tokenizers in plain Python, WordPiece and byte-level BPE.
 
-No TensorFlow is imported, so worker processes start at once.
+TensorFlow is not imported, so worker processes start quickly.
 """
 
 import os
@@ -16,7 +16,7 @@ AnyVocab = Vocab | BpeVocab
 
 
 class Tokenizer(Protocol):
-    """Turns text into pieces; can be pickled."""
+    """Splits text into tokens; it can be pickled."""
 
     @property
     def vocab(self) -> AnyVocab: ...
@@ -24,32 +24,32 @@ class Tokenizer(Protocol):
     def __hash__(self) -> int: ...
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the pieces of the text."""
+        """Returns the ids of the tokens of the text."""
 
     def encode_uncached(self, text: str) -> list[int]:
-        """Does what `encode` does, without memory."""
+        """Returns the same ids as `encode`, without the cache."""
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the ids of the pieces of a word of a sentence that is already split."""
+        """Returns the token ids of one word of a sentence that was split into words."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of the text."""
+        """Returns the tokens of the text."""
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns pieces, their first characters, and the characters after the last ones."""
+        """Returns the tokens, and the start and end character of each."""
 
 
 def read_vocab(path: str | os.PathLike) -> AnyVocab:
-    """Reads the vocabulary of either tokenizer: JSON is byte-level BPE's, text WordPiece's.
+    """Reads a vocabulary: byte-level BPE from JSON, WordPiece from text.
 
     Args:
-      path: a vocab.txt; a tokenizer.json; or a vocab.json or merges.txt, beside the other. ~ is
-        expanded.
+      path: a vocab.txt; a tokenizer.json; or one of vocab.json and merges.txt, which have to be in
+        the same folder. ~ is expanded.
 
     Raises:
       ValueError: see `Vocab` and `BpeVocab`.
     """
-    path = pathlib.Path(path).expanduser()  # A shell leaves --vocab_file=~/x as it is.
+    path = pathlib.Path(path).expanduser()  # A shell does not expand --vocab_file=~/x.
     if path.suffix == ".json" or path.name == "merges.txt":
         return BpeVocab.read(path)
     return Vocab.read(path)
@@ -59,7 +59,7 @@ def make_tokenizer(vocab: AnyVocab, do_lower_case: bool) -> WordPiece | ByteBpe:
     """Returns the vocabulary's tokenizer.
 
     Args:
-      vocab: says which.
+      vocab: the vocabulary, which determines the kind of tokenizer.
       do_lower_case: whether WordPiece lower-cases; byte-level BPE never does.
     """
     return ByteBpe(vocab) if isinstance(vocab, BpeVocab) else WordPiece(vocab, do_lower_case)

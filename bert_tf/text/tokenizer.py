@@ -2,20 +2,20 @@
 
     strings [B] -> code points [N], flat, each with its string and its bytes in the original text
                 -> expanded by the tables of `unicode_tables.py` (deleted, lowered, decomposed)
-                -> words [W] -> tensorflow-text's FastWordpieceTokenizer -> [B, (words), (pieces)]
+                -> words [W] -> tensorflow-text's FastWordpieceTokenizer -> [B, (words), (tokens)]
 
-Strings of printable ASCII and white space, most of English, go a shorter way to the same pieces:
-lower-cased byte for byte, and split by the FastWordpieceTokenizer itself.
+Strings of printable ASCII and white space, most of English, have a faster path to the same tokens:
+they are lower-cased byte by byte and split by the FastWordpieceTokenizer.
 
-Differs from tensorflow-text's BertTokenizer as the original does: lower() and NFD instead of NFKC
-case folding, control characters join words instead of splitting them, all of Unicode's white
-space also splits cased text, a word may have 200 characters instead of 100 bytes, and offsets
-refer to the text as given instead of a normalized one.
+Differs from tensorflow-text's BertTokenizer like the original: lower() and NFD instead of NFKC case
+folding; control characters do not split words; all of Unicode's white space also splits cased text;
+a word may have 200 characters instead of 100 bytes; and offsets refer to the original text instead
+of a normalized one.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -26,20 +26,20 @@ from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
 MAX_CHARACTER_BYTES = 4
-# In such a string a character is a byte, and tensorflow-text parts words where the original does.
+# In such a string a character is a byte, and tensorflow-text splits words like the original.
 _PLAIN_STRING = r"[\t\n\r -~]*"
-_PLAIN_PIECE = re.compile(f"({CONTINUATION_PREFIX})?[0-9A-Za-z]+|[!-~]")
+_PLAIN_TOKEN = re.compile(f"({CONTINUATION_PREFIX})?[0-9A-Za-z]+|[!-~]")
 
 
-# Ids, and where asked for first bytes and the bytes after the last ones.
+# Token ids, optionally with start and end bytes.
 _Columns = tuple[tf.RaggedTensor, ...]
 
 
 class _Characters(NamedTuple):
-    """Characters of all strings in one row."""
+    """The characters of all strings, concatenated."""
 
     code_points: tf.Tensor  # int32 [N]
-    rows: tf.Tensor  # int64 [N], the string it belongs to
+    rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first byte of its source in that string
     ends: tf.Tensor  # int32 [N], the byte after its source
 
@@ -50,10 +50,10 @@ class _Characters(NamedTuple):
 class BertTokenizer(tf.Module):
     """Splits strings into WordPiece ids, as `bert_tf.text.wordpiece.WordPiece` does.
 
-    Works eagerly, in `tf.function` and in `tf.data`; a module that holds it can be saved.
+    It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: the pieces.
+      vocab: the tokens.
       do_lower_case: lower-case the text and strip accents (uncased models).
     """
 
@@ -62,7 +62,7 @@ class BertTokenizer(tf.Module):
         self.vocab = vocab
         self.do_lower_case = do_lower_case
         self._is_continuation = vocab.is_continuation
-        self._pieces = tf_text.FastWordpieceTokenizer(
+        self._wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=list(vocab.tokens),
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES,
@@ -70,8 +70,8 @@ class BertTokenizer(tf.Module):
             unknown_token=UNK,
             no_pretokenization=True,
         )
-        self._plain_pieces = tf_text.FastWordpieceTokenizer(
-            vocab=_hide_other_pieces(vocab.tokens),
+        self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
+            vocab=_hide_other_tokens(vocab.tokens),
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=MAX_WORD_CHARACTERS,
             token_out_type=tf.int32,
@@ -81,13 +81,13 @@ class BertTokenizer(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of the pieces.
+        """Returns the token ids.
 
         Args:
           strings: string [B], UTF-8; bytes that are not UTF-8 are skipped, as in the original.
 
         Returns:
-          int32 [B, (words), (pieces)].
+          int32 [B, (words), (tokens)].
         """
         return _in_two_ways(strings, self._tokenize_plain, self._tokenize_any)[0]
 
@@ -95,29 +95,30 @@ class BertTokenizer(tf.Module):
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the ids of the pieces and where they stand in the strings as given.
+        """Returns the token ids and their byte offsets in the original strings.
 
         Args:
           strings: string [B], UTF-8.
 
         Returns:
-          Ids, first bytes, and the bytes after the last ones, each int32 [B, (words), (pieces)].
+          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
         """
         return _in_two_ways(strings, self._locate_plain, self._locate_any)
 
     def _tokenize_plain(self, strings: tf.Tensor) -> _Columns:
-        return self._group_words(self._plain_pieces.tokenize(self._lower_plain(strings)))
+        return self._group_words(self._plain_wordpiece.tokenize(self._lower_plain(strings)))
 
     def _locate_plain(self, strings: tf.Tensor) -> _Columns:
-        columns = self._plain_pieces.tokenize_with_offsets(self._lower_plain(strings))
+        columns = self._plain_wordpiece.tokenize_with_offsets(self._lower_plain(strings))
         return self._group_words(*(tf.cast(column, tf.int32) for column in columns))
 
     def _lower_plain(self, strings: tf.Tensor) -> tf.Tensor:
         return tf.strings.lower(strings) if self.do_lower_case else strings
 
     def _group_words(self, *columns: tf.RaggedTensor) -> _Columns:
-        """Parts the pieces of each string into words: [B, (pieces)] -> [B, (words), (pieces)]."""
-        ids, row_splits = columns[0].values, columns[0].row_splits
+        """Groups the tokens of each string by word: [B, (tokens)] -> [B, (words), (tokens)]."""
+        ids = columns[0].values
+        row_splits = columns[0].row_splits
         is_start = ~tf.gather(self._is_continuation, ids)
         word_splits = tf.concat([tf.where(is_start)[:, 0], row_splits[-1:]], 0)
         words_before = tf.concat([[0], tf.cumsum(tf.cast(is_start, tf.int64))], 0)
@@ -130,20 +131,20 @@ class BertTokenizer(tf.Module):
     def _tokenize_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
         words = _encode_words(characters.code_points, word_splits)
-        return (_rows(self._pieces.tokenize(words), row_splits),)
+        return (_rows(self._wordpiece.tokenize(words), row_splits),)
 
     def _locate_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
         words = _encode_words(characters.code_points, word_splits)
-        ids, starts, ends = self._pieces.tokenize_with_offsets(words)
+        ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         sizes = _utf8_bytes(characters.code_points)
-        # Where each word starts in the concatenation of all words in UTF-8, [W + 1].
+        # The start byte of each word in the concatenation of all words, [W + 1].
         word_bytes = tf.gather(tf.concat([[0], tf.cumsum(sizes)], 0), word_splits)
         character_of_byte = tf.repeat(tf.range(tf.size(sizes)), sizes)
         is_unknown = ids.flat_values == self.vocab.unk_id
         word_start = tf.gather(word_bytes, ids.value_rowids())
         word_end = tf.gather(word_bytes, ids.value_rowids() + 1)
-        # An unknown piece is its whole word; a long word was not even shown to the tokenizer.
+        # An unknown token covers its whole word. The tokenizer got "[UNK]" instead of long words.
         first = tf.where(is_unknown, word_start, word_start + tf.cast(starts.flat_values, tf.int32))
         after = tf.where(is_unknown, word_end, word_start + tf.cast(ends.flat_values, tf.int32))
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))
@@ -155,8 +156,8 @@ class BertTokenizer(tf.Module):
         """Splits the strings into words.
 
         Returns:
-          The characters of all words; int64 [W + 1], where each word starts among them; and
-          int64 [B + 1], where each string starts among the words.
+          The characters of all words; row splits of the words into characters, int64 [W + 1]; and
+          row splits of the strings into words, int64 [B + 1].
         """
         tables = unicode_tables.code_point_tables(self.do_lower_case)
         characters = _decode(strings)
@@ -183,15 +184,17 @@ class BertTokenizer(tf.Module):
         return characters, word_splits, row_splits
 
 
-def _hide_other_pieces(tokens: Sequence[str]) -> list[str]:
-    """Puts what no plain string holds in the place of each piece that is in no plain word.
+def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
+    """Replaces each token that no plain word contains by a string that never occurs.
 
-    Where tensorflow-text finds the words it would match "a b", and refuse to have "[CLS]" alone.
+    With its own word splitting tensorflow-text would match "a b", and it rejects a vocabulary with
+    a token like "[CLS]".
     """
-    return [
-        token if token == UNK or _PLAIN_PIECE.fullmatch(token) else f"\x7f{index}"
-        for index, token in enumerate(tokens)
-    ]
+    visible = []
+    for index, token in enumerate(tokens):
+        is_plain = token == UNK or _PLAIN_TOKEN.fullmatch(token)
+        visible.append(token if is_plain else f"\x7f{index}")
+    return visible
 
 
 def _in_two_ways(
@@ -199,24 +202,26 @@ def _in_two_ways(
     tokenize_plain: Callable[[tf.Tensor], _Columns],
     tokenize_any: Callable[[tf.Tensor], _Columns],
 ) -> _Columns:
-    """Tokenizes the plain strings by one function and the others by the other."""
+    """Tokenizes plain strings with one function and the others with the other."""
     is_plain = tf.strings.regex_full_match(strings, _PLAIN_STRING)
 
     def in_halves() -> _Columns:
-        plain, others = tf.where(is_plain)[:, 0], tf.where(~is_plain)[:, 0]
-        halves = (
-            tokenize_plain(tf.gather(strings, plain)),
-            tokenize_any(tf.gather(strings, others)),
-        )
-        places = tf.math.invert_permutation(tf.concat([plain, others], 0))
-        return tuple(tf.gather(tf.concat(pair, 0), places) for pair in zip(*halves, strict=True))
+        plain = tf.where(is_plain)[:, 0]
+        others = tf.where(~is_plain)[:, 0]
+        plain_columns = tokenize_plain(tf.gather(strings, plain))
+        other_columns = tokenize_any(tf.gather(strings, others))
+        order = tf.math.invert_permutation(tf.concat([plain, others], 0))
+        columns = []
+        for pair in zip(plain_columns, other_columns, strict=True):
+            columns.append(tf.gather(tf.concat(pair, 0), order))
+        return tuple(columns)
 
-    # Mostly all are plain: a server then answers a text half a millisecond earlier.
+    # Usually all are plain: this branch answers a request half a millisecond earlier.
     return tf.cond(tf.reduce_all(is_plain), lambda: tokenize_plain(strings), in_halves)
 
 
 def _decode(strings: tf.Tensor) -> _Characters:
-    """Returns the code points; what is not UTF-8 is U+FFFD, a character that is deleted."""
+    """Returns the code points; bytes that are not UTF-8 become U+FFFD, which is deleted later."""
     code_points, offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")
     starts = tf.cast(offsets.flat_values, tf.int32)
     ends = starts + _utf8_bytes(code_points.flat_values)
@@ -230,21 +235,20 @@ def _look_up(table: PagedTable, code_points: tf.Tensor) -> tf.Tensor:
 
 
 def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Characters:
-    """Replaces each capital sigma that ends a word by the final sigma, as str.lower() does."""
+    """Replaces each capital sigma at the end of a word by the final sigma, like str.lower()."""
 
     def replace() -> tf.Tensor:
         casing = _look_up(casing_table, characters.code_points)
-        # Without the ignorable characters, only the direct neighbours count.
-        places = tf.where(casing != unicode_tables.CASE_IGNORABLE)[:, 0]
-        code_points, rows = (
-            tf.gather(c, places) for c in (characters.code_points, characters.rows)
-        )
-        is_cased = tf.gather(casing, places) == unicode_tables.CASED
+        # Once the ignorable characters are removed, only direct neighbours matter.
+        indices = tf.where(casing != unicode_tables.CASE_IGNORABLE)[:, 0]
+        code_points = tf.gather(characters.code_points, indices)
+        rows = tf.gather(characters.rows, indices)
+        is_cased = tf.gather(casing, indices) == unicode_tables.CASED
         is_same_row = rows[1:] == rows[:-1]
         after_cased = tf.concat([[False], is_cased[:-1] & is_same_row], 0)
         before_cased = tf.concat([is_cased[1:] & is_same_row, [False]], 0)
         is_final = (code_points == unicode_tables.CAPITAL_SIGMA) & after_cased & ~before_cased
-        finals = tf.boolean_mask(places, is_final)
+        finals = tf.boolean_mask(indices, is_final)
         return tf.tensor_scatter_nd_update(
             characters.code_points,
             finals[:, tf.newaxis],
@@ -257,7 +261,7 @@ def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Charac
 
 
 def _expand(characters: _Characters, tables: unicode_tables.CodePointTables) -> _Characters:
-    """Puts the characters of the table in the place of each character."""
+    """Replaces each character by its characters of the expansion table."""
     distance = _look_up(tables.expansion, characters.code_points)
     is_long = distance >= unicode_tables.LONG
 
@@ -271,10 +275,10 @@ def _expand(characters: _Characters, tables: unicode_tables.CodePointTables) -> 
         source = tf.repeat(tf.range(tf.size(length)), length)
         nth = tf.range(tf.size(source)) - tf.gather(tf.cumsum(length, exclusive=True), source)
         expanded = characters.gather(source)
-        place = tf.where(tf.gather(is_long, source), tf.gather(first, source) + nth, 0)
+        long_index = tf.where(tf.gather(is_long, source), tf.gather(first, source) + nth, 0)
         code_points = tf.where(
             tf.gather(is_long, source),
-            tf.gather(tables.long_values, place),
+            tf.gather(tables.long_values, long_index),
             expanded.code_points + tf.gather(distance, source),
         )
         return expanded._replace(code_points=code_points)
@@ -285,12 +289,13 @@ def _expand(characters: _Characters, tables: unicode_tables.CodePointTables) -> 
 def _sort_marks(
     characters: _Characters, kinds: tf.Tensor, combining_table: PagedTable
 ) -> tuple[_Characters, tf.Tensor]:
-    """Sorts marks that follow each other by combining class (NFD), then drops those of kind MARK.
+    """Sorts consecutive marks by combining class (NFD), then removes those of kind MARK.
 
-    The places in the text stay in order: they are not sorted with their characters.
+    The offsets stay in order: they are not sorted with the characters.
     """
     classes = tf.cast(_look_up(combining_table, characters.code_points), tf.int64)
-    code_points, rows = characters.code_points, characters.rows
+    code_points = characters.code_points
+    rows = characters.rows
 
     def sort() -> tuple[tf.Tensor, tf.Tensor]:
         is_bound = tf.concat([[True], rows[1:] != rows[:-1]], 0) | (classes == 0)
@@ -308,18 +313,18 @@ def _sort_marks(
     return tf.cond(has_marks, drop, lambda: (characters, kinds))
 
 
-def _rows(values: Any, row_splits: tf.Tensor) -> tf.RaggedTensor:
-    """Parts values into rows; without the checks, which would be half of the graph."""
+def _rows(values: tf.Tensor | tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Splits values into rows, without checks, which would be half of the graph."""
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
-    """Returns the words as UTF-8, string [W]; one over 200 characters as "[UNK]"."""
+    """Returns the words as UTF-8, string [W]; a word of over 200 characters becomes "[UNK]"."""
     words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
-    # No word of a text holds brackets and letters, so [UNK] is not mistaken for one of them.
+    # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
     return tf.where(word_splits[1:] - word_splits[:-1] > MAX_WORD_CHARACTERS, UNK, words)
 
 
 def _utf8_bytes(code_points: tf.Tensor) -> tf.Tensor:
-    """Returns how many bytes each code point takes in UTF-8, int32 [N]."""
+    """Returns the number of UTF-8 bytes of each code point, int32 [N]."""
     return 1 + tf.add_n([tf.cast(code_points >= c, tf.int32) for c in (0x80, 0x800, 0x10000)])

@@ -1,8 +1,8 @@
 """Counts special tokens that are written in texts, which WordPiece reads as ordinary text.
 
-Hugging Face's tokenizers make the special token of a written "[SEP]"; google-research/bert and this
-package read "[", "sep", "]", so that no text can forge a separator. Models whose texts join their
-parts with a written [SEP] get other rows here, which the user should know before training.
+Hugging Face's tokenizers turn a written "[SEP]" into the special token. google-research/bert and
+this package read "[", "sep", "]", so that no text can forge a separator. A model whose texts were
+joined with a written [SEP] gets different tokens here, which the user should know before training.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ WITHOUT_TEXTS = (bytes, dict)
 
 
 class TypedTokens:
-    """Counts of texts, and of those in which each special token is written."""
+    """Counts texts, and the texts in which each special token is written."""
 
     def __init__(self, vocab: AnyVocab) -> None:
         self._tokens = SPECIAL_TOKENS if isinstance(vocab, Vocab) else ()
@@ -37,12 +37,14 @@ class TypedTokens:
 
     def notes(self) -> list[str]:
         """Returns a sentence for each special token that is written in a text."""
-        return [
-            f"{token} is written in {count} of {self.num_texts} texts "
-            f"({100 * count / self.num_texts:.3g} %) and is read as ordinary text, not as the "
-            "special token; give the two parts of a pair as two columns."
-            for token, count in self.counts.items()
-        ]
+        notes = []
+        for token, count in self.counts.items():
+            notes.append(
+                f"{token} is written in {count} of {self.num_texts} texts "
+                f"({100 * count / self.num_texts:.3g} %) and is read as ordinary text, not as the "
+                "special token; give the two parts of a pair as two columns."
+            )
+        return notes
 
     def log(self) -> None:
         """Logs the notes."""
@@ -97,7 +99,7 @@ class CountingTokenizer:
         return self._tokenizer.tokenize_with_offsets(text)
 
 
-def texts_in(values: Any) -> Iterator[str]:
+def texts_in(values: object) -> Iterator[str]:
     """Yields the strings in a column, a list of columns, or lists of words."""
     if isinstance(values, str):
         yield values
@@ -106,12 +108,12 @@ def texts_in(values: Any) -> Iterator[str]:
             yield from texts_in(value)
 
 
-def log_typed_tokens(values: Any, vocab: AnyVocab) -> None:
+def log_typed_tokens(values: object, vocab: AnyVocab) -> None:
     """Logs which special tokens are written in texts, and in how many.
 
     Args:
       values: see `texts_in`.
-      vocab: of the model.
+      vocab: the vocabulary of the model.
     """
     typed = TypedTokens(vocab)
     for text in texts_in(values):

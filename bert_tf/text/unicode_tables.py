@@ -1,16 +1,16 @@
-"""Tables of what google-research/bert's tokenization.py does to each Unicode character.
+"""The rules of google-research/bert's tokenization.py for each Unicode character, as tables.
 
-The rules are taken from Python's `unicodedata`, so the plain-Python tokenizer and the one in the
-TensorFlow graph share one Unicode version. A character is, in this order:
+The rules are derived from Python's `unicodedata`, so the plain-Python tokenizer and the one in the
+TensorFlow graph have the same Unicode version. The first matching kind applies:
 
   deleted      U+0000, U+FFFD and the categories Cc and Cf (tab, newline, return are white space)
-  white space  tab, newline, return and Zs; also U+2028 and U+2029, which `str.split` cuts at
+  white space  tab, newline, return and Zs; also U+2028 and U+2029, at which `str.split` splits
   isolated     a word by itself: CJK ideograph, ASCII that is no letter or digit, or category P
-  ordinary     everything else, unassigned and private-use characters included
+  ordinary     everything else, including unassigned and private-use characters
 
 The uncased rules first replace a character by its lower case, decomposed (NFD, so a Hangul
-syllable becomes its jamo) and without marks (Mn). All but two steps look at one character
-alone: a capital sigma is lowered by its neighbours, and NFD sorts marks that follow each other.
+syllable becomes its jamo) and without marks (Mn). All steps except two consider one character
+alone: the lower case of a capital sigma depends on its neighbours, and NFD sorts consecutive marks.
 """
 
 import functools
@@ -21,12 +21,14 @@ from typing import NamedTuple
 import numpy as np
 
 ORDINARY, SPACE, ISOLATED, MARK = range(4)
-CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
-CASED, CASE_IGNORABLE = 1, 2
+CAPITAL_SIGMA = 0x3A3
+FINAL_SIGMA = 0x3C2
+CASED = 1
+CASE_IGNORABLE = 2
 
 NUM_CODE_POINTS = 0x110000
 PAGE_SIZE = 128
-# A value of CodePointTables.expansion from here on is a row of `long_rows`, below it a distance.
+# A value of CodePointTables.expansion is a distance, or from here on the index of a long expansion.
 LONG = 1 << 22
 
 _CJK_RANGES = (
@@ -42,36 +44,36 @@ _CJK_RANGES = (
 
 
 def is_deleted(char: str) -> bool:
-    """True if the character vanishes (its neighbours then touch)."""
+    """Returns whether the character is deleted, so that its neighbours become adjacent."""
     if char in "\t\n\r":
         return False
     return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_whitespace(char: str) -> bool:
-    """True if the character parts words; asked of characters that are not deleted."""
+    """Returns whether a character that is not deleted separates words."""
     return char in "\t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
 
 
 def is_cjk(char: str) -> bool:
-    """True for the original's eight ranges of ideographs."""
+    """Returns whether the character is in the original's eight ranges of ideographs."""
     return any(first <= ord(char) <= last for first, last in _CJK_RANGES)
 
 
 def is_punctuation(char: str) -> bool:
-    """True for category P and all of ASCII that is no letter, digit, space or control."""
+    """Returns whether the character is in category P or an ASCII symbol."""
     if "!" <= char <= "~":
         return not char.isalnum()
     return unicodedata.category(char).startswith("P")
 
 
 def is_isolated(char: str) -> bool:
-    """True if the character is always a word by itself."""
+    """Returns whether the character is always a word by itself."""
     return is_cjk(char) or is_punctuation(char)
 
 
 class _LazyTable(dict):
-    """Table for `str.translate` that looks a character up when it is first met."""
+    """Table for `str.translate` that computes an entry when it is first used."""
 
     def __init__(self, rule: Callable[[str], str]):
         super().__init__()
@@ -127,7 +129,7 @@ class CodePointTables(NamedTuple):
     """
 
     expansion: PagedTable  # int32
-    long_values: np.ndarray  # int32, and a 0 at the end, so that it is never empty
+    long_values: np.ndarray  # int32, with a 0 at the end, so that it is never empty
     long_splits: np.ndarray  # int32
     kind: PagedTable  # uint8, of an expanded code point: ORDINARY SPACE ISOLATED MARK
     combining_class: PagedTable  # uint8, of an expanded code point; 0 where its order is fixed
@@ -159,10 +161,11 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
         elif do_lower_case and category == "Mn":
             kind[code_point] = MARK
         if do_lower_case:
-            if category != "Mn":  # the others are gone, or fix the order of what is round them
+            # Marks of category Mn were removed, or have class 0 and keep their position.
+            if category != "Mn":
                 combining[code_point] = unicodedata.combining(char)
             casing[code_point] = _casing(char)
-    for first, last in _CJK_RANGES:  # the unassigned code points in them, too
+    for first, last in _CJK_RANGES:  # including unassigned code points
         kind[first : last + 1] = ISOLATED
     return CodePointTables(
         expansion=PagedTable.pack(expansion),
@@ -175,28 +178,30 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
 
 
 def _expand(char: str, do_lower_case: bool) -> str:
-    """Returns what stands for the character before marks are sorted.
+    """Returns the replacement of a character before marks are sorted.
 
-    A mark (Mn) of combining class 0 is kept: it is dropped only after sorting, which it bounds.
+    A mark (Mn) of combining class 0 is kept: marks are not sorted across it, so it can be removed
+    only after sorting.
     """
     if is_deleted(char):
         return ""
     if not do_lower_case:
         return char
-    return "".join(
-        c
-        for c in unicodedata.normalize("NFD", char.lower())
-        if unicodedata.category(c) != "Mn" or unicodedata.combining(c) == 0
-    )
+    kept = []
+    for part in unicodedata.normalize("NFD", char.lower()):
+        if unicodedata.category(part) != "Mn" or unicodedata.combining(part) == 0:
+            kept.append(part)
+    return "".join(kept)
 
 
 def _casing(char: str) -> int:
-    """Asks Python which characters count in the rule for the final sigma.
+    """Returns the role of a character in Python's rule for the final sigma.
 
-    Final is a sigma after a cased letter, and not before one, ignorable characters skipped.
+    A sigma is final after a cased letter, unless a cased letter follows; ignorable characters are
+    skipped.
     """
     if is_deleted(char):
-        return CASE_IGNORABLE  # gone before the case is looked at
+        return CASE_IGNORABLE  # deleted before lower-casing
     if (char + "\u03a3").lower()[-1] == "\u03c2":
         return CASED
     return CASE_IGNORABLE if ("a" + char + "\u03a3").lower()[-1] == "\u03c2" else 0

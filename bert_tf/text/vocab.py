@@ -1,4 +1,4 @@
-"""Vocabulary of WordPiece: an ordered list of pieces; a piece's id is its line in vocab.txt."""
+"""Vocabulary of WordPiece: a list of tokens. The id of a token is its line in vocab.txt."""
 
 import collections
 import dataclasses
@@ -13,12 +13,12 @@ from bert_tf.files import atomic_write
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
-# Not str.strip()'s white space: U+2028 is a row of the released Chinese and multilingual files.
+# str.strip() removes more, but U+2028 is a token of the released Chinese and multilingual files.
 _BLANKS = " \t\r\n"
 
 
-class Pieces:
-    """What the vocabularies share: ids of their pieces, and of the special ones."""
+class BaseVocab:
+    """Base class of the vocabularies: the ids of all tokens and of the special tokens."""
 
     tokens: tuple[str, ...]
     pad: str
@@ -32,7 +32,7 @@ class Pieces:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """Id of each piece."""
+        """The id of each token."""
         return {token: index for index, token in enumerate(self.tokens)}
 
     @property
@@ -57,17 +57,17 @@ class Pieces:
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocab(Pieces):
+class Vocab(BaseVocab):
     """Immutable vocabulary, read from and written to google-research/bert's vocab.txt.
 
-    Differs from the original: a duplicate, an empty row or a missing special token is an error
-    here; the original keeps the last of two equal rows and fails later, or never.
+    Differs from the original: a duplicate, an empty line or a missing special token is an error
+    here. The original keeps the last of two equal lines and fails later or never.
 
     Args:
-      tokens: pieces in id order; a piece that continues a word starts with "##".
+      tokens: tokens in id order; a token that continues a word starts with "##".
 
     Raises:
-      ValueError: if a piece is empty, has blanks at an end, stands twice, or a special
+      ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
         token is missing.
     """
 
@@ -84,10 +84,10 @@ class Vocab(Pieces):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Vocab":
-        """Reads one piece a line (UTF-8), blanks at the ends removed.
+        """Reads one token per line (UTF-8), without blanks at the ends.
 
         Raises:
-          ValueError: as the class; the message names the file and the line.
+          ValueError: see the class; the message names the file and the line.
         """
         try:
             content = bounded_files.read_bytes(path)
@@ -95,21 +95,21 @@ class Vocab(Pieces):
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one piece per line."
+                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one token per line."
             ) from None
-        # Only "\n" ends a row: some pieces are themselves characters that splitlines() cuts at.
+        # Only "\n" ends a line: splitlines() would also split at characters that are tokens.
         tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
         _check_tokens(tokens, str(path))
         return cls(tuple(tokens))
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the pieces, one a line; the file is whole or absent."""
+        """Writes one token per line, atomically."""
         with atomic_write(path) as file:
             file.write("\n".join(self.tokens) + "\n")
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
-        """bool [V], true where the piece continues a word ("##" and something after it)."""
+        """bool [V], true where the token continues a word ("##" and more)."""
         length = len(CONTINUATION_PREFIX)
         return np.array(
             [token.startswith(CONTINUATION_PREFIX) and len(token) > length for token in self.tokens]
@@ -122,23 +122,23 @@ class Vocab(Pieces):
 
 
 def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:
-    """Raises ValueError naming `source` and the line, as the class says."""
+    """Raises the errors of `Vocab`, naming `source` and the line."""
     for line, token in enumerate(tokens, start=1):
         if not token or token != token.strip(_BLANKS) or "\n" in token:
             raise ValueError(
-                f"{source}, line {line}: received {token!r}, expected a piece without blanks at "
-                "its ends; remove the row (which lowers every later id by one) or name it."
+                f"{source}, line {line}: received {token!r}, expected a token without blanks at "
+                "its ends; remove the line (which lowers every later id by one) or name the token."
             )
     if len(set(tokens)) < len(tokens):
         repeated = next(t for t, count in collections.Counter(tokens).items() if count > 1)
         lines = [line for line, token in enumerate(tokens, start=1) if token == repeated]
         raise ValueError(
             f"{source}, line {lines[1]}: {repeated!r} is already on line {lines[0]}; expected "
-            "unique pieces, so rename one of the two."
+            "unique tokens, so rename one of the two."
         )
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing:
         raise ValueError(
-            f"{source}: no row for the special tokens {missing} in its {len(tokens)} lines; add "
-            f"each on its own line."
+            f"{source}: no line for the special tokens {missing} in {len(tokens)} lines; add one "
+            "line for each."
         )

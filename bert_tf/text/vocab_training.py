@@ -1,19 +1,19 @@
-"""Trains a WordPiece vocabulary: merges pieces by count, then selects them by use.
+"""Trains a WordPiece vocabulary: merges tokens by count, then selects them by use.
 
-    texts -> raw chunks and their counts (a process a part) -> words and their counts
-          -> 1. merge the most frequent pair of neighbouring pieces, again and again (as BPE does),
-                some more times than there are rows
+    texts -> raw chunks and their counts (one process per part) -> words and their counts
+          -> 1. merge the most frequent pair of neighbouring tokens repeatedly, as BPE does, until
+                there are more tokens than `vocab_size`
           -> 2. tokenize every word greedily, longest match first, as the model will, and drop the
-                pieces that are used least, until the rest fits
-          -> special tokens, [unused] rows, alphabet, pieces by falling use
+                tokens that are used least, until the rest fits
+          -> special tokens, [unused] tokens, alphabet, tokens by decreasing use
 
-Why these two steps (`benchmarks/vocab_training.py` measures them, on documents held out): the pairs
-are counted anew only where a merge changed them, so the time hardly grows with the number of rows;
-and many merged pieces are only steps to longer ones, rows that greedy matching seldom uses.
-Pieces a word on 5.5 MB of text at 4,000 rows: 1.222 with the first step alone, 1.192 with both.
-30,522 rows on 93 MB of Wikipedia: 1.089 with a surplus of 0.15, the released vocabulary 1.095.
-tensorflow-text's learner (top-down: count all substrings, search a threshold) was not done after
-several minutes where this one takes seconds.
+Why two steps (`benchmarks/vocab_training.py` measures them, on held-out documents): the first
+recounts pairs only where a merge changed them, so the time hardly grows with the vocabulary. But
+many merged tokens are only steps to longer ones, which greedy matching seldom uses; the second step
+removes those. Tokens per word on 5.5 MB of text with 4,000 tokens: 1.222 with the first step alone,
+1.192 with both. With 30,522 tokens on 93 MB of Wikipedia: 1.089 with a surplus of 0.15; the
+released vocabulary has 1.095. tensorflow-text's learner (top-down: it counts all substrings and
+searches a threshold) had not finished after several minutes where this one takes seconds.
 """
 
 import collections
@@ -31,32 +31,34 @@ from bert_tf.text.wordpiece import split_chunks, split_words
 
 Part = TypeVar("Part")
 
-# Distinct words kept while counting, and as many chunks, per process; about 170 bytes each.
+# The most distinct words, and the most chunks, kept per process; about 170 bytes each.
 MAX_DISTINCT = 2_000_000
-# The most frequent words, from which pieces are learned; about 2 kB each.
+# The most frequent words, from which tokens are learned; about 2 kB each.
 MAX_LEARNING_WORDS = 1_000_000
-# Longer words (addresses, noise) teach no piece.
+# Longer words (addresses, noise) are ignored.
 MAX_WORD_LENGTH = 50
-# Characters that together are less than one in 20,000 of the text have no piece.
+# The rarest characters, together less than one in 20,000 of the text, get no token.
 CHARACTER_COVERAGE = 0.99995
-# Rows up to [MASK] as in google-research/bert's files, from 1,000 rows on.
-GOOGLE_HEAD_ROWS, MIN_ROWS_FOR_GOOGLE_HEAD = 104, 1_000
-# All of its [unused] rows, where they are not more than a tenth of the vocabulary.
-GOOGLE_UNUSED_ROWS, MIN_ROWS_FOR_ALL_UNUSED = 994, 10_000
-# Pieces learned beyond the rows, for the second step to choose from.
+# From 1,000 lines on, the first lines up to [MASK] are those of google-research/bert's files.
+GOOGLE_HEAD_ROWS = 104
+MIN_ROWS_FOR_GOOGLE_HEAD = 1_000
+# All [unused] tokens of those files are added where they are at most a tenth of the vocabulary.
+GOOGLE_UNUSED_ROWS = 994
+MIN_ROWS_FOR_ALL_UNUSED = 10_000
+# Share of additional tokens from the first step, for the second step to choose from.
 SURPLUS = 0.4
 
 
 def count_words(
     texts: Iterable[str], do_lower_case: bool, max_distinct: int = MAX_DISTINCT
 ) -> collections.Counter[str]:
-    """Counts the words (`split_words`) of the texts, in memory that does not grow with them.
+    """Counts the words (`split_words`) of the texts in bounded memory.
 
-    Raw chunks between white spaces are counted first, so each distinct one is split once, or once
-    each time that there are more than `max_distinct` of them, when all are turned into words. If
-    these are more than `max_distinct`, those with the lowest counts are forgotten until half
-    remain. So counts are exact up to `max_distinct` words, and beyond it a word loses what it had
-    whenever it was among the rarer half: little, if it is frequent throughout.
+    Raw chunks between white spaces are counted first, so that each distinct chunk is split once.
+    When there are more than `max_distinct` chunks, all are split into words. When there are more
+    than `max_distinct` words, the rarest are dropped until half remain. Counts are therefore exact
+    up to `max_distinct` words. Beyond that, a word loses its count whenever it is among the rarer
+    half, which matters little for a word that is frequent throughout.
     """
     chunks: collections.Counter[str] = collections.Counter()
     words: collections.Counter[str] = collections.Counter()
@@ -78,19 +80,19 @@ def count_words_of_parts(
     """Counts the words of a corpus in several processes.
 
     Args:
-      parts: picklable pieces of the corpus.
+      parts: picklable parts of the corpus.
       read_documents: a module-level function; yields the documents of a part, each a list of
         sentences.
-      do_lower_case: as `split_words`.
-      num_workers: processes; 0: one a core.
-      max_distinct: most words kept, see `count_words`.
+      do_lower_case: see `split_words`.
+      num_workers: processes; 0 for one per core.
+      max_distinct: the most distinct words, see `count_words`.
 
     Returns:
-      The counts. They do not depend on the number of processes: each part is counted (and, if
-      too large, pruned) alone, and the parts are added in their order.
+      The counts. They do not depend on the number of processes: each part is counted and pruned
+      separately, and the counts are added in the order of the parts.
 
     Raises:
-      OSError: if a process is killed, by lack of memory say.
+      OSError: if a process is killed, for example for lack of memory.
     """
     tasks = [(part, read_documents, do_lower_case, max_distinct) for part in parts]
     counters = map_in_processes(_count_part, tasks, count_workers(num_workers), is_ordered=True)
@@ -111,20 +113,20 @@ def train_vocab_on_parts(
 
 
 def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[str]:
-    """Learns the pieces of a vocabulary.
+    """Learns a vocabulary.
 
-    Every character of the alphabet (the most frequent ones that together make up
-    `CHARACTER_COVERAGE` of the text) is a piece, and, if it can follow another one in a word, a
-    continuation piece. Punctuation and ideographs cannot: each is a word by itself.
+    The alphabet is the most frequent characters that together make up `CHARACTER_COVERAGE` of the
+    text. Each of its characters is a token, and also a continuation token, except punctuation and
+    ideographs, which are words by themselves.
 
     Args:
-      word_counts: how often each word of `split_words` occurs.
-      vocab_size: rows wanted.
+      word_counts: the count of each word of `split_words`.
+      vocab_size: number of tokens.
 
     Returns:
-      Exactly `vocab_size` tokens: special tokens and [unused] rows, the alphabet, then the other
-      pieces, the most used first. A corpus too small for that many pieces is topped up with
-      [unused] rows, and a warning is logged.
+      Exactly `vocab_size` tokens: special and [unused] tokens, the alphabet, then the other tokens,
+      the most used first. If the corpus is too small for that many, [unused] tokens are added and a
+      warning is logged.
 
     Raises:
       ValueError: if there are no words, or the alphabet does not fit.
@@ -132,32 +134,32 @@ def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[
     if not word_counts:
         raise ValueError("The corpus has no words; give text to learn a vocabulary from.")
     head = _head_rows(vocab_size)
-    alphabet = _alphabet_pieces(word_counts)
+    alphabet = _alphabet_tokens(word_counts)
     rows = vocab_size - len(head) - len(alphabet)
     if rows < 0:
         raise ValueError(
-            f"vocab_size {vocab_size} has no room for {len(head)} special and unused rows and "
-            f"{len(alphabet)} rows of the alphabet; expected at least "
+            f"vocab_size {vocab_size} has no room for {len(head)} special and unused tokens and "
+            f"{len(alphabet)} tokens of the alphabet; expected at least "
             f"{len(head) + len(alphabet)}: raise vocab_size."
         )
     known = set(alphabet)
-    suitable = (
-        (word, count)
-        for word, count in word_counts.items()
-        if 1 < len(word) <= MAX_WORD_LENGTH and known.issuperset(_split_characters(word))
-    )
+    suitable = []
+    for word, count in word_counts.items():
+        if 1 < len(word) <= MAX_WORD_LENGTH and known.issuperset(_split_characters(word)):
+            suitable.append((word, count))
     words = dict(sorted(suitable, key=lambda item: (-item[1], item[0]))[:MAX_LEARNING_WORDS])
     merged = _merge_pairs(words, alphabet, rows + int(rows * SURPLUS))
-    pieces = _most_used(words, alphabet, merged, rows)
-    if len(pieces) < rows:
+    tokens = _most_used(words, alphabet, merged, rows)
+    if len(tokens) < rows:
         logging.warning(
-            "The corpus yields only %d of the %d requested pieces; the rest are [unused] rows.",
-            len(head) + len(alphabet) + len(pieces),
+            "The corpus yields only %d of the %d requested tokens; the rest are [unused] tokens.",
+            len(head) + len(alphabet) + len(tokens),
             vocab_size,
         )
     first_unused = sum(token.startswith("[unused") for token in head)
-    extra = range(first_unused, first_unused + rows - len(pieces))
-    return [*head, *alphabet, *pieces, *(f"[unused{i}]" for i in extra)]
+    extra = range(first_unused, first_unused + rows - len(tokens))
+    unused = [f"[unused{i}]" for i in extra]
+    return [*head, *alphabet, *tokens, *unused]
 
 
 def _count_part(
@@ -189,7 +191,7 @@ def _move_words(
 ) -> None:
     """Empties `chunks` and adds their words to `words`.
 
-    Chunks are never forgotten: in a language without spaces nearly each occurs once.
+    Chunks are not pruned: in a language without spaces nearly every chunk occurs once.
     """
     while chunks:
         chunk, count = chunks.popitem()
@@ -200,18 +202,20 @@ def _move_words(
 
 
 def _prune(counter: collections.Counter[str], max_distinct: int) -> None:
-    """Forgets the rarest keys until at most half of `max_distinct` remain."""
-    of_count = collections.Counter(counter.values())
-    remaining, threshold = len(counter), 0
+    """Drops the rarest keys until at most half of `max_distinct` remain."""
+    keys_with_count = collections.Counter(counter.values())
+    remaining = len(counter)
+    threshold = 0
     while remaining > max_distinct // 2:
-        threshold = min(count for count in of_count if count > threshold)
-        remaining -= of_count[threshold]
-    for key in [key for key, count in counter.items() if count <= threshold]:
+        threshold = min(count for count in keys_with_count if count > threshold)
+        remaining -= keys_with_count[threshold]
+    rare = [key for key, count in counter.items() if count <= threshold]
+    for key in rare:
         del counter[key]
 
 
 def _head_rows(vocab_size: int) -> list[str]:
-    """Returns special tokens and [unused] rows in the places of google-research/bert's files."""
+    """Returns special and [unused] tokens in the order of google-research/bert's files."""
     if vocab_size < MIN_ROWS_FOR_GOOGLE_HEAD:
         return list(SPECIAL_TOKENS)
     special = [UNK, CLS, SEP, MASK]
@@ -225,14 +229,15 @@ def _split_characters(word: str) -> list[str]:
     return [word[0], *(CONTINUATION_PREFIX + char for char in word[1:])]
 
 
-def _alphabet_pieces(word_counts: collections.Counter[str]) -> list[str]:
-    """Returns the pieces of one character, first without and then with the prefix."""
+def _alphabet_tokens(word_counts: collections.Counter[str]) -> list[str]:
+    """Returns the tokens of one character: those without, then those with the prefix."""
     characters: collections.Counter[str] = collections.Counter()
     for word, count in word_counts.items():
         for char in word:
             characters[char] += count
     wanted = CHARACTER_COVERAGE * characters.total()
-    kept, covered = [], 0
+    kept = []
+    covered = 0
     for char, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         if covered >= wanted:
             break
@@ -247,40 +252,43 @@ def _join(left: str, right: str) -> str:
 
 
 def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) -> list[str]:
-    """Learns pieces by merging the most frequent pair of neighbours, ties by age of the pieces.
+    """Learns tokens by merging the most frequent pair of neighbours; ties go to older tokens.
 
-    Counts of pairs are kept up to date by looking only at the words that hold the merged pair.
+    After a merge only the words with the merged pair are recounted.
 
     Returns:
-      At most `num_merges` pieces of two characters and more, in the order they were made.
+      At most `num_merges` tokens of two and more characters, in the order of merging.
     """
     tokens = list(alphabet)
     ids = {token: i for i, token in enumerate(tokens)}
     counts = list(words.values())
-    splits = [[ids[piece] for piece in _split_characters(word)] for word in words]
+    splits = []
+    for word in words:
+        splits.append([ids[char] for char in _split_characters(word)])
     pair_counts: dict[tuple[int, int], int] = collections.defaultdict(int)
-    places: dict[tuple[int, int], set[int]] = collections.defaultdict(set)
+    words_with: dict[tuple[int, int], set[int]] = collections.defaultdict(set)
     for i, split in enumerate(splits):
         for pair in itertools.pairwise(split):
             pair_counts[pair] += counts[i]
-            places[pair].add(i)
+            words_with[pair].add(i)
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     learned: list[str] = []
     while heap and len(learned) < num_merges:
         negative, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
-        if -negative != count:  # an old entry: the pair has been merged, or lost some of its count
+        if -negative != count:
+            # The entry is outdated: the pair was merged, or its count decreased.
             if count > 0:
                 heapq.heappush(heap, (-count, pair))
             continue
         token = _join(tokens[pair[0]], tokens[pair[1]])
-        if token not in ids:  # two ways of merging may give one piece
+        if token not in ids:  # Different pairs may merge to the same token.
             ids[token] = len(tokens)
             tokens.append(token)
             learned.append(token)
         changed: dict[tuple[int, int], int] = collections.defaultdict(int)
-        for i in places.pop(pair):
+        for i in words_with.pop(pair):
             old = splits[i]
             splits[i] = new = _replace_pair(old, pair, ids[token])
             for neighbours in itertools.pairwise(old):
@@ -288,7 +296,7 @@ def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) ->
             for neighbours in itertools.pairwise(new):
                 changed[neighbours] += counts[i]
                 if neighbours[0] == ids[token] or neighbours[1] == ids[token]:
-                    places[neighbours].add(i)
+                    words_with[neighbours].add(i)
         for neighbours, difference in changed.items():
             if difference:
                 pair_counts[neighbours] += difference
@@ -299,8 +307,11 @@ def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) ->
 
 
 def _replace_pair(split: list[int], pair: tuple[int, int], token: int) -> list[int]:
+    """Replaces each occurrence of a pair by the merged token."""
     left, right = pair
-    new, i, last = [], 0, len(split) - 1
+    new = []
+    i = 0
+    last = len(split) - 1
     while i <= last:
         if i < last and split[i] == left and split[i + 1] == right:
             new.append(token)
@@ -312,22 +323,22 @@ def _replace_pair(split: list[int], pair: tuple[int, int], token: int) -> list[i
 
 
 def _most_used(
-    words: dict[str, int], alphabet: list[str], pieces: list[str], rows: int
+    words: dict[str, int], alphabet: list[str], tokens: list[str], rows: int
 ) -> list[str]:
-    """Keeps the `rows` pieces that greedy tokenization uses most, most used first.
+    """Returns the `rows` tokens that greedy tokenization uses most, most used first.
 
-    Pieces are dropped in three rounds, since dropping one moves its use to shorter ones.
+    Tokens are dropped in three rounds, because shorter tokens replace a dropped one.
     """
-    excess = max(len(pieces) - rows, 0)
+    excess = max(len(tokens) - rows, 0)
     for left in (excess * 2 // 3, excess // 3, 0):
-        use = _count_use(words, {*alphabet, *pieces})
-        # A stable sort: of equally used pieces the one learned first comes first.
-        pieces = sorted(pieces, key=use.__getitem__, reverse=True)[: rows + left]
-    return pieces
+        use = _count_use(words, {*alphabet, *tokens})
+        # The sort is stable: of equally used tokens, the one learned first comes first.
+        tokens = sorted(tokens, key=use.__getitem__, reverse=True)[: rows + left]
+    return tokens
 
 
 def _count_use(words: dict[str, int], known: set[str]) -> collections.Counter[str]:
-    """Counts how often the greedy tokenizer would use each piece."""
+    """Counts the uses of each token by greedy tokenization."""
     use: collections.Counter[str] = collections.Counter()
     longest = max(map(len, known))
     for word, count in words.items():

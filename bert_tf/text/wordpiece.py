@@ -1,9 +1,9 @@
 """WordPiece tokenization in plain Python, equal to google-research/bert's tokenization.py.
 
-No TensorFlow is imported, so worker processes start at once. `WordPiece.encode` is the hot path
-of corpus preparation: the pieces of a word are looked for once, then remembered. Every rule of
-the original looks no further than the next white space, so where finding the words of a text is
-slow, the ids of whole chunks between white spaces are remembered instead.
+TensorFlow is not imported, so worker processes start quickly. `WordPiece.encode` is the hot path
+of corpus preparation: it caches the token ids of words. No rule of the original looks beyond the
+next white space, so where splitting a text into words is slow, the ids of whole chunks between
+white spaces are cached instead.
 """
 
 import itertools
@@ -25,22 +25,22 @@ MAX_WORD_CHARACTERS = 200
 # At about 250 bytes an entry this is at most 150 MB a process.
 MAX_CACHED_CHUNKS = 1 << 19
 MAX_CACHED_CHARACTERS = 64
-# White space to `str.split`, but deleted by the original: the words at its sides join.
+# White space to `str.split`, but deleted by the original, so that its neighbours are joined.
 _DELETED_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETE_SEPARATORS = dict.fromkeys(map(ord, _DELETED_SEPARATORS))
 _WORDS_OF_PRINTABLE_ASCII = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
 
 def is_printable_ascii(text: str) -> bool:
-    """True for most of English: the words of such a text are found in half the time."""
+    """Returns whether the text can take the fast path, as most of English can."""
     return text.isascii() and text.isprintable()
 
 
 def split_words(text: str, do_lower_case: bool) -> list[str]:
-    """Splits text into words and punctuation marks, as the original's BasicTokenizer.
+    """Splits text into words and punctuation marks, like the original's BasicTokenizer.
 
-    Differs from the original only in order: lower-casing and NFD run over the whole text, not a
-    chunk at a time. That gives the same words, since white space ends the context of both.
+    Differs from the original only in order: lower-casing and NFD run over the whole text instead
+    of one chunk at a time. The words are the same, because neither looks beyond white space.
 
     Example: split_words("Héllo, wörld", True) == ["hello", ",", "world"].
     """
@@ -53,11 +53,11 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
 
 
 def split_chunks(text: str) -> list[str]:
-    """Splits text where the original surely parts words; the chunks are otherwise untouched.
+    """Splits text at white space into chunks, which are not changed otherwise.
 
-    The words of the text are the words of its chunks, one chunk after the other.
+    The words of the text are the words of its chunks, in order.
     """
-    for separator in _DELETED_SEPARATORS:  # seven times memchr: less than a scan in Python
+    for separator in _DELETED_SEPARATORS:  # Seven searches by memchr are faster than a Python loop.
         if separator in text:
             text = text.translate(_DELETE_SEPARATORS)
             break
@@ -65,7 +65,7 @@ def split_chunks(text: str) -> list[str]:
 
 
 class _ChunkIds(dict):
-    """Ids of the words and chunks met so far; emptied when full, so that memory is bounded."""
+    """Cache of the ids of words and chunks; it is emptied when full, so that memory is bounded."""
 
     def __init__(self, tokenizer: "WordPiece"):
         super().__init__()
@@ -83,11 +83,11 @@ class _ChunkIds(dict):
 class WordPiece:
     """Greedy longest-match-first WordPiece after `split_words`.
 
-    A word over 200 characters, or with a part that no piece matches, is one [UNK]. Special tokens
-    written in the text are ordinary text: "[MASK]" is three words, as in the original.
+    A word of over 200 characters, or with a part that no token matches, is one [UNK]. Special
+    tokens written in the text are ordinary text: "[MASK]" is three words, as in the original.
 
     Args:
-      vocab: the pieces.
+      vocab: the tokens.
       do_lower_case: lower-case the text and strip accents (uncased models).
     """
 
@@ -105,33 +105,33 @@ class WordPiece:
         return WordPiece, (self.vocab, self.do_lower_case)  # without the cached chunks
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of the text."""
+        """Returns the tokens of the text."""
         return [self.vocab.tokens[index] for index in self.encode_uncached(text)]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the pieces of the text; several million a second."""
+        """Returns the token ids of the text, several million per second."""
         if is_printable_ascii(text):
             words = split_words(text, self.do_lower_case)
-            return self._encode_words(words, self._chunk_ids.__getitem__)  # a word is a chunk, too
+            return self._encode_words(words, self._chunk_ids.__getitem__)  # Words are chunks here.
         chunks = map(self._chunk_ids.__getitem__, split_chunks(text))
         return list(itertools.chain.from_iterable(chunks))
 
     def encode_uncached(self, text: str) -> list[int]:
-        """Does what `encode` does, without memory."""
+        """Returns the same ids as `encode`, without the cache."""
         return self._encode_words(split_words(text, self.do_lower_case), self._encode_word)
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the pieces of a word of a sentence already split: here, of any text."""
+        """Returns the token ids of one word of a sentence; for WordPiece, of any text."""
         return self.encode(word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns pieces and where they stand in the text as it was given.
+        """Returns tokens and their offsets in the original text.
 
-        A piece starts where its first character's source starts and ends where its last one's
-        source ends: characters that were deleted at its ends are left out.
+        A token starts at the source of its first character and ends after the source of its last
+        character; deleted characters at its ends are excluded.
 
         Returns:
-          Pieces, first characters, and the characters after the last ones, of equal length.
+          Tokens, start characters and end characters, of equal length.
         """
         tokens, starts, ends = [], [], []
         for word, sources in self._words_with_sources(text):
@@ -179,19 +179,19 @@ class WordPiece:
         return ids
 
     def _words_with_sources(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Yields each word with the place in `text` that each of its characters came from."""
-        kept = [(char, i) for i, char in enumerate(text) if not is_deleted(char)]
-        chars, sources = "".join(char for char, _ in kept), [i for _, i in kept]
+        """Yields each word with the position in `text` of the source of each of its characters."""
+        sources = [i for i, char in enumerate(text) if not is_deleted(char)]
+        chars = "".join([text[i] for i in sources])
         if self.do_lower_case:
-            # Sorting of marks by NFD may swap characters; places are kept in the text's order.
-            sources = [
-                source
-                for char, source in kept
-                for part in unicodedata.normalize("NFD", char.lower())
-                if unicodedata.category(part) != "Mn"
-            ]
+            # NFD may swap marks when it sorts them; the sources stay in the order of the text.
+            expanded_sources = []
+            for char, source in zip(chars, sources, strict=True):
+                for part in unicodedata.normalize("NFD", char.lower()):
+                    if unicodedata.category(part) != "Mn":
+                        expanded_sources.append(source)
+            sources = expanded_sources
             decomposed = unicodedata.normalize("NFD", chars.lower())
-            chars = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+            chars = "".join([c for c in decomposed if unicodedata.category(c) != "Mn"])
         start = 0
         for i, char in enumerate(chars):
             if is_whitespace(char) or is_isolated(char):

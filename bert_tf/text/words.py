@@ -1,4 +1,4 @@
-"""Finds the words of a raw text and their offsets, as a tagger needs them."""
+"""The words of a raw text and their offsets, for taggers."""
 
 import unicodedata
 
@@ -7,37 +7,35 @@ from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 
 
-def word_places(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Returns first character and end of each word: text[start:end].
+def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """Returns start and end of each word: text[start:end].
 
-    A word is what the tokenizer parts at white space and punctuation. Marks after a character
-    belong to its word, also where the uncased rules dropped them or the cased rules part them from
-    punctuation; marks that stand alone are no word.
+    Words are separated as the tokenizer does, at white space and punctuation. Marks after a
+    character belong to its word, also where the uncased rules drop them or the cased rules separate
+    them from punctuation. Marks without a character are not words.
 
     Example: "In Oslo, Ada." has the words In, Oslo, the comma, Ada and the full stop.
     """
-    found: list[tuple[int, int]] = []
+    words: list[tuple[int, int]] = []
     if isinstance(tokenizer.vocab, Vocab):
         for token, start, end in zip(*tokenizer.tokenize_with_offsets(text), strict=True):
-            if token.startswith(CONTINUATION_PREFIX) and found:
-                found[-1] = (found[-1][0], end)
+            if token.startswith(CONTINUATION_PREFIX) and words:
+                words[-1] = (words[-1][0], end)
             else:
-                found.append((start, end))
+                words.append((start, end))
     else:
         first = 0
         for word in split_words(text):
-            start, end = (
-                first + len(word) - len(word.lstrip(SPACES)),
-                first + len(word.rstrip(SPACES)),
-            )
+            start = first + len(word) - len(word.lstrip(SPACES))
+            end = first + len(word.rstrip(SPACES))
             first += len(word)
             if start < end:
-                found.append((start, end))
-    return [
-        (start, _after_marks(text, end))
-        for start, end in found
-        if not all(map(_is_mark, text[start:end]))
-    ]
+                words.append((start, end))
+    offsets = []
+    for start, end in words:
+        if not all(map(_is_mark, text[start:end])):
+            offsets.append((start, _after_marks(text, end)))
+    return offsets
 
 
 def _is_mark(char: str) -> bool:

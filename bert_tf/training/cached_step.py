@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
-from bert_tf.network.xla_region import parts_compiled
+from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import Gradients, ReplicaFunction, TrainStep, row_of, step_seed
@@ -70,7 +70,7 @@ class CachedStep(TrainStep):
             sizes = self.task.sizes(batch)
             batch = {**batch, **{name: self._before(value) for name, value in sizes.items()}}
         if count == 1:
-            with parts_compiled(self.compile_parts):
+            with compile_xla_regions(self.compile_parts):
                 return self._at_once(batch, labels, seed)
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 

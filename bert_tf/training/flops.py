@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.network.attention import LEAST_CHUNK, MOST_WHOLE
+from bert_tf.network.attention import MAX_FULL_BLOCKS, MIN_BLOCK_SIZE
 
 
 class Device(NamedTuple):
@@ -73,8 +73,8 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
 
 def seen_pieces(config: ModelConfig, layer: int, length: int) -> int:
     """Returns how many pieces each piece attends to: T, or three chunks of a long row."""
-    chunk = max(config.local_attention // 2, LEAST_CHUNK)
-    return 3 * chunk if config.is_local(layer) and length > MOST_WHOLE * chunk else length
+    chunk = max(config.local_attention // 2, MIN_BLOCK_SIZE)
+    return 3 * chunk if config.is_local(layer) and length > MAX_FULL_BLOCKS * chunk else length
 
 
 def training_flops(config: ModelConfig, length: int, predictions: int) -> float:

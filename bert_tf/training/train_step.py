@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
-from bert_tf.network.xla_region import parts_compiled
+from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.task import Batch, Task
@@ -54,7 +54,7 @@ class ReplicaFunction:
         replicas = 1 if is_tpu else strategy.num_replicas_in_sync
 
         def traced(*args: Any) -> Any:
-            with parts_compiled(compile_parts):
+            with compile_xla_regions(compile_parts):
                 return function(*args)
 
         self._functions = [tf.function(traced, autograph=False, **options) for _ in range(replicas)]

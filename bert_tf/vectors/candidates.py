@@ -1,4 +1,4 @@
-"""The best of each query's candidates."""
+"""Selection of each query's best candidates."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ def best_candidates(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.nd
     Among equal scores, the lower row comes first.
 
     Args:
-      scores: of the candidates, [Q, c].
-      rows: of the candidates, [Q, c].
+      scores: scores of the candidates, [Q, c].
+      rows: rows of the candidates, [Q, c].
       k: at most c.
     """
     order = np.lexsort((rows, -scores), axis=1)[:, :k]

@@ -3,9 +3,9 @@
 Documents are taken in chunks, so that memory holds the scores of one chunk and not of all:
 queries x chunk_rows x 4 bytes, and of a memory-mapped array the pages that are being read.
 
-A chunk's best are found in two steps. Of blocks of 32 documents the highest score is taken, which
-is one fast pass; the k best documents lie in the k blocks with the highest of these (a block
-outside has k documents before its best one), so only those are sorted.
+The best documents of a chunk are found in two steps. One fast pass computes the highest score of
+each block of 32 documents. The k best documents are in the k blocks with the highest of these
+scores, because k documents precede the best one of any other block, so only those are sorted.
 """
 
 import functools
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 BLOCK = 32
-MAX_QUERIES = 256  # scored at once
+MAX_QUERIES = 256  # Queries that are scored at once.
 DTYPES = ("float32", "float16", "int8")
 
 
@@ -69,7 +69,9 @@ def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarra
     if documents.dtype.name not in DTYPES:
         raise ValueError(f"documents are {documents.dtype}; expected one of {', '.join(DTYPES)}.")
     if not 1 <= k <= len(documents):
-        raise ValueError(f"k is {k}, but there are {len(documents)} documents; give 1 to as many.")
+        raise ValueError(
+            f"k is {k}, but there are {len(documents)} documents; k must be in that range."
+        )
     if scales is not None and scales.shape != (len(documents),):
         raise ValueError(f"scales are of shape {scales.shape}; expected ({len(documents)},).")
     if not np.isfinite(queries).all():
@@ -91,12 +93,12 @@ def _search(
     for first in range(0, len(documents), chunk_rows):
         part = slice(first, min(first + chunk_rows, len(documents)))
         factors = None if scales is None else scales[part]
-        # An array whose memory is aligned, as NumPy's own files are, is not copied for this.
+        # This does not copy an array with aligned memory, as in NumPy's files.
         chunk = tf.convert_to_tensor(np.asarray(documents[part]))
         *best, is_finite = _better(*best, query, shifts, chunk, factors, np.int64(first), k)
         if not is_finite:
             raise ValueError(
-                f"Of the documents {part.start} to {part.stop - 1} at least one holds numbers that "
+                f"At least one of the documents {part.start} to {part.stop - 1} has numbers that "
                 "are not finite; embed them again."
             )
     return best[0].numpy(), best[1].numpy()
@@ -113,7 +115,7 @@ def _better(
     first: tf.Tensor,
     k: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Joins the best so far with those of a chunk.
+    """Merges the best results so far with those of a chunk.
 
     Args:
       scores, rows: float32 and int64 [Q, up to k], the best so far, in order.
@@ -122,19 +124,19 @@ def _better(
       chunk: [n, D].
       factors: float32 [n]; None: 1. A shape would not do: it is None where it has changed.
       first: int64 [], the row of the chunk's first document.
-      k: how many are kept.
+      k: the number of results to keep.
 
     Returns:
       scores, rows [Q, up to k], and whether all numbers were finite, bool [].
     """
-    found = score(query, chunk, factors, shifts)
-    values, places = best_of(found, tf.minimum(k, tf.shape(found)[1]))
-    # What was found before has the lower rows, and stands first.
+    chunk_scores = score(query, chunk, factors, shifts)  # [Q, n]
+    values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
+    # Earlier results come first, because they have the lower rows.
     values = tf.concat([scores, values], axis=1)
-    places = tf.concat([rows, tf.cast(places, tf.int64) + first], axis=1)
+    candidates = tf.concat([rows, tf.cast(indices, tf.int64) + first], axis=1)
     values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-    is_finite = tf.reduce_all(tf.math.is_finite(found[:1]))
-    return values, tf.gather(places, order, batch_dims=1), is_finite
+    is_finite = tf.reduce_all(tf.math.is_finite(chunk_scores[:1]))
+    return values, tf.gather(candidates, order, batch_dims=1), is_finite
 
 
 def score(
@@ -151,22 +153,22 @@ def score(
       factors: float32 [N], of the documents; None: 1.
       shifts: float32 [Q], added before the factors are applied; None: 0.
     """
-    found = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)
+    products = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)  # [Q, N]
     if shifts is not None:
-        found += shifts[:, tf.newaxis]
-    return found if factors is None else found * factors
+        products += shifts[:, tf.newaxis]
+    return products if factors is None else products * factors
 
 
 def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what `tf.math.top_k` does, faster where k is far below the number of scores.
+    """Returns the same as `tf.math.top_k`, faster where k is far below the number of scores.
 
     Args:
       scores: float32 [Q, N].
       k: int32 [], at most N.
 
     Returns:
-      The highest scores, float32 [Q, k], and their places, int32 [Q, k]; of equal ones the lower
-      place comes first.
+      The highest scores, float32 [Q, k], and their indices, int32 [Q, k]; of equal scores the lower
+      index comes first.
     """
     count = tf.shape(scores)[1]
     missing = -count % BLOCK
@@ -175,7 +177,7 @@ def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     chosen = tf.math.top_k(
         tf.reduce_max(blocks, axis=2), tf.minimum(k, tf.shape(blocks)[1]), sorted=False
     )[1]
-    chosen = tf.sort(chosen, axis=1)  # so that of equal scores the lower place stands first
+    chosen = tf.sort(chosen, axis=1)  # Equal scores are then in the order of their indices.
     candidates = tf.gather(blocks, chosen, batch_dims=1)  # [Q, blocks, BLOCK]
     values, order = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), k)
     block = tf.gather(chosen, order // BLOCK, batch_dims=1)

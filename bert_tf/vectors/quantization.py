@@ -2,10 +2,10 @@
 
     vector = length * (offsets + steps * values)        offsets, steps [D], values int8 [D]
 
-Mean-pooled encoders have a few dimensions that are a hundred times larger than the others. One step
-for a whole vector is set by the largest number, and rounds all other dimensions to 0. So each
-dimension has the step that its own range over all vectors needs. The length keeps one long vector
-from widening the ranges of the others. Reference: the scalar quantization of sentence-transformers
+Mean-pooled encoders have a few dimensions that are a hundred times larger than the others. A single
+step for the whole vector would have to fit these and would round all other dimensions to 0. So each
+dimension has a step for its range over all vectors. The length prevents that one long vector widens
+the ranges of all. Reference: the scalar quantization of sentence-transformers
 (`quantize_embeddings`) and of FAISS (SQ8).
 """
 
@@ -19,7 +19,7 @@ LEAST_LENGTH = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class Quantized:
-    """int8 vectors with what turns them back.
+    """int8 vectors, and the numbers to restore the original vectors.
 
     Attributes:
       values: int8 [N, D], -127 to 127.

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from IPython.display import Image
 
 import bert_tf
-from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
+from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
 
 # %% [markdown]
 # ## The text
@@ -23,7 +23,7 @@ from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
 
 # %%
 my_text = pathlib.Path("my_text.txt")
-gather_embedded_corpus(my_text)
+gather_builtin_corpus(my_text)
 lines = my_text.read_text(encoding="utf8").splitlines()
 my_text.write_text("\n".join(lines[:40_000]) + "\n", encoding="utf8")
 print(f"{my_text.stat().st_size / 1e6:.1f} MB")

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from bert_tf.nested_layers import nested_layers
 from bert_tf.network import layout
-from bert_tf.network.activations import without_slope
+from bert_tf.network.activations import inference_form
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
@@ -145,10 +145,10 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
-        stack.enter_context(mock.patch.object(AttentionPattern, "cut_in_chunks", False))
+        stack.enter_context(mock.patch.object(AttentionPattern, "uses_blocks", False))
         for layer in (model, *nested_layers(model)):
             if act := getattr(layer, "activation", None):
-                stack.enter_context(mock.patch.object(layer, "activation", without_slope(act)))
+                stack.enter_context(mock.patch.object(layer, "activation", inference_form(act)))
         stack.enter_context(mock.patch.object(embedder, "pool_tokens", _pool))
         yield
 

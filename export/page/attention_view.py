@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.serving.model import Serving
-from bert_tf.text.kinds import piece_texts
+from bert_tf.text.kinds import token_texts
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_PIECES = 60  # shown of a row: more cannot be read.
@@ -36,7 +36,7 @@ def view_attention(served: Serving, texts: Sequence[str]) -> AttentionView:
     encoder = find_encoder(served.model)
     attentions = encoder(batch, training=False, output_attentions=True)["attentions"]
     layers = [show_first(probabilities[0].numpy()) for probabilities in attentions]
-    names = piece_texts(served.vocab)
+    names = token_texts(served.vocab)
     pieces = [names[i] for i in ids[:MAX_PIECES]]
     return AttentionView(pieces, len(ids), np.stack(layers))
 

@@ -22,7 +22,7 @@ from bert_tf.serving.model import Serving
 from bert_tf.tasks.masked_words.gap_filling import GAP, MaskedModel, fill_text
 from bert_tf.tasks.masked_words.scores import rewrite, score_words
 from bert_tf.tasks.tagging.answers import entities_of_outputs
-from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
+from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
 from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
 
@@ -187,7 +187,7 @@ class DemoModel:
         if self.kind != "encoder":
             return {}
         masks = outputs["input_mask"].astype(bool)
-        tokens = np.array(piece_texts(self._served.vocab))
+        tokens = np.array(token_texts(self._served.vocab))
         return {
             "pieces": [
                 tokens[ids[mask]]

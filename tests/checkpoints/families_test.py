@@ -256,7 +256,7 @@ def test_merges_and_vocabulary_that_disagree(tmp_path):
     with pytest.raises(ValueError, match=r"merges.txt .*tokenizer.json"):
         read_checkpoint(folder)
     (folder / "merges.txt").write_text("\n".join([*merges, "zq qz"]) + "\n")
-    with pytest.raises(ValueError, match="needs the piece 'zq'"):
+    with pytest.raises(ValueError, match="'zq'"):
         read_checkpoint(folder)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.checkpoints.weight_names import to_theirs
+from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.objectives.electra import ElectraDiscriminator
@@ -84,7 +84,7 @@ def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], 
     gradients = {k: tf.convert_to_tensor(v).numpy() for k, v in found.items() if v is not None}
     config = json.loads((folder / "config.json").read_text())
     rows = FAMILIES[config["model_type"]].rows(model.config.num_hidden_layers, purpose)
-    received |= {f"grad_{name}": value for name, value in to_theirs(rows, gradients).items()}
+    received |= {f"grad_{name}": value for name, value in to_file_names(rows, gradients).items()}
     received["out_loss"] = loss
     return {name: np.asarray(value) for name, value in received.items()}, model
 

@@ -226,7 +226,9 @@ def test_whatever_the_readers_look_for_is_fetched(tmp_path, monkeypatch):
         watch(name)
     for form in (*forms, "electra"):
         folder = tmp_path / form
-        checkpoint = read_checkpoint(folder, tower="generator" if form == "electra" else "")
+        checkpoint = read_checkpoint(
+            folder, electra_network="generator" if form == "electra" else ""
+        )
         assert form == "electra" or checkpoint.embedding
         if checkpoint.vocab:
             load_tokenizer(folder)

@@ -64,7 +64,7 @@ def test_a_casing_that_contradicts_the_vocabulary(folder):
         return
     (folder / "tokenizer.json").unlink()
     edit(folder / "tokenizer_config.json", do_lower_case=True)
-    with pytest.raises(ValueError, match=r"vocabulary is cased: \d+ of its 70 pieces"):
+    with pytest.raises(ValueError, match=r"vocabulary is cased: \d+ of its 70 "):
         read_tokenizer(folder, 70)
 
 

@@ -134,10 +134,10 @@ def test_killed_and_taken_up_by_either_runner(corpus, tmp_path):
     killed = ",".join(map(str, output_files(tmp_path / "killed")))
     process = subprocess.Popen([*command, f"--output_file={killed}"])
     deadline = time.monotonic() + 100
-    while not (receipts := list(tmp_path.glob("killed/.*.work/shard-*.json"))):
+    while not (markers := list(tmp_path.glob("killed/.*.work/shard-*.json"))):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(receipts) < NUM_FILES
+    assert len(markers) < NUM_FILES
     assert write(corpus, tmp_path / "killed", "static")[1] == expected

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from bert_tf.corpus.example_order import permute, place_examples
+from bert_tf.corpus.example_order import order_examples, permute
 
 
 @pytest.mark.parametrize("size", [*range(1, 40), 63, 64, 65, 127, 128, 129, 1000, 4096, 100_003])
@@ -16,19 +16,19 @@ def test_every_epoch_shows_every_example_once(size):
 
 
 def test_places_do_not_depend_on_how_they_are_asked_for():
-    whole, epochs = place_examples(np.arange(1000), 37, seed=9)
+    whole, epochs = order_examples(np.arange(1000), 37, seed=9)
     np.testing.assert_array_equal(epochs, np.arange(1000) // 37)
     for start in (0, 36, 37, 500):
-        ids, _ = place_examples(np.arange(start, start + 64), 37, seed=9)
+        ids, _ = order_examples(np.arange(start, start + 64), 37, seed=9)
         np.testing.assert_array_equal(ids, whole[start : start + 64])
-    backwards, _ = place_examples(np.arange(1000)[::-1], 37, seed=9)
+    backwards, _ = order_examples(np.arange(1000)[::-1], 37, seed=9)
     np.testing.assert_array_equal(backwards[::-1], whole)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
     size = 10_000
-    first, epochs = place_examples(np.arange(2 * size), size, seed=1)
-    other, _ = place_examples(np.arange(size), size, seed=2)
+    first, epochs = order_examples(np.arange(2 * size), size, seed=1)
+    other, _ = order_examples(np.arange(size), size, seed=2)
     # Two random orders agree at one place on average (Poisson); 12 has probability 1e-9.
     for order in (first[size:], other, np.arange(size)):
         assert (first[:size] == order).sum() < 12
@@ -66,4 +66,4 @@ def test_neighbours_are_parted():
 
 def test_no_examples_are_refused():
     with pytest.raises(ValueError, match="at least one example"):
-        place_examples(np.arange(3), 0, seed=0)
+        order_examples(np.arange(3), 0, seed=0)

@@ -179,7 +179,7 @@ def test_full_sentences_have_one_segment(store):
     assert (ids[:, 0] == VOCAB.cls_id).all()
     last = features["input_mask"].sum(axis=1) - 1
     assert (ids[np.arange(len(ids)), last] == VOCAB.sep_id).all()
-    assert np.count_nonzero(ids > 4) == store.num_pieces
+    assert np.count_nonzero(ids > 4) == store.num_tokens
 
 
 def test_too_few_documents(store):
@@ -239,5 +239,5 @@ def test_killed_and_started_again(store):
         path.unlink()
     subprocess.run(command, check=True)
     assert contents == [path.read_bytes() for path in sorted((root / "k").glob("*.tfrecord"))]
-    receipts = [json.loads(p.read_text()) for p in (root / "k" / "receipts").glob("*.json")]
-    assert sum(receipt["documents"] for receipt in receipts) == 40
+    markers = [json.loads(p.read_text()) for p in (root / "k" / "receipts").glob("*.json")]
+    assert sum(marker["documents"] for marker in markers) == 40

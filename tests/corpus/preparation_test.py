@@ -225,14 +225,14 @@ def test_records_pass_through(tmp_path):
         prepare(mixed)
 
 
-def test_embedded_corpus_without_input(corpus, monkeypatch, tmp_path):
+def test_builtin_corpus_without_input(corpus, monkeypatch, tmp_path):
     text = pathlib.Path(corpus.input_file).read_text()
 
     def gather(path):
         path.write_text(text)
         return path
 
-    monkeypatch.setattr(preparation, "gather_embedded_corpus", gather)
+    monkeypatch.setattr(preparation, "gather_builtin_corpus", gather)
     empty = dataclasses.replace(corpus, input_file="")
     prepared = prepare(corpus=empty, folder=tmp_path)
     assert prepared.train_files and prepared.eval_files
@@ -266,7 +266,7 @@ def test_one_document_and_a_too_large_vocabulary(corpus, tmp_path):
     prepare(dataclasses.replace(corpus, use_next_sentence=False), vocab_size=60)
     Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")).write(tmp_path / "v")
     given = dataclasses.replace(corpus, vocab_file=str(tmp_path / "v"))
-    with pytest.raises(ValueError, match="6 pieces.*vocab_size is 5"):
+    with pytest.raises(ValueError, match="v has 6 .*vocab_size is 5"):
         prepare(given, vocab_size=5)
 
 

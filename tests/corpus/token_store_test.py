@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.corpus.corpus import list_parts, read_documents
-from bert_tf.corpus.token_store import TokenStore, piece_type, tokenize_corpus, write_part
+from bert_tf.corpus.token_store import TokenStore, token_type, tokenize_corpus, write_part
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
@@ -51,7 +51,7 @@ def test_holds_the_documents_in_order(corpus):
     assert len(store.paths) > 3  # the files were cut in parts
     assert store.num_documents == len(expected) == 60
     assert store.num_sentences == sum(map(len, expected))
-    assert store.num_pieces == sum(len(sentence) for document in expected for sentence in document)
+    assert store.num_tokens == sum(len(sentence) for document in expected for sentence in document)
     for index, document in enumerate(expected):
         assert [sentence.tolist() for sentence in store.document(index)] == document
 
@@ -80,7 +80,7 @@ def test_empty_sentences_and_documents_leave_no_trace(tmp_path):
 
 @pytest.mark.parametrize(("vocab_size", "last"), [(65536, 65535), (65537, 65536)])
 def test_piece_type_holds_every_id(tmp_path, vocab_size, last):
-    size = piece_type(vocab_size).itemsize
+    size = token_type(vocab_size).itemsize
     write_part(tmp_path / "0", [[[0, last]]], size)
     assert TokenStore([tmp_path / "0"]).document(0)[0].tolist() == [0, last]
     assert size == (2 if vocab_size == 65536 else 4)
@@ -96,7 +96,7 @@ def test_many_files_do_not_exhaust_descriptors(tmp_path, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_tf.corpus.token_store.FLUSH_PIECES", 1000)
+    monkeypatch.setattr("bert_tf.corpus.token_store.FLUSH_TOKENS", 1000)
     peaks = []
     for num_documents in (100, 3000):
         documents = ([[1] * 20] * 5 for _ in range(num_documents))
@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
             store.document(index)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert store.num_pieces == 300_000
+    assert store.num_tokens == 300_000
     assert peaks[1] - peaks[0] < 100_000  # of 600,000 bytes of pieces
 
 

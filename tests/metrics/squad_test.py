@@ -138,7 +138,7 @@ def test_bad_input_is_named() -> None:
     dataset = dataset_of({"a": ["cat"], "b": []})
     with pytest.raises(ValueError, match="question b has no answer.*evaluate_v2"):
         squad.evaluate_v1(dataset, {"a": "", "b": ""})
-    with pytest.raises(ValueError, match="1 of 2 questions have no prediction.* b; expected all"):
+    with pytest.raises(ValueError, match="1 of 2 questions .* b;"):
         squad.evaluate_v2(dataset, {"a": ""})
     with pytest.raises(ValueError, match="1 of 2 questions have no null odds.* a;"):
         squad.evaluate_v2(dataset, {"a": "", "b": ""}, {"b": 0.0})

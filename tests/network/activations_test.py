@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.network.activations import activation, without_slope
+from bert_tf.network.activations import activation, inference_form
 
 POINTS = np.linspace(-9.0, 9.0, 2001)
 
@@ -38,14 +38,14 @@ def test_values_and_slopes(formula, dtype, tolerance, jit_compile):
 
 @pytest.mark.parametrize("formula", [gelu_exact, gelu_tanh])
 def test_form_for_inference_has_the_same_values_and_no_gradient_of_its_own(formula):
-    function = without_slope(activation(formula.__name__))
+    function = inference_form(activation(formula.__name__))
     np.testing.assert_allclose(function(tf.constant(POINTS)), formula(POINTS), atol=1e-9)
     graph = tf.function(function).get_concrete_function(tf.TensorSpec([None])).graph
     assert "IdentityN" not in {operation.type for operation in graph.get_operations()}
 
 
 def test_other_functions_are_their_own_form_for_inference():
-    assert without_slope(activation("relu")) is activation("relu")
+    assert inference_form(activation("relu")) is activation("relu")
 
 
 def test_unknown_name():

@@ -45,10 +45,12 @@ def test_layer_keeps_sequences_apart():
     layer = SelfAttention(2, 0.0, salt=1, initializer_range=0.5)
     layer.build((None, 6))
     x = np.random.default_rng(1).normal(size=(3 * 4, 6)).astype(np.float32)  # B 3, T 4
-    sight = AttentionPattern(PaddedBatch(np.ones((3, 4), np.int32)), ModelConfig(), is_local=False)
-    one = layer(x, sight=sight).numpy()
+    pattern = AttentionPattern(
+        PaddedBatch(np.ones((3, 4), np.int32)), ModelConfig(), is_local=False
+    )
+    one = layer(x, pattern=pattern).numpy()
     x[4:8] += 1.0
-    two = layer(x, sight=sight).numpy()
+    two = layer(x, pattern=pattern).numpy()
     changed = np.abs(one - two).max(-1) > 1e-6
     assert changed.tolist() == [False] * 4 + [True] * 4 + [False] * 4
     names = [v.path.removeprefix(f"{layer.name}/") for v in layer.variables]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.network.dropout import Dropout, _sequence, dropout, mix, random_bits
-from bert_tf.network.xla_region import parts_compiled
+from bert_tf.network.xla_region import compile_xla_regions
 
 SHAPE = (64, 8, 32, 32)
 SIZE = np.prod(SHAPE)
@@ -104,7 +104,7 @@ def test_masks_of_all_shapes_and_layers_are_traced_once():
 )
 def test_parts_have_the_masks_of_the_whole(compiled, shape, of_rows, before):
     """Cut behind the second row, of attention or pieces; of [B, T, D] it has 3 pieces."""
-    with parts_compiled(compiled):
+    with compile_xla_regions(compiled):
         whole = dropout(tf.ones(shape), 0.4, tf.constant(8), 2, of_rows).numpy()
         ones = tf.ones((4, *shape[1:]))
         part = dropout(ones, 0.4, tf.constant([8, *before]), 2, of_rows)

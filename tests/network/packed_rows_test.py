@@ -51,7 +51,7 @@ def test_pieces_go_out_and_back():
         [[13, 14, 15, 16], [1, 2, 3, 0], [9, 10, 0, 0]],
     )
     np.testing.assert_array_equal(rows.pad(pieces)[:, 0], numbers[:, 0] * mask.ravel())
-    np.testing.assert_array_equal(rows.first_pieces(pieces, None).numpy()[[0, 2, 3], 0], [1, 9, 13])
+    np.testing.assert_array_equal(rows.first_tokens(pieces, None).numpy()[[0, 2, 3], 0], [1, 9, 13])
     # The gradient goes to the places the pieces came from, and to no empty one.
     with tf.GradientTape() as tape:
         tape.watch(pieces)

@@ -118,8 +118,8 @@ def outputs_and_gradients(model: BertEncoder, batch: dict, real: np.ndarray) -> 
 
 @EVERY_NETWORK
 def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
-    monkeypatch.setattr(attention, "LEAST_CHUNK", 4)
-    monkeypatch.setattr(attention, "MOST_WHOLE", 3)
+    monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 4)
+    monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 3)
     batch = make_batch(BATCH, 17, holes=False)
     batch["input_word_ids"] = np.where(batch["input_mask"], batch["input_word_ids"] % 51 + 2, 1)
     batch["input_type_ids"] %= max(1, config.type_vocab_size)
@@ -144,8 +144,8 @@ def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
 def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monkeypatch):
     """Against the whole matrix of scores; three chunks or fewer are not cut when known."""
     config = config_of(**LOCAL, position_type=scheme)
-    monkeypatch.setattr(attention, "LEAST_CHUNK", 4)
-    monkeypatch.setattr(attention, "MOST_WHOLE", 3)
+    monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 4)
+    monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 3)
     batch = {k: tf.constant(v) for k, v in make_batch(BATCH, length, holes=False).items()}
     batch = pack_batch(batch) if packed else batch
     rows, width = (batch["packed_places"] if packed else batch["input_mask"]).shape
@@ -153,9 +153,9 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
     query, key, value = draw.normal(size=(3, rows, width, 3, 8)).astype(np.float32)
 
     def attend(batch: dict, *parts: tf.Tensor) -> tf.Tensor:
-        sight = AttentionPattern(find_layout(batch, unpad=False), config, is_local=True)
-        assert sight.is_cut is (None if in_graph else length > 12)
-        return sight.attend(*parts, lambda probs: probs)
+        pattern = AttentionPattern(find_layout(batch, unpad=False), config, is_local=True)
+        assert pattern.is_blocked is (None if in_graph else length > 12)
+        return pattern.attend(*parts, lambda probs: probs)
 
     if in_graph:  # The length is not known when it is traced.
         shapes = {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in batch.items()}
@@ -166,7 +166,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
     layout = find_layout(batch, unpad=False)
     texts, places = layout.texts().numpy(), np.arange(width)
     scheme_of = positions.make_positions(config, is_local=True)
-    query, key = scheme_of.rotate(tf.constant(query), tf.constant(key), layout.row_places())
+    query, key = scheme_of.rotate(tf.constant(query), tf.constant(key), layout.row_positions())
     scores = np.einsum("BTNH,BSNH->BNTS", query, key) / np.sqrt(8)
     distance = abs(places[:, None] - places)
     scores = scores + scheme_of.bias(tf.constant(distance))
@@ -186,7 +186,7 @@ def test_padding_takes_no_position():
     batch = {"input_word_ids": ids, "input_mask": ids != 1, "input_type_ids": ids * 0}
     sequence = model(batch)["sequence_output"].numpy()
     np.testing.assert_allclose(sequence[0, :4], sequence[1, [1, 3, 4, 5]], **CLOSE)
-    table = model.embeddings._places_of_ids(ids)
+    table = model.embeddings._position_ids_of(ids)
     np.testing.assert_array_equal(table, [[2, 3, 4, 5, 1, 1], [1, 2, 1, 3, 4, 5]])
 
 

@@ -54,9 +54,11 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
             tape.watch(pieces)
             again = layout.pad(pieces)
             padded_score = tf.reduce_sum(again * slope)
-            pieces_score = tf.reduce_sum(pieces * tf.gather(tf.constant(slope), layout.places))
+            pieces_score = tf.reduce_sum(
+                pieces * tf.gather(tf.constant(slope), layout.token_indices)
+            )
         to_padded = tape.gradient(pieces_score, padded)
-        found = layout.places, layout.num_places
+        found = layout.token_indices, layout.flat_size
         return *found, pieces, again, tape.gradient(padded_score, pieces), to_padded
 
     if in_graph:  # Neither the rows nor their length are known when it is traced.
@@ -172,7 +174,7 @@ def test_dropout_differs_by_piece_and_repeats_with_its_seed():
 @pytest.mark.parametrize("unpad", [False, True])
 def test_more_pieces_than_positions_are_refused(unpad):
     batch = make_batch(BATCH, 20)
-    message = "Sequences of 20 pieces, but the position table has 19 rows: shorten"
+    message = "20 .* 19 .*max_position_embeddings"
     with pytest.raises(ValueError, match=message):
         BertClassifier(CONFIG, 2, unpad=unpad)(batch)
 

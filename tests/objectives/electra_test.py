@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.checkpoints.weight_names import to_theirs
+from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.objectives import electra
 from bert_tf.objectives.electra import (
@@ -96,7 +96,7 @@ def test_losses_and_gradients_are_the_golden_ones(joint, monkeypatch):
     ours = {
         f"grad_{tower}.{name.removeprefix('electra.') if tower == 'shared' else name}": value
         for tower, gradients in towers.items()
-        for name, value in to_theirs(rows, gradients).items()
+        for name, value in to_file_names(rows, gradients).items()
     }
     expected = {key: value for key, value in joint.items() if key.startswith("grad_")}
     assert len(expected) == 17 and set(expected) <= set(ours)

@@ -61,7 +61,7 @@ def test_dense_rows_go_with_their_batch() -> None:
     encoder.tokenizer = types.SimpleNamespace(vocab=types.SimpleNamespace(pad_id=0))
     encoder.pack = lambda text: PackedText([1] * len(text), [0] * len(text))
     vectors = encoder.encode(["aa", "a", "aaaa", "aaa", "aa"])
-    assert len(given) == 3 and vectors.pieces.tolist() == [2, 1, 4, 3, 2]
+    assert len(given) == 3 and vectors.token_ids.tolist() == [2, 1, 4, 3, 2]
     assert vectors.starts.tolist() == [0, 1, 2, 3, 4, 5] and vectors.weights.tolist() == [1] * 5
     assert len(encoder.encode([])) == 0
     for texts, message in ((["a", None], r"texts\[1\] is None"), ("a b", "texts is the string")):

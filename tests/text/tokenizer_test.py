@@ -11,7 +11,7 @@ from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import golden_file
 from tests.text.wordpiece_test import (
-    assert_offsets_select_pieces,
+    assert_offsets_select_tokens,
     golden_texts,
     random_text,
     vocab_of_pools,
@@ -57,7 +57,7 @@ def test_equals_golden_texts(casing) -> None:
             (to_characters[start], to_characters[end])
             for start, end in zip(starts[i], ends[i], strict=True)
         ]
-        assert_offsets_select_pieces(texts[i], tokens, spans, casing == "uncased")
+        assert_offsets_select_tokens(texts[i], tokens, spans, casing == "uncased")
     assert_equals_twin(tokenizer, WordPiece(vocab, casing == "uncased"), texts)
 
 

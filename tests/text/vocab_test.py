@@ -45,7 +45,7 @@ def test_windows_line_ends_and_a_missing_last_newline_are_read(tmp_path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab.txt: no row .*\[MASK\]"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab.txt: no line .*\[MASK\]"),
         (b"[PAD]\n[UNK]\na\nb\na\n", "vocab.txt, line 5: 'a'.*3"),
         (b"[PAD]\n[UNK]\n\na\n", "vocab.txt, line 3: received ''"),
         (b"[PAD]\n\xff\n", "vocab.txt: not UTF-8"),

@@ -135,7 +135,7 @@ def has_marks_in_order(text: str) -> bool:
     return unicodedata.normalize("NFD", text) == text
 
 
-def assert_offsets_select_pieces(
+def assert_offsets_select_tokens(
     text: str, tokens: list[str], spans: list[tuple[int, int]], lower: bool
 ) -> None:
     """Checks that the characters between the offsets give the piece, [UNK] its whole word."""
@@ -167,7 +167,7 @@ def test_equals_golden_texts(casing) -> None:
         tokens, starts, ends = tokenizer.tokenize_with_offsets(text)
         assert tokens == record["tokens"], text
         spans = list(zip(starts, ends, strict=True))
-        assert_offsets_select_pieces(text, tokens, spans, casing == "uncased")
+        assert_offsets_select_tokens(text, tokens, spans, casing == "uncased")
         if record["agree"]:  # then Hugging Face's offsets are of the same pieces
             assert list(map(list, spans)) == record["hf_offsets"], text
 
@@ -208,7 +208,7 @@ def test_random_unicode_equals_the_original_cached_and_uncached(lower) -> None:
         assert starts == sorted(starts) and ends == sorted(ends)
         if has_marks_in_order(text):
             spans = list(zip(starts, ends, strict=True))
-            assert_offsets_select_pieces(text, tokens, spans, lower)
+            assert_offsets_select_tokens(text, tokens, spans, lower)
             checked += 1
         known += len(ids) - ids.count(vocab.unk_id)
     assert known > 10_000 and checked > 3000  # not all is [UNK], few texts have marks out of order

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.examples.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer, decays
@@ -62,7 +62,7 @@ def slow_losses(kind: str) -> list[float]:
 
     losses = []
     for step in range(STEPS):
-        row_ids, _ = place_examples(np.arange(step * BATCH, (step + 1) * BATCH), len(rows), 3)
+        row_ids, _ = order_examples(np.arange(step * BATCH, (step + 1) * BATCH), len(rows), 3)
         batches = [
             rows.batch(row_ids[i : i + 1], 1, rows.lengths[row_ids[i]]) for i in range(BATCH)
         ]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.network.xla_region import parts_compiled
+from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.training import precision
 from bert_tf.training.precision import choose_precision, compilation
@@ -31,7 +31,7 @@ def test_parts_compute_what_the_step_computes():
     def step(in_parts: bool):
         @tf.function
         def run():
-            with parts_compiled(in_parts), tf.GradientTape() as tape:
+            with compile_xla_regions(in_parts), tf.GradientTape() as tape:
                 outputs = model(batch, training=True, dropout_seed=tf.constant(5))
                 losses = model.objective_losses(batch, outputs).values()
                 loss = sum(part.mean() for part in losses)

@@ -22,7 +22,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:
-    """Returns the family that can hold a structure with these heads; None if there is none."""
+    """Returns the family that can hold a structure with these heads, or None."""
     families = FAMILIES.values()
     return next((f for f in families if not f.refusal(config, heads)), None)
 
@@ -34,4 +34,6 @@ def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:
     task, and a model that is only pre-trained has none.
     """
     family = find_family(config, ("pooler",))
-    return () if family and family.pretrains_pooler else (HEADS["pooler"],)
+    if family and family.pretrains_pooler:
+        return ()
+    return (HEADS["pooler"],)

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.families.family import (
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import ModelConfig
 
-# The fields that stand under the same name in the config.json of BERT, RoBERTa and RoFormer.
+# The fields with the same name in the config.json of BERT, RoBERTa and RoFormer.
 SAME_NAMES = (
     "vocab_size",
     "hidden_size",
@@ -51,7 +51,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def same_fields(config: ModelConfig) -> dict[str, Any]:
-    """Returns the fields of `SAME_NAMES` as they stand in a config.json."""
+    """Returns the fields of `SAME_NAMES` for a config.json."""
     values = {name: getattr(config, name) for name in SAME_NAMES}
     return {**values, "hidden_act": written_activation(config.hidden_act)}
 
@@ -101,14 +101,15 @@ def encoder_rows(start: str, num_layers: int) -> list[Row]:
         *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
     ]
     for index in range(num_layers):
-        ours, theirs = f"bert/encoder/layer_{index}", f"{start}encoder.layer.{index}"
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"{start}encoder.layer.{index}"
         for part in ("query", "key", "value"):
-            result += dense(f"{ours}/attention/self/{part}", f"{theirs}.attention.self.{part}")
-        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attention.output.dense")
-        result += norm(f"{ours}/attention/output", f"{theirs}.attention.output.LayerNorm")
-        result += dense(f"{ours}/intermediate/dense", f"{theirs}.intermediate.dense")
-        result += dense(f"{ours}/output/dense", f"{theirs}.output.dense")
-        result += norm(f"{ours}/output", f"{theirs}.output.LayerNorm")
+            result += dense(f"{layer}/attention/self/{part}", f"{file_layer}.attention.self.{part}")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.output.dense")
+        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.output.LayerNorm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.intermediate.dense")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.output.dense")
+        result += norm(f"{layer}/output", f"{file_layer}.output.LayerNorm")
     return result
 
 

@@ -27,7 +27,7 @@ FIELDS = {
     "initializer_range": "initializer_range",
     "pad_token_id": "pad_token_id",
 }
-# transformers takes these names, too.
+# transformers also accepts these names.
 OTHER_NAMES = {
     "hidden_size": "dim",
     "num_attention_heads": "n_heads",
@@ -37,7 +37,7 @@ EPSILON = 1e-12
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    """Makes our configuration; `sinusoidal_pos_embds` says only what the table started from."""
+    """Makes the configuration; `sinusoidal_pos_embds` only describes the initial table."""
     values = dict(values)
     for other, name in OTHER_NAMES.items():
         if other in values and values.setdefault(name, values[other]) != values[other]:
@@ -58,7 +58,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
+    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     return {
         **values,
         "activation": written_activation(config.hidden_act),
@@ -92,15 +92,16 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
     ]
     for index in range(num_layers):
-        ours, theirs = f"bert/encoder/layer_{index}", f"{start}transformer.layer.{index}"
-        result += dense(f"{ours}/attention/self/query", f"{theirs}.attention.q_lin")
-        result += dense(f"{ours}/attention/self/key", f"{theirs}.attention.k_lin")
-        result += dense(f"{ours}/attention/self/value", f"{theirs}.attention.v_lin")
-        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attention.out_lin")
-        result += norm(f"{ours}/attention/output", f"{theirs}.sa_layer_norm")
-        result += dense(f"{ours}/intermediate/dense", f"{theirs}.ffn.lin1")
-        result += dense(f"{ours}/output/dense", f"{theirs}.ffn.lin2")
-        result += norm(f"{ours}/output", f"{theirs}.output_layer_norm")
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"{start}transformer.layer.{index}"
+        result += dense(f"{layer}/attention/self/query", f"{file_layer}.attention.q_lin")
+        result += dense(f"{layer}/attention/self/key", f"{file_layer}.attention.k_lin")
+        result += dense(f"{layer}/attention/self/value", f"{file_layer}.attention.v_lin")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.out_lin")
+        result += norm(f"{layer}/attention/output", f"{file_layer}.sa_layer_norm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.ffn.lin1")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.ffn.lin2")
+        result += norm(f"{layer}/output", f"{file_layer}.output_layer_norm")
     if purpose in ("classifier", "multiple_choice"):
         result += dense("bert/pooler/dense", "pre_classifier")
     return [

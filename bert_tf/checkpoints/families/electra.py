@@ -1,6 +1,6 @@
 """ELECTRA: BERT's blocks with exact GELU, tables of their own width, no pooler.
 
-A folder holds one of its two towers: the discriminator, which tells replaced pieces, or the
+A folder holds one of its two networks: the discriminator, which detects replaced tokens, or the
 generator, a masked language model. The head for sentences has a dense layer with GELU.
 """
 

@@ -1,4 +1,4 @@
-"""Describes a family of encoders in Hugging Face folders, and what it can hold."""
+"""Describes a family of encoders in Hugging Face folders, and the supported structures."""
 
 import dataclasses
 import pathlib
@@ -80,9 +80,9 @@ def read_fields(
     """Makes a configuration.
 
     Args:
-      values: the config.json; fields that it lacks have the defaults of `others` or ours.
+      values: the config.json; fields that it lacks have the defaults of `others` or of ModelConfig.
       path: of it, for messages.
-      names: their names by ours. `hidden_act` is translated.
+      names: the keys of the file by field. `hidden_act` is translated.
       others: values by our names, where the file has none.
 
     Raises:
@@ -91,30 +91,30 @@ def read_fields(
     # No padding id: no family but RoBERTa, which reads it itself, computes with it.
     if values.get("pad_token_id", 0) is None:
         values = {**values, "pad_token_id": 0}
-    ours = {**others, **{name: values[other] for name, other in names.items() if other in values}}
+    fields = {**others, **{name: values[other] for name, other in names.items() if other in values}}
     act = names["hidden_act"]
     if act in values:
         if not isinstance(values[act], str) or values[act] not in ACTIVATIONS:
             raise ValueError(
                 f"{path}: {act} is {values[act]!r}, expected one of {list(ACTIVATIONS)}."
             )
-        ours["hidden_act"] = ACTIVATIONS[values[act]]
+        fields["hidden_act"] = ACTIVATIONS[values[act]]
     try:
-        return ModelConfig.from_dict(ours)
+        return ModelConfig.from_dict(fields)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {with_file_keys(str(error), names)}") from None
 
 
 def with_file_keys(message: str, names: Mapping[str, str]) -> str:
-    """Returns a message with the keys of a file in place of our names; `names` has both."""
+    """Returns a message with the keys of a file instead of field names; `names` has both."""
     for name, other in names.items():
         message = re.sub(rf"\b{name}\b", other, message)
     return message
 
 
 def written_activation(value: str) -> str:
-    """Returns their name of an activation of ours."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
+    """Returns the name of an activation in config.json."""
+    return next(name for name, act in ACTIVATIONS.items() if act == value)
 
 
 def expect(
@@ -162,16 +162,18 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
     width = json_field(values, "embedding_size", int, path, **options)
     if width is not None and width < 1:
         raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
-    return default if width is None else width
+    if width is None:
+        return default
+    return width
 
 
 def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
-    """Returns the first field of a structure that a family does not have; "" if there is none.
+    """Returns the first field of a structure that a family does not have, or "".
 
     Args:
       config: of the model.
       heads: of the model; fields of heads that it lacks are passed over.
-      held: a value, or a tuple of them, by the name of a field: what the family has.
+      held: the supported value, or a tuple of values, by field.
     """
     unused = set()
     if "masked_lm" not in heads:
@@ -187,7 +189,8 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -
         if name == "embedding_size":
             value = value or config.hidden_size
         if name == "biases":
-            value = "all" if all(map(config.has_bias, BIASES)) else value
+            if all(map(config.has_bias, BIASES)):
+                value = "all"
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         if name not in unused and value not in allowed:
             return f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}"

@@ -35,7 +35,7 @@ FIELDS = {
     "local_attention": "local_attention",
     "global_attention_every": "global_attn_every_n_layers",
 }
-# Their switches of biases, and what they are without.
+# The switches for biases in config.json, and their defaults.
 BIAS_FIELDS = {
     "attention": ("attention_bias", False),
     "feed_forward": ("mlp_bias", False),
@@ -94,7 +94,11 @@ def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
         value = json_field(values, field, bool, path)
         if default if value is None else value:
             parts.append(part)
-    return ",".join(parts) if 0 < len(parts) < len(BIASES) else "all" if parts else "none"
+    if not parts:
+        return "none"
+    if len(parts) == len(BIASES):
+        return "all"
+    return ",".join(parts)
 
 
 def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]:
@@ -154,7 +158,8 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
                 f"{num_layers}, {LOCAL} in the others, for {wanted}."
             )
         every = fitting[0]
-    every = 3 if every is None else every
+    if every is None:
+        every = 3
     if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
     return {"local_attention": 128 if window is None else window, EVERY: every}
@@ -171,7 +176,7 @@ def _layer_types(num_layers: int, every: int) -> list[str]:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
+    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     pooling = config.classifier_pooling
     return {
         **values,
@@ -207,15 +212,16 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         *norm("bert/embeddings", "model.embeddings.norm"),
     ]
     for index in range(num_layers):
-        ours, theirs = f"bert/encoder/layer_{index}", f"model.layers.{index}"
-        heads = [f"{ours}/attention/self/{part}" for part in ("query", "key", "value")]
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"model.layers.{index}"
+        heads = [f"{layer}/attention/self/{part}" for part in ("query", "key", "value")]
         if index:
-            result += norm(f"{ours}/attention", f"{theirs}.attn_norm")
-        result += joined(heads, f"{theirs}.attn.Wqkv")
-        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attn.Wo")
-        result += norm(f"{ours}/intermediate", f"{theirs}.mlp_norm")
-        result += dense(f"{ours}/intermediate/dense", f"{theirs}.mlp.Wi")
-        result += dense(f"{ours}/output/dense", f"{theirs}.mlp.Wo")
+            result += norm(f"{layer}/attention", f"{file_layer}.attn_norm")
+        result += joined(heads, f"{file_layer}.attn.Wqkv")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attn.Wo")
+        result += norm(f"{layer}/intermediate", f"{file_layer}.mlp_norm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.mlp.Wi")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.mlp.Wo")
     result += norm("bert/encoder", "model.final_norm")
     # One transformation under one name, whatever comes after it.
     head = "cls/transform"

@@ -13,7 +13,8 @@ from bert_tf.files import json_field
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, position_embedding_type="absolute")
     pad_id = json_field(values, "pad_token_id", int, path)
-    pad_id = 1 if pad_id is None else pad_id
+    if pad_id is None:
+        pad_id = 1
     # Its masked LM computes GELU whatever hidden_act says.
     head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
     return read_fields(
@@ -46,7 +47,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    # Its class for sentences has a pooler of its own, which is part of the head.
+    # The pooler of its class for sentences is part of the head.
     if purpose == "classifier":
         head = dense("bert/pooler/dense", "classifier.dense")
         head += scores("classifier", "classifier.out_proj")

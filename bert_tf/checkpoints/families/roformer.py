@@ -45,7 +45,8 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         rotary_theta=THETA,
     )
     width = read_width(values, path, config.hidden_size, nullable=True)
-    width = 0 if width == config.hidden_size else width
+    if width == config.hidden_size:
+        width = 0
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)
 
@@ -88,8 +89,8 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
 def rotations(config: ModelConfig) -> np.ndarray:
     """Returns the sines and cosines of the rotations, [P, head size], which its files hold."""
     size = config.head_size
-    places = np.arange(config.max_position_embeddings)[:, None]
-    angles = places / np.power(THETA, 2 * np.arange(size // 2) / size)
+    positions = np.arange(config.max_position_embeddings)[:, None]
+    angles = positions / np.power(THETA, 2 * np.arange(size // 2) / size)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 

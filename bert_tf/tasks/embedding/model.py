@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import MOST_PIECES, EmbeddingConfig
+from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.input_shard import ALL
 from bert_tf.examples.columns import read_texts
@@ -453,7 +453,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         given = {name: arguments.pop(name) for name in names & set(arguments)}
         if isinstance(given.get("pooling"), str):
             given["pooling"] = (given["pooling"],)
-        default = EmbeddingConfig(max_seq_length=min(MOST_PIECES, checkpoint.config.longest_row))
+        default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, checkpoint.config.longest_row))
         own = arguments.pop("embedding", None) or checkpoint.embedding or default
         arguments["embedding"] = dataclasses.replace(own, **given)
         return super().from_checkpoint(checkpoint, allow_missing, **arguments)

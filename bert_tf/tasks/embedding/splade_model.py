@@ -41,7 +41,7 @@ class BertSplade(HeadOnEncoder):
     """
 
     default_name = "bert_splade"
-    tower = "generator"
+    electra_network = "generator"
 
     def build_head(self) -> None:
         MaskedLM().build(self)
@@ -79,7 +79,7 @@ class BertSplade(HeadOnEncoder):
 
 def check_head(checkpoint: "Checkpoint") -> None:
     """Raises ValueError if a checkpoint has no MLM head."""
-    from bert_tf.checkpoints.electra_towers import refuse_discriminator
+    from bert_tf.checkpoints.electra_networks import refuse_discriminator
 
     refuse_discriminator(checkpoint)
     if "masked_lm" not in checkpoint.heads:

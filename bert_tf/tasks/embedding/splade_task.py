@@ -59,7 +59,7 @@ class SpladeTask(EmbeddingTask):
         """Returns scores and documents, both [Q, depth]."""
         pieces, weights = _columns(outputs)
         queries, documents = (
-            SparseVectors.from_pieces([(pieces[row], weights[row]) for row in rows])
+            SparseVectors.from_tokens([(pieces[row], weights[row]) for row in rows])
             for rows in (examples.query_rows, examples.document_rows)
         )
         return SparseIndex(documents).search(queries, depth)

@@ -33,16 +33,16 @@ from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
 
 
-class CausalSight(AttentionPattern):
+class CausalPattern(AttentionPattern):
     """A `AttentionPattern` in which no piece sees a later one."""
 
-    cut_in_chunks = False  # A chunk sees its neighbours on both sides.
+    uses_blocks = False  # A chunk sees its neighbours on both sides.
 
-    def whole_bias(self) -> Any:
+    def full_bias(self) -> Any:
         """Returns what is added to the scores of all pieces: float32 [R, 1 or N, T, T]."""
         places = ops.arange(self.length, dtype="int32")
         is_later = ops.expand_dims(places, 0) > ops.expand_dims(places, 1)  # [T, T]
-        return super().whole_bias() + ops.cast(is_later, "float32") * layouts.PADDING_BIAS
+        return super().full_bias() + ops.cast(is_later, "float32") * layouts.PADDING_BIAS
 
 
 class VectorAttention(ConfiguredLayer):
@@ -168,11 +168,11 @@ class BertDenoiser(BertEmbedder):
         labels, weights = (layout.unpad(ops.reshape(x[:, 1:], (-1,))) for x in (ids, mask))
         config = self.config
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
-        sights = {is_local: CausalSight(layout, config, is_local) for is_local in kinds}
+        patterns = {is_local: CausalPattern(layout, config, is_local) for is_local in kinds}
         hidden = self.bert.embed(read, dropout_seed, layout)  # [U, D]
         for index in range(config.num_hidden_layers):
-            sight = sights[config.is_local(index)]
-            run = functools.partial(self._run_layer, index, sight, dropout_seed)
+            pattern = patterns[config.is_local(index)]
+            run = functools.partial(self._run_layer, index, pattern, dropout_seed)
             again = self.bert.recompute and training
             hidden = (keras.remat(run) if again else run)(hidden, vectors)
         table = self.bert.embeddings.word_embeddings
@@ -183,11 +183,11 @@ class BertDenoiser(BertEmbedder):
         }
 
     def _run_layer(
-        self, index: int, sight: AttentionPattern, dropout_seed: Any, hidden: Any, vectors: Any
+        self, index: int, pattern: AttentionPattern, dropout_seed: Any, hidden: Any, vectors: Any
     ) -> Any:
         layer, cross = self.bert.encoder_layers[index], getattr(self, f"cross_{index}")
-        hidden = layer.attend(hidden, sight, dropout_seed)
-        hidden = cross(hidden, vectors, layout=sight.layout, dropout_seed=dropout_seed)
+        hidden = layer.attend(hidden, pattern, dropout_seed)
+        hidden = cross(hidden, vectors, layout=pattern.layout, dropout_seed=dropout_seed)
         return layer.transform(hidden, dropout_seed)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.corpus.splitmix import uniform
@@ -133,7 +133,7 @@ def damaged_batches(
 
     def batch(step: int) -> dict[str, np.ndarray]:
         places = np.arange(step * batch_size, (step + 1) * batch_size)
-        examples, epochs = place_examples(places, len(texts), seed)
+        examples, epochs = order_examples(places, len(texts), seed)
         return texts.batch(examples, epochs, seed, own, buckets)
 
     example = batch(0)

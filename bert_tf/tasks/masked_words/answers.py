@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.metrics.classification import softmax
-from bert_tf.text.kinds import encode_with_masks, piece_texts
+from bert_tf.text.kinds import encode_with_masks, token_texts
 from bert_tf.text.packing import PackedText, pack, text_room
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import MASK
@@ -76,7 +76,7 @@ class FillMaskAnswers(abc.ABC):
         logits = self.compute_mask_logits(
             [row.ids for row in rows], [row.positions for row in rows], batch_size
         )
-        names = piece_texts(vocab)
+        names = token_texts(vocab)
         special = special_tokens(vocab)
         answers = []
         for text_logits in logits:  # [P, V]

@@ -28,7 +28,7 @@ from bert_tf.tasks.masked_words.answers import (
     token_log_probabilities,
 )
 from bert_tf.tasks.masked_words.model import BertPretrainer
-from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
+from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -283,7 +283,7 @@ def _sampled(
 
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
     """Replaces a text's masks by tokens; a token that continues a word is joined to it."""
-    names = piece_texts(model.vocab)
+    names = token_texts(model.vocab)
     mask = MASK if isinstance(model.vocab, Vocab) else model.vocab.tokens[model.vocab.mask_id]
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.serving.graph_tokens import Characters, find_pieces
 from bert_tf.serving.model import MAX_ROWS, Batch, Outputs
-from bert_tf.text.kinds import piece_texts
+from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import pack_rows
 from bert_tf.text.tokenization import AnyVocab
 
@@ -67,7 +67,7 @@ def score_words(
     is_known = tf.math.unsorted_segment_sum(tf.cast(is_special, tf.int32), owners, count) == 0
     values = tf.math.unsorted_segment_sum(values, owners, count)
     values = words.with_values(tf.where(is_known, values, 0.0))
-    names = tf.constant([name.strip() for name in piece_texts(vocab)])
+    names = tf.constant([name.strip() for name in token_texts(vocab)])
     named = tf.where(is_known, tf.gather(names, tf.gather(others, firsts)), "")
 
     characters = Characters(texts)

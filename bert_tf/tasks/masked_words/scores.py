@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.text.kinds import MASK, piece_texts
+from bert_tf.text.kinds import MASK, token_texts
 
 
 class Word(NamedTuple):
@@ -65,7 +65,7 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
             rows.append([vocab.cls_id, *row, vocab.sep_id])
             positions.append([position + 1])  # [CLS] is at 0.
     tables = [table[0] for table in model.log_probabilities(rows, positions)]
-    names = piece_texts(vocab)
+    names = token_texts(vocab)
     scored = []
     for begin, end in words:
         values = [tables[position][ids[position]] for position in range(begin, end)]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.serving.graph_tokens import check_utf8
 from bert_tf.serving.model import Batch, Outputs, Serving, Signatures, function_of_ids
 from bert_tf.tasks.masked_words.score_serving import score_words
-from bert_tf.text.kinds import piece_texts
+from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
 
@@ -80,7 +80,7 @@ class FillMaskServing(Serving):
         is_real = is_real[:, :, tf.newaxis]
         scores = self.call_scores(batch, positions)
         top = tf.math.top_k(tf.exp(scores), self.top_k)  # [B, M, K]
-        names = tf.gather(tf.constant(piece_texts(self.vocab)), top.indices)
+        names = tf.gather(tf.constant(token_texts(self.vocab)), top.indices)
         return {
             "pieces": tf.where(is_real, names, ""),
             "probabilities": tf.where(is_real, top.values, 0.0),
@@ -136,7 +136,7 @@ class FillMaskServing(Serving):
         masks = self._find_masks(batch["input_word_ids"])
         found = self.predict_ids(batch)
         ids = tf.gather(found["input_word_ids"], masks.positions, batch_dims=1)  # [B, M]
-        names = tf.gather(tf.constant(piece_texts(self.vocab)), ids)
+        names = tf.gather(tf.constant(token_texts(self.vocab)), ids)
         return {
             "text": self._put_in(texts, names, masks.counts),
             "pieces": tf.where(masks.is_real, names, ""),

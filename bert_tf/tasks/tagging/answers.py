@@ -19,7 +19,7 @@ from bert_tf.tasks.tagging.features import TagRow, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.sentences import read_words
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.text.words import word_places
+from bert_tf.text.words import word_offsets
 
 Word = dict[str, Any]  # word, label, score; of a raw text also start and end
 
@@ -62,7 +62,7 @@ class TaggerAnswers(abc.ABC):
         offsets: list[list[tuple[int, int]]] = []
         if isinstance(column[0], str):
             raw_texts = read_texts(column)
-            offsets = [word_places(text, self.tokenizer) for text in raw_texts]
+            offsets = [word_offsets(text, self.tokenizer) for text in raw_texts]
             sentences = []
             for text, places in zip(raw_texts, offsets, strict=True):
                 sentences.append([text[start:end] for start, end in places])

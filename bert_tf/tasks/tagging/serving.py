@@ -44,7 +44,7 @@ class TaggingServing(Serving):
         return self._best_tags(self.call_model(batch))
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        """Tags the words of texts, `bert_tf.text.words.word_places`, as those of split sentences.
+        """Tags the words of texts, `bert_tf.text.words.word_offsets`, as those of split sentences.
 
         That is what the tagger was trained on. With byte-level BPE every word has a space before
         it, also "." after another word; with cased WordPiece, marks after punctuation are tokens.

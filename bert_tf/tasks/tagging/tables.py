@@ -282,7 +282,7 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         if isinstance(given, list) and given and isinstance(given[0], str):
             words = tuple(text.split())  # Kaggle's: a tag for each word of the text.
             return TableSentence(words, _read_tags(given, words, key, where), where, row)
-        places = tuple(_word_places(text))
+        places = tuple(_word_offsets(text))
         words = tuple(text[start:end] for start, end in places)
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row, places)
@@ -413,7 +413,7 @@ def _tags_of_spans(
     return tuple(tags)
 
 
-def _word_places(text: str) -> Iterator[tuple[int, int]]:
+def _word_offsets(text: str) -> Iterator[tuple[int, int]]:
     """Yields first character and end of each word: text is parted as BERT's tokenizers do, at white
     space, and around punctuation and CJK characters."""
     start = -1

@@ -260,8 +260,8 @@ def test_attention_to_a_vector_is_its_value_for_every_piece():
 def test_other_networks_are_causal_too(changes, monkeypatch):
     """And the embedding may be of another size, as after several poolings or a dense layer."""
     # Local attention of rows as short as these is cut in chunks, too, where it may be.
-    monkeypatch.setattr(attention, "MOST_WHOLE", 1)
-    monkeypatch.setattr(attention, "LEAST_CHUNK", 1)
+    monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 1)
+    monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 1)
     config = dataclasses.replace(CONFIG, **changes)
     embedding = EmbeddingConfig(("cls", "mean"), (DenseStep(16, 5),), True, max_seq_length=12)
     model = denoiser(config, embedding, unpad=True)

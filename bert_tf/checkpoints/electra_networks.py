@@ -1,19 +1,19 @@
-"""Checkpoints with both of ELECTRA's towers: our runs', and google-research/electra's.
+"""Checkpoints with both ELECTRA networks, of runs of bert_tf and of google-research/electra.
 
-                   ours                               google-research/electra
-    both towers    bert/embeddings/                   electra/embeddings/
+                   bert_tf                            google-research/electra
+    both networks  bert/embeddings/                   electra/embeddings/
     discriminator  bert/encoder/, cls/discriminator/  electra/encoder/, discriminator_predictions/
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
-Each tower has a projection of the embeddings where its width differs. The heads of the original's
-fine-tuned models stand below task_specific/TASK/; for squad and squadv1:
+A network whose width differs from the embeddings has a projection of them. In the original's
+fine-tuned models the names of the heads start with task_specific/TASK/; for squad and squadv1:
 
-    ours     cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
-    theirs   dense, qa_hidden, dense_1                    dense_2, dense_3
+    bert_tf   cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
+    original  dense, qa_hidden, dense_1                    dense_2, dense_3
 
-For chunk it is a dense layer on each piece, cls/tagger/; for the other tasks one on the first
-piece, without a pooler, cls/classifier/. Theirs is [D, labels].
+The head of chunk is a dense layer on each token, cls/tagger/. The other tasks have a dense layer on
+the first token without a pooler, cls/classifier/. The original's weights are [D, labels].
 """
 
 import re
@@ -21,19 +21,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers, with_prefix
 from bert_tf.config import ModelConfig
 
-TOWERS = ("discriminator", "generator")
+NETWORKS = ("discriminator", "generator")
 GENERATOR_CONFIG = "generator_config.json"
-# Starts of names, theirs to ours.
+# Prefixes of names: of the original -> of bert_tf.
 ORIGINAL = {
     "electra/": "bert/",
     "discriminator_predictions/": "cls/discriminator/",
     "generator_predictions/output_bias": "generator/predictions/output_bias",
     "generator_predictions/": "generator/predictions/transform/",
 }
-# Of the head for SQuAD, in the order in which that program makes its layers.
+# The layers of the head for SQuAD: name of the original, in the order of creation -> of bert_tf.
 JOINT_HEAD = {
     "dense": "cls/joint_squad/dense",
     "qa_hidden": "cls/joint_squad/qa_hidden",
@@ -42,57 +42,62 @@ JOINT_HEAD = {
     "dense_3": "cls/answerable/dense_1",
 }
 SQUAD_TASKS = ("task_specific/squad/", "task_specific/squadv1/")
-# Of the heads with labels, the task under which each is written; that of a classifier is unknown.
+# The task in the names of each head with labels; the task of a classifier is unknown.
 LABEL_TASKS = {"tagger": "chunk", "classifier": "classifier"}
-# Of the generator, ours to those of a model that stands alone.
+# Prefixes of the generator: in a file with both networks -> in a separate model.
 ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
 
-def has_towers(names: Iterable[str]) -> bool:
-    """True if weights have the names of ELECTRA's towers."""
+def has_networks(names: Iterable[str]) -> bool:
+    """Returns whether weights have the names of an ELECTRA."""
     return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
 
 
-def towers_in(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns which of `TOWERS` have layers in a file."""
+def networks_in(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns which of `NETWORKS` have layers in a file."""
     names = tuple(names)
     starts = {
         "discriminator": ("electra/encoder/", "bert/encoder/"),
         "generator": ("generator/encoder/",),
     }
-    return tuple(tower for tower in TOWERS if any(name.startswith(starts[tower]) for name in names))
+    present = []
+    for network in NETWORKS:
+        if any(name.startswith(starts[network]) for name in names):
+            present.append(network)
+    return tuple(present)
 
 
-def one_tower(values: Weights, tower: str, source: str) -> Weights:
-    """Returns the weights of a tower, under the names of a separate model.
+def one_network(values: Weights, electra_network: str, source: str) -> Weights:
+    """Returns the weights of one network, under the names of a separate model.
 
     Raises:
       ValueError: if the file has only the other one.
     """
     starts = dict(ORIGINAL)
     joint = [task for task in SQUAD_TASKS if f"{task}qa_hidden/kernel" in values]
-    if len(joint) == 1:  # Names of other heads stay, and are not understood.
-        starts |= {f"{joint[0]}{theirs}/": f"{ours}/" for theirs, ours in JOINT_HEAD.items()}
+    if len(joint) == 1:  # The names of other heads stay unknown.
+        for original, name in JOINT_HEAD.items():
+            starts[f"{joint[0]}{original}/"] = f"{name}/"
     values = {_renamed(name, starts): value for name, value in _label_head(values).items()}
     is_generator = {name: name.startswith("generator/") for name in values}
-    shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
-    if tower == "discriminator":
-        found = {name: v for name, v in values.items() if not is_generator[name]}
+    shared = with_prefix(values, "bert/embeddings/")
+    if electra_network == "discriminator":
+        selected = {name: v for name, v in values.items() if not is_generator[name]}
     else:
-        found = {
+        selected = {
             _renamed(name, ALONE): value for name, value in values.items() if is_generator[name]
         }
-    if not any("/encoder/" in name for name in found):
-        other = next(name for name in TOWERS if name != tower)
+    if not any("/encoder/" in name for name in selected):
+        other = next(name for name in NETWORKS if name != electra_network)
         raise ValueError(
-            f"{source} holds only ELECTRA's {other}, but its {tower} is needed; give the "
+            f"{source} holds only ELECTRA's {other}, but its {electra_network} is needed; give the "
             f"checkpoint that has it."
         )
-    return {**found, **shared}
+    return {**selected, **shared}
 
 
 def _label_head(values: Weights) -> Weights:
-    """Returns the weights with our names for the head of a single task that is one dense layer."""
+    """Returns the weights with a task's single dense layer renamed to bert_tf's head."""
     names = [name for name in values if name.startswith("task_specific/")]
     found = re.match(r"task_specific/([^/]+)/dense/", names[0]) if names else None
     if not found or set(names) != {f"{found[0]}kernel", f"{found[0]}bias"}:
@@ -113,39 +118,40 @@ def refuse_discriminator(checkpoint: Checkpoint) -> None:
         )
 
 
-def original_names(weights: Weights, tower: str) -> Weights:
-    """Returns a tower's weights under google-research/electra's names: the inverse of `one_tower`.
+def original_names(weights: Weights, electra_network: str) -> Weights:
+    """Returns the weights under google-research/electra's names: the inverse of `one_network`.
 
-    Heads that it does not have keep our names, which that program ignores: Hugging Face's
+    Heads that it does not have keep bert_tf's names, which that program ignores: Hugging Face's
     classifier with its pooler, and the independent head for questions.
     """
     for head, task in LABEL_TASKS.items():
-        ours, theirs = HEADS[head], f"task_specific/{task}/dense/"
-        is_theirs = head == "tagger" or not any(n.startswith(HEADS["pooler"]) for n in weights)
-        if f"{ours}output_weights" in weights and is_theirs:
+        name = HEADS[head]
+        original = f"task_specific/{task}/dense/"
+        is_supported = head == "tagger" or not any(n.startswith(HEADS["pooler"]) for n in weights)
+        if f"{name}output_weights" in weights and is_supported:
             weights = dict(weights)
-            weights[f"{theirs}kernel"] = weights.pop(f"{ours}output_weights").T
-            weights[f"{theirs}bias"] = weights.pop(f"{ours}output_bias")
+            weights[f"{original}kernel"] = weights.pop(f"{name}output_weights").T
+            weights[f"{original}bias"] = weights.pop(f"{name}output_bias")
     has_answerable = any(name.startswith("cls/answerable/") for name in weights)
     task = SQUAD_TASKS[0] if has_answerable else SQUAD_TASKS[1]
-    starts = {f"{ours}/": f"{task}{theirs}/" for theirs, ours in JOINT_HEAD.items()}
-    starts |= {ours: theirs for theirs, ours in ORIGINAL.items()}
-    if tower == "generator":
-        joint = {"bert/embeddings/": "bert/embeddings/"}  # Both towers have them.
+    starts = {f"{name}/": f"{task}{original}/" for original, name in JOINT_HEAD.items()}
+    starts |= {name: original for original, name in ORIGINAL.items()}
+    if electra_network == "generator":
+        joint = {"bert/embeddings/": "bert/embeddings/"}  # Shared by both networks.
         joint |= {alone: name for name, alone in ALONE.items()}
         weights = {_renamed(name, joint): value for name, value in weights.items()}
     return {_renamed(name, starts): value for name, value in weights.items()}
 
 
 def _renamed(name: str, starts: dict[str, str]) -> str:
-    for theirs, ours in starts.items():
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
+    for start, replacement in starts.items():
+        if name.startswith(start):
+            return replacement + name.removeprefix(start)
     return name
 
 
 def infer_config(weights: Weights, source: str) -> ModelConfig:
-    """Makes the configuration of a tower of google-research/electra, whose files have none.
+    """Makes the configuration of a network of google-research/electra, whose files have none.
 
     Its heads are 64 wide (configure_pretraining.py); a narrower generator has one head.
 

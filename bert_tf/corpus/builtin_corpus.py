@@ -1,13 +1,13 @@
-"""Gathers the corpus that every machine with the requirements has: English technical prose.
+"""Gathers a corpus of English technical prose from the installed packages.
 
-It is gathered from source files, none of which is imported: the language reference inside Python's
+The texts come from source files, which are not imported: the language reference in Python's
 standard library (`pydoc_data.topics`), and the docstrings and longer comments of the standard
 library and of the installed packages of requirements.txt. Code, signatures, tables and markup are
-removed; a sentence is kept once. A document is the text of a class with its methods, or of
+removed; duplicate sentences are dropped. A document is the text of a class with its methods, or of
 neighbouring functions of a module.
 
-Texts are found by a pattern, not with `ast`: it also finds documentation that is passed to a
-function, as NumPy does for its C code.
+Texts are found by a pattern and not with `ast`, because some documentation is passed to a function,
+as in NumPy for its C code.
 """
 
 import ast
@@ -28,13 +28,13 @@ PACKAGES = (
     "tensorboard absl h5py google.protobuf grpc PIL pip setuptools pkg_resources rich pygments "
     "markdown werkzeug requests urllib3 packaging pyparsing dateutil yaml etils fontTools"
 ).split()
-MIN_SENTENCES = 6  # of a document
+MIN_SENTENCES = 6  # Shorter documents are merged.
 _SKIPPED_FOLDERS = frozenset(
     "test tests testing idle_test site-packages dist-packages __pycache__ _api include turtledemo "
     "lib2to3 encodings v1 compat".split()
 )
 
-# One text of a source file, or the head of a top-level class, which begins a group.
+# A text of a source file, or the head of a top-level class, which begins a group.
 _TEXT = re.compile(
     r'^(?:_?DESCRIPTION = |[ \t]*)[rRuU]?("""|\'\'\')(?P<doc>.*?)\1'
     r"|(?P<comment>(?:^[ \t]*#[^\n]*\n){3,})"
@@ -43,11 +43,11 @@ _TEXT = re.compile(
 )
 
 
-def gather_embedded_corpus(path: str | pathlib.Path) -> pathlib.Path:
-    """Writes the corpus, one sentence a line with a blank line after each document.
+def gather_builtin_corpus(path: str | pathlib.Path) -> pathlib.Path:
+    """Writes the corpus, one sentence per line with a blank line after each document.
 
-    The same packages give the same file. With those of requirements.txt it takes 15 seconds on one
-    core and gives 9 MB, 116,000 sentences, 5,400 documents.
+    The same packages give the same file. The packages of requirements.txt take 15 seconds on one
+    core and give 9 MB, 116,000 sentences, 5,400 documents.
 
     Raises:
       ValueError: if no source file is found.
@@ -60,11 +60,9 @@ def gather_embedded_corpus(path: str | pathlib.Path) -> pathlib.Path:
             for document in _documents(texts, seen):
                 text = "\n".join(document) + "\n\n"
                 file.write(text)
-                documents, sentences, size = (
-                    documents + 1,
-                    sentences + len(document),
-                    size + len(text),
-                )
+                documents += 1
+                sentences += len(document)
+                size += len(text)
         if not documents:
             raise ValueError(
                 "No sources of Python's library or the installed packages were found (perhaps only "
@@ -78,7 +76,7 @@ def gather_embedded_corpus(path: str | pathlib.Path) -> pathlib.Path:
 
 
 def _grouped_texts() -> Iterator[list[list[str]]]:
-    """Yields a list per source file: the texts of each of its classes or runs of functions."""
+    """Yields for each source file the texts of its classes and runs of functions."""
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
     if topics.exists():
@@ -160,18 +158,20 @@ _NOT_PROSE = re.compile(
 
 
 def _documents(groups: list[list[str]], seen: set[str]) -> Iterator[list[str]]:
-    """Yields the documents of one file; short groups join the next, a short rest the last one."""
+    """Yields the documents of one file; a short group joins the next, and the last the previous."""
     document: list[str] = []
-    whole: list[str] = []
+    complete: list[str] = []
     for texts in groups:
-        document += [line for text in texts for line in _new_sentences(text, seen)]
+        for text in texts:
+            document.extend(_new_sentences(text, seen))
         if len(document) >= MIN_SENTENCES:
-            if whole:
-                yield whole
-            whole, document = document, []
-    whole += document
-    if len(whole) >= MIN_SENTENCES:
-        yield whole
+            if complete:
+                yield complete
+            complete = document
+            document = []
+    complete += document
+    if len(complete) >= MIN_SENTENCES:
+        yield complete
 
 
 def _new_sentences(text: str, seen: set[str]) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _new_sentences(text: str, seen: set[str]) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yields the paragraphs and list items of a docstring, without markup, a line each."""
+    """Yields the paragraphs and list items of a docstring, each as a line without markup."""
     text = _CODE.sub("\n", _LITERAL_BLOCK.sub(_announcement, text.expandtabs()))
     paragraph: list[str] = []
     for line in [*text.split("\n"), ""]:
@@ -203,7 +203,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _announcement(match: re.Match) -> str:
-    """Keeps the line that announces a literal block, and the body of notes."""
+    """Returns the line that introduces a literal block, or the body of a note."""
     head = match[0].split("\n", 1)[0]
     if re.match(r"[ \t]*\.\. (?:note|warning|tip|important|seealso|deprecated|version\w+)::", head):
         return match[0].replace("::", ":: \n", 1).split("\n", 1)[1]
@@ -211,7 +211,7 @@ def _announcement(match: re.Match) -> str:
 
 
 def is_prose(sentence: str) -> bool:
-    """Tells an English sentence from titles, code, tables and fragments."""
+    """Returns whether a text is an English sentence, and not a title, code, table or fragment."""
     words = sentence.split()
     if not 4 <= len(words) <= 80 or len(sentence) > 500 or _NOT_PROSE.search(sentence):
         return False

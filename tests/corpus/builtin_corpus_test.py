@@ -2,8 +2,8 @@
 
 import pytest
 
-from bert_tf.corpus import embedded_corpus
-from bert_tf.corpus.embedded_corpus import gather_embedded_corpus, is_prose
+from bert_tf.corpus import builtin_corpus
+from bert_tf.corpus.builtin_corpus import gather_builtin_corpus, is_prose
 
 MODULE = '''
 """Reads and writes the files of the `zoo`.
@@ -73,20 +73,20 @@ def library(tmp_path, monkeypatch):
     (tmp_path / "lib" / "test").mkdir()
     (tmp_path / "lib" / "test" / "zoo.py").write_text('"""The tests are not read at all."""')
     (tmp_path / "lib" / "zoo.py").write_text(MODULE)
-    monkeypatch.setattr(embedded_corpus.sysconfig, "get_path", lambda name: tmp_path / "lib")
-    monkeypatch.setattr(embedded_corpus, "PACKAGES", ("surely_not_installed",))
+    monkeypatch.setattr(builtin_corpus.sysconfig, "get_path", lambda name: tmp_path / "lib")
+    monkeypatch.setattr(builtin_corpus, "PACKAGES", ("surely_not_installed",))
     return tmp_path / "lib"
 
 
 def test_prose_is_kept_and_all_else_dropped(library, tmp_path):
-    path = gather_embedded_corpus(tmp_path / "corpus.txt")
+    path = gather_builtin_corpus(tmp_path / "corpus.txt")
     assert path.read_text() == EXPECTED + "\n"
 
 
 def test_documents_are_topics_and_groups_of_at_least_the_minimum(library, tmp_path, monkeypatch):
     (library / "pydoc_data" / "topics.py").write_text(TOPICS)
-    monkeypatch.setattr(embedded_corpus, "MIN_SENTENCES", 2)
-    documents = gather_embedded_corpus(tmp_path / "corpus.txt").read_text().split("\n\n")
+    monkeypatch.setattr(builtin_corpus, "MIN_SENTENCES", 2)
+    documents = gather_builtin_corpus(tmp_path / "corpus.txt").read_text().split("\n\n")
     assert [document.count("\n") + 1 for document in documents[:-1]] == [2, 2, 8]
     assert documents[0] == "The first topic is here.\nThe second topic is here."
 
@@ -94,13 +94,13 @@ def test_documents_are_topics_and_groups_of_at_least_the_minimum(library, tmp_pa
 def test_no_sources_is_an_error_and_leaves_no_file(library, tmp_path):
     (library / "zoo.py").unlink()
     with pytest.raises(ValueError, match="input_file"):
-        gather_embedded_corpus(tmp_path / "corpus.txt")
+        gather_builtin_corpus(tmp_path / "corpus.txt")
     assert not (tmp_path / "corpus.txt").exists()
 
 
 def test_a_real_package_is_found_without_import(tmp_path, library, monkeypatch):
-    monkeypatch.setattr(embedded_corpus, "PACKAGES", ("absl",))
-    text = gather_embedded_corpus(tmp_path / "corpus.txt").read_text()
+    monkeypatch.setattr(builtin_corpus, "PACKAGES", ("absl",))
+    text = gather_builtin_corpus(tmp_path / "corpus.txt").read_text()
     sentences = [line for line in text.split("\n") if line]
     assert len(sentences) > 300 and len(set(sentences)) == len(sentences)
     assert "absl" in text or "flag" in text

@@ -125,6 +125,10 @@ def test_a_reranker_scores_and_ranks(folder):
     close(model.scores(PAIRS), expected["scores"])
     ranked = model.rank(TEXTS[0], GIVEN["contexts"] + TEXTS)
     assert ranked.tolist() == expected["rank"]
+    predictor = bert_tf.load(folder / "runs/reranker")
+    close(predictor.score(PAIRS), expected["scores"])
+    answers = predictor.rank(TEXTS[0], GIVEN["contexts"] + TEXTS)
+    assert [answer["index"] for answer in answers] == expected["rank"]
 
 
 def same_file(found, expected):

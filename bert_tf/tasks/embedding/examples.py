@@ -1,6 +1,6 @@
 """Reads examples to train embeddings on, and scored pairs to evaluate them, from tables.
 
-What a table holds, the names of its columns tell (`COLUMNS` has all that are understood):
+The names of its columns define the form of a table (`COLUMNS` lists all of them):
 
     query, positive                          pairs
     query, positive, negative, negative_2    triplets, with any number of negatives

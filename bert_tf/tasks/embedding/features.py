@@ -77,7 +77,7 @@ class TextPacker:
 
 
 class TrainingExamples(NamedTuple):
-    """What is trained on."""
+    """Packed examples to train on."""
 
     rows: ContrastiveDataset
     num_cut: int

@@ -25,7 +25,7 @@ OF_SCORES = ("cosent", "cosine", "margin_mse")
 OF_NEGATIVES = ("triplet", "margin_mse")
 
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
-LOWEST = -1e9  # In place of the score of what only fills.
+LOWEST = -1e9  # the score of filling documents
 EPSILON = 1e-6  # torch's pairwise_distance adds it to each difference.
 SCALE = 20.0
 
@@ -92,13 +92,13 @@ def in_batch_negatives(
     count = tf.shape(queries)[0]
     if symmetric:
         positives = tf.where(weights[:, 0] > 0, tf.transpose(found[:, :count]), LOWEST)
-        # Rows and columns change places: a query that only fills is no candidate.
+        # In the transposed scores queries are the candidates, without filling ones.
         losses = (losses + _ranking_losses(positives)) / 2.0
     return WeightedSum(tf.reduce_sum(losses * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
 
 
 def _ranking_losses(scores: tf.Tensor) -> tf.Tensor:
-    """Returns the cross-entropy of each row's own place, float32 [B]."""
+    """Returns the cross-entropy of each row's own column, float32 [B]."""
     return tf.reduce_logsumexp(scores, axis=-1) - tf.linalg.diag_part(scores)
 
 
@@ -107,8 +107,8 @@ def in_batch_accuracy(
 ) -> WeightedSum:
     """Counts the queries whose positive scores highest of all documents of the batch."""
     found = candidate_scores(queries, documents, weights, 1.0, similarity)
-    places = tf.range(tf.shape(queries)[0], dtype=tf.int64)
-    right = tf.cast(tf.equal(tf.argmax(found, axis=-1), places), tf.float32)
+    expected = tf.range(tf.shape(queries)[0], dtype=tf.int64)
+    right = tf.cast(tf.equal(tf.argmax(found, axis=-1), expected), tf.float32)
     return WeightedSum(tf.reduce_sum(right * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
 
 
@@ -194,7 +194,7 @@ def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) 
 
     Args:
       loss: of this module.
-      dimensions: how many numbers are kept; what is kept is divided by its length.
+      dimensions: how many first numbers are kept; they are scaled to length 1.
       factors: one for each.
 
     Reference: Kusupati et al. 2022, "Matryoshka Representation Learning"; MatryoshkaLoss.
@@ -222,8 +222,8 @@ def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) 
 def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
     """Returns a loss with the FLOPS regularizer, which makes vectors sparse, added.
 
-    It is the sum over pieces of the square of their mean weight in the batch: what a search by
-    lists costs. Vectors are 0 and above.
+    It is the sum over tokens of the square of their mean weight in the batch, which is the cost of
+    a search by lists. Vectors are 0 and above.
 
     Args:
       loss: of this module.
@@ -304,7 +304,7 @@ def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
 
 
 def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, Loss]:
-    """Returns all losses by name, with what the flags say of them.
+    """Returns all losses by name, with the settings of the flags.
 
     Args:
       task: the flags.

@@ -212,26 +212,29 @@ class BertEmbedder(TextFitMixin, keras.Model):
         before = self.embedding.prompt(prompt_name) if prompt is None else prompt
         rows = [self.pack(text, before) for text in texts]
         skipped = prompt_pieces(self.tokenizer, self.embedding, before)
-        vectors = self.encode_rows(rows, skipped, batch_size)
-        return np.stack(vectors) if vectors else np.zeros([0, self.dimension], np.float32)
+        return self.encode_rows(rows, skipped, batch_size)
 
     def encode_rows(
         self, rows: Sequence[PackedText], skipped: int = 0, batch_size: int = BATCH_SIZE
-    ) -> list[np.ndarray]:
-        """Embeds packed texts, float32 [D] each.
+    ) -> np.ndarray:
+        """Embeds packed texts, float32 [N, D].
 
         Args:
           rows: of `pack`.
           skipped: number of first tokens of each that the pooling leaves out.
           batch_size: texts per batch; texts of similar length share a batch.
         """
+        vectors = np.zeros([len(rows), self.dimension], np.float32)
 
-        def compute(chosen: list[int]) -> np.ndarray:
+        def compute(chosen: list[int]) -> list[int]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
             counts = np.full([len(chosen)], skipped, np.int32)
-            return self._computed()({**batch, "prompt_pieces": counts}).numpy()
+            # Written in place: a list of rows would need the memory twice.
+            vectors[chosen] = self._computed()({**batch, "prompt_pieces": counts}).numpy()
+            return chosen
 
-        return by_length([len(row.ids) for row in rows], batch_size, compute)
+        by_length([len(row.ids) for row in rows], batch_size, compute)
+        return vectors
 
     def encode_query(self, texts: Sequence[str], **options: Any) -> np.ndarray:
         """Embeds queries, with the prompt `query` if there is one; see `encode`."""

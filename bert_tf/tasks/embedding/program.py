@@ -65,7 +65,7 @@ class Retriever(Program):
                 )
             changed["pooling"] = (task.embedding_pooling,)
         elif own is None:
-            logging.warning("The model does not state its pooling: the mean of the pieces is used.")
+            logging.warning("The model does not state its pooling: the mean of the tokens is used.")
         if "max_seq_length" in config_flags.given(DataConfig):
             changed["max_seq_length"] = data.max_seq_length
         prompts = {"query": task.query_prompt, "document": task.document_prompt}
@@ -73,7 +73,7 @@ class Retriever(Program):
             changed["prompts"] = {**embedding.prompts, **given}
         self.embedding = dataclasses.replace(embedding, **changed)
         logging.info(
-            "Embeddings of %d numbers: %s%s, %d dense layers, texts up to %d pieces, compared by "
+            "Embeddings of %d numbers: %s%s, %d dense layers, texts up to %d tokens, compared by "
             "%s.",
             *(self.embedding.dimension(config.hidden_size), ", ".join(self.embedding.pooling)),
             *(", normalized" if self.embedding.normalize else "", len(self.embedding.dense)),
@@ -105,7 +105,7 @@ class Retriever(Program):
                 made["eval"] = make_ranking_examples(packer(), beir)
                 shown = (len(beir.queries), "queries", len(made["eval"].rows))
             logging.info(
-                "eval: %d %s, %d texts (%d cut to %d pieces).",
+                "eval: %d %s, %d texts (%d cut to %d tokens).",
                 *(*shown, made["eval"].num_cut, self.embedding.max_seq_length),
             )
         return Examples.of_files(made)

@@ -39,7 +39,7 @@ class EmbeddingServing(Serving):
         self.prompts = prompts or {}
 
     def card(self) -> dict[str, Any]:
-        """Also says what is done to texts first, for programs that tokenize outside the graph."""
+        """Adds how texts are prepared, for programs that tokenize outside the graph."""
         sides = {f"{side}_prompt": prompt for side, prompt in self.prompts.items()}
         return {**super().card(), "prompt": self.prompt, **sides, "lower_case_texts": self.lower}
 
@@ -50,6 +50,6 @@ class EmbeddingServing(Serving):
         return {"embedding": self.call_model(batch)}
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        text = check_utf8(*texts)  # Lower-casing would replace what is not UTF-8.
+        text = check_utf8(*texts)  # Lower-casing would replace bytes that are not UTF-8.
         text = self.prompt + text if self.prompt else text
         return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)

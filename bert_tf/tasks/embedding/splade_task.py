@@ -1,4 +1,4 @@
-"""Sparse embeddings: trained as dense ones are, judged by what they find and what they cost."""
+"""Sparse embeddings: trained as dense ones, evaluated by retrieval and by their cost."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class SpladeTask(EmbeddingTask):
     similarity = "dot"
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the heaviest pieces of each row, their weights, and how many pieces weigh."""
+        """Returns the tokens with the largest weights of each row, the weights, their number."""
         most = min(MOST_PIECES, outputs.shape[-1])
         weights, pieces = tf.math.top_k(outputs, most)
         counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)

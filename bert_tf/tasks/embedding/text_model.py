@@ -34,7 +34,7 @@ def read_encoder(
       given: fields of the configuration, which must not contradict it.
 
     Raises:
-      ValueError: if it cannot be read, or contradicts what is given.
+      ValueError: if it cannot be read, or contradicts the given fields.
     """
     checkpoint = read_checkpoint(path, config_file)
     checkpoint.check(starts_of_names(allow_unexpected))
@@ -46,13 +46,13 @@ def read_encoder(
 
 
 class TextModel:
-    """An encoder with its tokenizer: texts in, of each what is selected of the encoder's outputs.
+    """An encoder with its tokenizer: returns a selection of the encoder's outputs for each text.
 
     Args:
       encoder: computes in inference mode.
       tokenizer: with the vocabulary and the casing of the encoder.
       select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
-      max_seq_length: pieces a text is cut to, special tokens included.
+      max_seq_length: maximum number of tokens of a text, with special tokens.
       batch_size: texts computed at once.
 
     Raises:
@@ -77,7 +77,7 @@ class TextModel:
         self.max_seq_length, self.batch_size = max_seq_length, batch_size
         shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
 
-        # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
+        # One graph for all shapes: on CPUs as fast as XLA, which compiles every length separately.
         @tf.function(input_signature=[shape])
         def compute(batch: dict[str, Any]) -> Any:
             outputs = encoder(batch, training=False)
@@ -111,14 +111,14 @@ class TextModel:
     def run(
         self, rows: Sequence[PackedText], keep: Callable[[np.ndarray], Any] = np.asarray
     ) -> list[Any]:
-        """Computes rows, those of like length together: padding costs as much as pieces.
+        """Computes rows, rows of similar length together: padding costs as much as text.
 
         Args:
           rows: of `pack`.
-          keep: makes of a row's array what is kept of it; a view keeps its whole batch.
+          keep: returns the part of a row's array to keep; a view would keep the whole batch.
 
         Returns:
-          What is kept of each row, in their order; an array of [T, ...] is still padded.
+          The kept part of each row, in their order; an array of [T, ...] is still padded.
         """
 
         def compute(chosen: list[int]) -> Iterator[Any]:
@@ -176,15 +176,15 @@ class OwnEmbedder:
             )
         return self.model.pack(text_a, self.prompt)
 
-    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
-        """Returns the embedding of each text, float32 [D]."""
+    def run(self, rows: Sequence[PackedText]) -> np.ndarray:
+        """Returns the embedding of each text, float32 [N, D]."""
         embedding = self.model.embedding
         skipped = prompt_pieces(self.tokenizer, embedding, self.prompt)
         return self.model.encode_rows(rows, skipped, self.batch_size)
 
 
 def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
-    """Returns what selects float [B, T, layers, D]; the embeddings are no layer."""
+    """Returns a function that selects float [B, T, layers, D]; the embeddings are not a layer."""
 
     def select(outputs: dict[str, Any], _: Any) -> Any:
         hidden = outputs["encoder_outputs"][1:]
@@ -194,7 +194,7 @@ def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
 
 
 def pooled(pooling: str, normalize: bool) -> Callable[[dict[str, Any], Any], Any]:
-    """Returns what selects float [B, D], the last layer pooled; see `pool_tokens`."""
+    """Returns a function that pools the last layer to float [B, D]; see `pool_tokens`."""
 
     def select(outputs: dict[str, Any], input_mask: Any) -> Any:
         vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]

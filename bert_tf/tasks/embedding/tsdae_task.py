@@ -13,7 +13,7 @@ from bert_tf.training.train_step import TrainStep
 
 
 class DenoisingExamples(NamedTuple):
-    """What is trained on."""
+    """Packed examples to train on."""
 
     rows: DamagedTexts
     predictions_per_row: int  # at most, for the estimate of memory

@@ -13,7 +13,7 @@ class RerankerAnswers(abc.ABC):
     """Gives `score` and `rank` to anything that computes the logits of pairs.
 
     Attributes:
-      activation: `sigmoid` or `identity`: what makes a score of a logit.
+      activation: `sigmoid` or `identity`: the function from a logit to a score.
     """
 
     activation: str

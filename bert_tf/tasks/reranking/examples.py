@@ -34,7 +34,7 @@ class RankingExample(NamedTuple):
     scores: tuple[float, ...]  # a teacher's; () for none
     query_id: str
     document_ids: tuple[str, ...]
-    grades: dict[str, float]  # of all that is relevant, also what is not among the documents
+    grades: dict[str, float]  # of all relevant documents, also of others than these
 
 
 def read_ranking(
@@ -149,7 +149,7 @@ def _read(
     errors.finish(source, max(0, num_good))
     found = []
     for number, (where, (query, *documents), labels, scores) in enumerate(held.values(), 1):
-        ids = tuple(str(place) for place in range(1, len(documents) + 1))
+        ids = tuple(str(rank) for rank in range(1, len(documents) + 1))
         grades = {name: label for name, label in zip(ids, labels, strict=True) if label > 0}
         texts = tuple(documents), tuple(labels), tuple(scores)
         found.append(RankingExample(where, query, *texts, str(number), ids, grades))
@@ -164,7 +164,7 @@ def read_beir_ranking(
     Args:
       folder: the collection.
       split: its judgments.
-      run: what was found, by query and document id.
+      run: the scores of the documents found, by query and document id.
       k: how many documents of each query are taken.
       adds_relevant: puts all relevant documents first, for training; else the run alone decides.
 

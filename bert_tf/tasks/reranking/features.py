@@ -69,9 +69,10 @@ def training_rows(
     texts, shape = [], (len(lists), length)
     labels, mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     for number, part in enumerate(lists):
-        for place, (query, text, label) in enumerate(part):
+        for column, (query, text, label) in enumerate(part):
             texts.append(pack_pair(vocab, encode(query), encode(text), max_seq_length))
-            labels[number, place], mask[number, place] = label, 1.0
+            labels[number, column] = label
+            mask[number, column] = 1.0
         texts += [empty] * (length - len(part))
     columns = {"list_labels": labels, "list_mask": mask}
     return TokenizedDataset(texts, columns, num_choices=length, pad_id=vocab.pad_id)

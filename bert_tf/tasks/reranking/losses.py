@@ -175,18 +175,18 @@ def _gains(grades: Any) -> Any:
 
 
 def _first(length: int, k: int, only_both: bool) -> Any:
-    """Returns 1 for the pairs of places that count, float32 [L, L]."""
+    """Returns 1 for the pairs of ranks that count, float32 [L, L]."""
     is_first = ops.cast(ops.arange(length) < (k or length), "float32")
     rows, columns = is_first[:, None], is_first[None, :]
     return rows * columns if only_both else ops.maximum(rows, columns)
 
 
 def _exchanges(discounts: Any, length: int, mu: float) -> Any:
-    """Returns what the places of a pair weigh, float32 [L, L]."""
+    """Returns the weight of each pair of ranks, float32 [L, L]."""
     inverse = 1.0 / discounts
     weights = ops.abs(inverse[:, None] - inverse[None, :])  # LambdaRank
-    places = ops.arange(length)
-    apart = ops.abs(places[:, None] - places[None, :])  # [L, L]
+    ranks = ops.arange(length)
+    apart = ops.abs(ranks[:, None] - ranks[None, :])  # [L, L]
     steps = ops.abs(
         ops.take(inverse, ops.maximum(apart - 1, 0))
         - ops.take(inverse, ops.minimum(apart, length - 1))

@@ -37,8 +37,8 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
     Args:
       config: shape of the network.
-      activation: `sigmoid` or `identity`: what makes a score of a logit. `fit` sets it: sigmoid
-        after bce, else identity.
+      activation: `sigmoid` or `identity`: the function from a logit to a score. `fit` sets it:
+        sigmoid after bce, else identity.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 

@@ -102,9 +102,9 @@ class Reranker(Program):
         rows = []
         for example in examples.examples:
             scores = np.array([run[example.query_id][name] for name in example.document_ids])
-            for place, index in enumerate(np.argsort(-scores, kind="stable"), 1):
+            for rank, index in enumerate(np.argsort(-scores, kind="stable"), 1):
                 texts = example.query, example.documents[index]
-                rows.append((example.query_id, place, f"{scores[index]:.6f}", *texts))
+                rows.append((example.query_id, rank, f"{scores[index]:.6f}", *texts))
         header = "query_id rank score query document"
         write_texts(folder, {"predictions.tsv": table_text(header, rows)})
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.serving.model import Batch, Outputs, Serving
 
-NO_SCORE = -1e9  # of no document: below all scores, and JSON has a number for it
+NO_SCORE = -1e9  # of "": below all scores, and a number in JSON
 
 
 class RerankingServing(Serving):
@@ -14,17 +14,17 @@ class RerankingServing(Serving):
 
     Args:
       arguments: of `Serving`.
-      activation: `sigmoid` or `identity`, what a score is of the logit.
+      activation: `sigmoid` or `identity`: the function from a logit to a score.
 
     Inputs:
       query: string [B].
-      documents: string [B, N]; "" stands for none where a query has fewer.
+      documents: string [B, N]; "" fills up the list of a query with fewer documents.
 
     Outputs:
-      scores: float32 [B, N], in the order of the documents; of none NO_SCORE.
-      order: int32 [B, N], the places of the documents, the best first, then those of none.
+      scores: float32 [B, N], in the order of the documents; NO_SCORE for "".
+      order: int32 [B, N], the indices of the documents, the best first, then those of "".
 
-    Of ids a row is a pair, and `scores` are float32 [R].
+    For ids a row is a pair, and `scores` are float32 [R].
     """
 
     kind = "reranker"
@@ -48,10 +48,10 @@ class RerankingServing(Serving):
 
     def logits(self, query: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
         """Returns unnormalised scores, float32 [B, N]; 0 where there is no document."""
-        places = tf.where(documents != "")  # [R, 2]
-        pairs = tf.gather(query, places[:, 0]), tf.gather_nd(documents, places)
+        indices = tf.where(documents != "")  # [R, 2]
+        pairs = tf.gather(query, indices[:, 0]), tf.gather_nd(documents, indices)
         found = self.call_in_parts(self.pack(*pairs), tf.float32)[:, 0]  # [R]
-        return tf.scatter_nd(places, found, tf.shape(documents, tf.int64))
+        return tf.scatter_nd(indices, found, tf.shape(documents, tf.int64))
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         query, documents = texts

@@ -212,6 +212,8 @@ def test_wrong_settings_are_refused_before_training(trained, folder):  # noqa: F
     ):
         with pytest.raises(ValueError, match=named):
             model.fit(pairs, verbose=0, **options)
+    with pytest.raises(ValueError, match="cosent"):  # The loss of the training examples.
+        model.fit(pairs, [0.1, 0.9], validation_data=pairs, verbose=0)
     with pytest.raises(ValueError, match="dropout"):
         model.fit(["the cat", "the dog"], verbose=0)
     model.compile("adam", loss="mse")

@@ -121,9 +121,9 @@ def test_what_is_no_batch_of_texts_is_refused():
         preprocessor((["a"], ["b"]))
     with pytest.raises(ValueError, match=r"texts: received \['a', None\], expected strings"):
         preprocessor(["a", None])
-    with pytest.raises(ValueError, match="max_seq_length is 3; .* at least 4"):
+    with pytest.raises(ValueError, match="max_seq_length is 3; 3 .* at least 4"):
         preprocessor(["a"], ["b"])
-    with pytest.raises(ValueError, match="max_seq_length is 2; .* at least 3"):
+    with pytest.raises(ValueError, match="max_seq_length is 2; 2 .* at least 3"):
         BertPreprocessor(VOCAB, True, 2)
     with pytest.raises(ValueError, match="2 texts and 1 second texts"):
         BertPreprocessor(VOCAB, True)(["a", "b"], ["c"])

@@ -431,7 +431,7 @@ def test_a_folder_that_is_no_model_is_named(tmp_path):
 
 def test_a_preprocessor_of_another_model_is_refused(folder):
     other = BertPreprocessor(make_checkpoint("encoder").vocab, True, max_seq_length=8)
-    with pytest.raises(ValueError, match="vocabulary has .* pieces, but the model's vocab_size"):
+    with pytest.raises(ValueError, match="vocabulary has .* vocab_size"):
         start_model(folder, preprocessor=other)
     model = start_model(folder)
     with pytest.raises(ValueError, match="do not belong together"):

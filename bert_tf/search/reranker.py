@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.examples.columns import read_texts
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.text_model import TextModel
-from bert_tf.tasks.models import BertClassifier
 from bert_tf.text.packing import PackedText, pack_pair
 from bert_tf.text.tokenization import make_tokenizer
 

@@ -1,7 +1,6 @@
-"""Reads and checks the examples of the fine-tuning programs, without TensorFlow.
+"""Reads and checks the examples of reranking and embedding programs, without TensorFlow.
 
-Whatever is wrong with a file is found here, before the seconds that TensorFlow takes to load. The
-classification program has `labelled_texts`.
+Whatever is wrong with a file is found here, before the seconds that TensorFlow takes to load.
 """
 
 from typing import Any

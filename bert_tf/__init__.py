@@ -50,6 +50,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
     from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
     from bert_tf.tasks.question_answering.model import BertSpanLabeler
+    from bert_tf.tasks.reranking.model import BertReranker
     from bert_tf.tasks.tagging.model import BertTokenClassifier
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
@@ -67,6 +68,7 @@ __all__ = [
     "BertMultipleChoice",
     "BertPreprocessor",
     "BertPretrainer",
+    "BertReranker",
     "BertSpanLabeler",
     "BertTokenClassifier",
     "BpeVocab",
@@ -100,6 +102,7 @@ _MODULES = {
     "tasks.question_answering.joint_model": "BertJointSpanLabeler",
     "tasks.question_answering.model": "BertSpanLabeler",
     "tasks.tagging.model": "BertTokenClassifier",
+    "tasks.reranking.model": "BertReranker",
     "models.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",
     "optimization.schedules": (

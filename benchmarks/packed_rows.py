@@ -27,8 +27,9 @@ from bert_tf.examples.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import ClassificationTask, label_array, make_examples
-from bert_tf.tasks.models import BertClassifier, BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from bert_tf.training.train_step import TrainStep

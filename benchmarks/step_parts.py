@@ -23,7 +23,7 @@ from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 
 CASES = [(64, 64), (32, 128), (16, 256), (8, 512), (8, 128), (16, 128), (64, 128)]  # (B, T)
 ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed calls of each part.")

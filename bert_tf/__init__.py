@@ -44,16 +44,14 @@ if typing.TYPE_CHECKING:
         LinearWarmupPolynomialDecay,
         LinearWarmupTrapezoid,
     )
+    from bert_tf.tasks.classification.model import BertClassifier
     from bert_tf.tasks.embedding.model import BertEmbedder
-    from bert_tf.tasks.models import (
-        BertClassifier,
-        BertJointSpanLabeler,
-        BertMultipleChoice,
-        BertPretrainer,
-        BertSpanLabeler,
-        BertTokenClassifier,
-    )
+    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+    from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
+    from bert_tf.tasks.question_answering.model import BertSpanLabeler
     from bert_tf.tasks.reranking.model import BertReranker
+    from bert_tf.tasks.tagging.model import BertTokenClassifier
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.text_tokenizer import TextTokenizer
@@ -98,10 +96,12 @@ _MODULES = {
     "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "tasks.embedding.model": "BertEmbedder",
     "network.encoder": "BertEncoder",
-    "tasks.models": (
-        "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
-        "BertTokenClassifier"
-    ),
+    "tasks.masked_words.model": "BertPretrainer",
+    "tasks.classification.model": "BertClassifier",
+    "tasks.multiple_choice.model": "BertMultipleChoice",
+    "tasks.question_answering.joint_model": "BertJointSpanLabeler",
+    "tasks.question_answering.model": "BertSpanLabeler",
+    "tasks.tagging.model": "BertTokenClassifier",
     "tasks.reranking.model": "BertReranker",
     "models.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",

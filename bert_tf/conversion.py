@@ -25,7 +25,11 @@ from bert_tf.config import ModelConfig
 from bert_tf.files import place_for
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.printable import escaped, show
-from bert_tf.tasks import models
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.bpe_vocab import BpeVocab
 
 
@@ -189,7 +193,7 @@ def outputs_of(
     }
     if {"masked_lm", "next_sentence"} & set(checkpoint.heads):
         with_head = dataclasses.replace(checkpoint, config=head_config)
-        model = models.BertPretrainer.from_checkpoint(with_head, allow_missing=["cls/predictions/"])
+        model = BertPretrainer.from_checkpoint(with_head, allow_missing=["cls/predictions/"])
         if "masked_lm" in checkpoint.heads:
             outputs["masked_lm_logits"] = model.predictions(
                 encoded["sequence_output"],
@@ -199,10 +203,10 @@ def outputs_of(
         if "next_sentence" in checkpoint.heads:
             outputs["next_sentence_logits"] = model.seq_relationship(encoded["pooled_output"])
     classes: dict[str, Any] = {
-        "classifier": models.BertClassifier,
-        "tagger": models.BertTokenClassifier,
-        "squad": models.BertSpanLabeler,
-        "joint_squad": models.BertJointSpanLabeler,
+        "classifier": BertClassifier,
+        "tagger": BertTokenClassifier,
+        "squad": BertSpanLabeler,
+        "joint_squad": BertJointSpanLabeler,
     }
     for head, model_class in classes.items():
         if head in checkpoint.heads:

@@ -25,10 +25,12 @@ CLASSES = {
     "network.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
     "tasks.question_answering.joint_head": "AnswerableHead JointSpanHead",
     "network.layer_norm": "LayerNorm",
-    "tasks.models": (
-        "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
-        "BertTokenClassifier"
-    ),
+    "tasks.masked_words.model": "BertPretrainer",
+    "tasks.classification.model": "BertClassifier",
+    "tasks.multiple_choice.model": "BertMultipleChoice",
+    "tasks.question_answering.joint_model": "BertJointSpanLabeler",
+    "tasks.question_answering.model": "BertSpanLabeler",
+    "tasks.tagging.model": "BertTokenClassifier",
     "models.preprocessor": "BertPreprocessor",
     "tasks.embedding.splade_model": "BertSplade",
     "tasks.reranking.model": "BertReranker",

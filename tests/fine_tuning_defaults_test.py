@@ -21,7 +21,9 @@ from bert_tf.fine_tuning_defaults import (
     most_default_length,
 )
 from bert_tf.run_record import recorded
-from bert_tf.tasks.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from tests.fine_tune import WORDS, fine_tune, log_of, texts, write_table
 from tests.tiny_model import write_tiny_model
 

@@ -9,7 +9,7 @@ from absl import flags, logging
 from bert_tf import config_flags, renamed
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.config import TrainingConfig
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from tests import programs
 from tests.export.made_models import write_model
 

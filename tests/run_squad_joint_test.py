@@ -11,7 +11,8 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.inference.serving_models import load
 from bert_tf.metrics.squad import evaluate_v2
-from bert_tf.tasks.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.conversion import check_kind
 from tests.fine_tune import check_packed_rows, fine_tune, read_results, refuse

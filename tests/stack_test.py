@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from bert_tf.pretraining.mask_samples import MaskSamples
 from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 from bert_tf.training.distribution import is_chief
 from bert_tf.training.flops import training_flops

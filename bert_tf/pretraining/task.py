@@ -10,7 +10,7 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.losses import WeightedSum
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.training.task import Batch
 

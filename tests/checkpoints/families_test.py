@@ -16,7 +16,8 @@ from bert_tf.checkpoints.start import read_start
 from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.tasks.models import BertClassifier, BertTokenClassifier
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file

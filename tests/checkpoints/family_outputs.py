@@ -17,14 +17,17 @@ from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.objectives.electra import ElectraDiscriminator
-from bert_tf.tasks import models
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 
 MODELS = {
-    "masked_lm": models.BertPretrainer,
+    "masked_lm": BertPretrainer,
     "discriminator": ElectraDiscriminator,
-    "classifier": models.BertClassifier,
-    "tagger": models.BertTokenClassifier,
-    "squad": models.BertSpanLabeler,
+    "classifier": BertClassifier,
+    "tagger": BertTokenClassifier,
+    "squad": BertSpanLabeler,
 }
 IGNORED = -100
 

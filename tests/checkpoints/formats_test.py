@@ -20,7 +20,8 @@ from bert_tf.inference import serving_models as served
 from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.run_record import write_run_record
-from bert_tf.tasks.models import BertClassifier, BertPretrainer
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from tests.checkpoints.made_checkpoint import PURPOSES, assert_same, make_checkpoint
 

@@ -15,7 +15,7 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.inference.serving_models import find_kind, find_length, load, recorded_options
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from tests import programs
 from tests.checkpoints.hub_server import REVISION, HubServer, serve
 from tests.checkpoints.made_checkpoint import make_checkpoint

@@ -14,7 +14,10 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.conversion import outputs_of
 from bert_tf.network.encoder import BertEncoder
-from bert_tf.tasks import models
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
 from tests.shared_data import golden_file, shared_data
@@ -48,7 +51,7 @@ def fixture_rxnfp() -> pathlib.Path:
 @pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_gives_the_golden_outputs(rxnfp):
     golden = dict(np.load(golden_file("rxnfp-hf-golden.npz")))
-    model = models.BertPretrainer.from_pretrained(rxnfp)
+    model = BertPretrainer.from_pretrained(rxnfp)
     assert model.config.hidden_act == "gelu_exact"
     ids = golden["in_input_ids"]
     batch = {
@@ -359,11 +362,11 @@ def fixture_transformers():
 
 
 CLASSES = {
-    "pretrained": ("BertForPreTraining", models.BertPretrainer),
-    "masked_lm": ("BertForMaskedLM", models.BertPretrainer),
-    "classifier": ("BertForSequenceClassification", models.BertClassifier),
-    "tagger": ("BertForTokenClassification", models.BertTokenClassifier),
-    "squad": ("BertForQuestionAnswering", models.BertSpanLabeler),
+    "pretrained": ("BertForPreTraining", BertPretrainer),
+    "masked_lm": ("BertForMaskedLM", BertPretrainer),
+    "classifier": ("BertForSequenceClassification", BertClassifier),
+    "tagger": ("BertForTokenClassification", BertTokenClassifier),
+    "squad": ("BertForQuestionAnswering", BertSpanLabeler),
     "encoder with pooler": ("BertModel", BertEncoder),
 }
 

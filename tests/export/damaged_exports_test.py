@@ -176,6 +176,26 @@ def lite_answer(path):
     return predictor.classify(["the river", "a boat"]), predictor.labels
 
 
+def test_files_of_earlier_releases_only_say_whether_the_tail_is_kept(
+    made_interpreter, tmp_path
+) -> None:
+    text = "river " * CARD["max_seq_length"] + "the boat"
+    cards = [
+        {"long_texts": "tail"},
+        {"keep_tail": True},
+        {"long_texts": "head"},
+        {"keep_tail": False},
+    ]
+    answers = []
+    for index, fields in enumerate(cards):
+        card = {
+            name: value for name, value in CARD.items() if name not in ("long_texts", "keep_tail")
+        }
+        path = write_lite_file(tmp_path / f"{index}.tflite", json.dumps({**card, **fields}))
+        answers.append(LiteModel(path)([text])["probabilities"].tolist())
+    assert answers[0] == answers[1] != answers[2] == answers[3]
+
+
 def test_flipped_bytes_of_a_lite_file_are_found(made_interpreter, tmp_path) -> None:
     path = write_lite_file(tmp_path / "model.tflite", json.dumps(CARD))
     content, right = path.read_bytes(), lite_answer(path)

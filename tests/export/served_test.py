@@ -12,20 +12,18 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.inference.serving_models import load
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.serving.model import IDS
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, score_words
-from bert_tf.tasks.models import (
-    BertClassifier,
-    BertPretrainer,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadQuestion
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.task import make_examples
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer

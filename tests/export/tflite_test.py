@@ -135,6 +135,7 @@ def test_file_takes_texts_and_says_what_it_is():
         "max_seq_length": 48,
         "do_lower_case": True,
         "vocab_size": 80,
+        "long_texts": "head",
         "keep_tail": False,
         "quantize": "none",
         "outputs": ["probabilities"],
@@ -217,6 +218,7 @@ def test_texts_for_a_file_without_text_input():
         ("classifier", "int8", {}, "int8 has no form"),
         ("classifier", "none", {"text_b_column": "b"}, "takes pairs"),
         ("classifier", "none", {"long_texts": "tail"}, "ends of long texts"),
+        ("classifier", "none", {"long_texts": "windows"}, "windows"),
     ],
 )
 def test_text_input_is_refused(kind, form, run, reason, tmp_path):

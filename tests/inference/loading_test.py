@@ -19,7 +19,7 @@ from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.serving.lite_model import LiteModel
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.tokenization import make_tokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import PURPOSE_OF_KIND, SHAPE, TEXTS, write_model

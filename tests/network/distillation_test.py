@@ -21,7 +21,7 @@ from bert_tf.objectives.next_sentence import NextSentence
 from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import TrainStep
 from tests.training.toy_task import TOY, ToyTask, toy_batch

@@ -17,8 +17,10 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.optimization.optimizers import AdamW, build_optimizer
-from bert_tf.tasks.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.tiny_model import tiny_words, write_tiny_model
 
 ROWS, LENGTH, CHOICES = 48, 8, 3

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.shared_data import golden_file
 
 

@@ -9,14 +9,12 @@ import tensorflow as tf
 
 from bert_tf.optimization.optimizers import AdamW
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.models import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertPretrainer,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
+from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.tiny_model import write_tiny_model
 
 LABELS = ("bad", "good")

@@ -10,7 +10,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import find_layout
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.network.toy_heads import (
     BATCH,
     CLOSE,

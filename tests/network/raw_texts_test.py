@@ -17,7 +17,7 @@ from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
 from bert_tf.fine_tuning_defaults import default_learning_rate
 from bert_tf.models.fit_input import count_steps, split_off
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.tiny_model import write_tiny_model
 

@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.losses import class_losses, number_losses, several_losses, span_losses
-from bert_tf.tasks.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 
 CONFIG = ModelConfig(
     vocab_size=53,

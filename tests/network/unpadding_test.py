@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import UnpaddedBatch
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from tests.network.toy_heads import (
     BATCH,
     CLOSE,

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.optimization.optimizers import AdamW, build_optimizer, layer_rates
-from bert_tf.tasks.models import BertClassifier, BertTokenClassifier
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.training.freezing import freeze
 from tests.reference.optimizers import Twin
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.optimization.optimizers import AdamW, Muon, orthogonalized
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.training.toy_task import TOY
 
 RATE, DECAY = 0.02, 0.1

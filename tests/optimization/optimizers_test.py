@@ -14,7 +14,7 @@ from bert_tf.optimization.optimizers import (
     build_optimizer,
     decays,
 )
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.reference import optimizers as reference
 
 CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}

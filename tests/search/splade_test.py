@@ -11,7 +11,7 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.search.splade import SparseEncoder
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.packing import PackedText
 from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 from tests.tiny_model import write_tiny_model

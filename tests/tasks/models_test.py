@@ -12,7 +12,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import cross_entropy
 from bert_tf.optimization.optimizers import AdamW
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.reference.numpy_bert import NumpyBert
 
 CONFIG = ModelConfig(

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.tasks.models import BertClassifier, BertTokenClassifier
+from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer, TypedTokens, texts_in
 from bert_tf.text.vocab import Vocab

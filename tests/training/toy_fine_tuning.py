@@ -6,9 +6,11 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
-from bert_tf.tasks.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.task import SquadTask
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.text.packing import PackedText
 

@@ -3,7 +3,7 @@
 import typing
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
-from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 

@@ -11,8 +11,8 @@ import pytest
 from bert_tf.config import ModelConfig
 from bert_tf.tasks.masked_words import scores as text_scores
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, Sampling, fill_text, joined
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, rewrite, score_words
-from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.kinds import token_texts
 from bert_tf.text.vocab import Vocab

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from tests.checkpoints.made_checkpoint import make_checkpoint
 

@@ -13,13 +13,14 @@ from bert_tf.checkpoints.formats import left_out, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.conversion import outputs_of
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.tasks.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.tasks.question_answering.joint_head import (
     AnswerableHead,
     JointSpanHead,
     answer_mask,
     joint_losses,
 )
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from tests.network.toy_heads import CONFIG, make_batch, with_random_weights
 
 ROWS, LENGTH, WIDTH = 3, 7, CONFIG.hidden_size

@@ -125,10 +125,10 @@ class Program(abc.ABC):
     def load_initial_weights(self, model: Any, start: Any, allow_missing: Sequence[str]) -> None:
         """Assigns the initial weights to the model.
 
-              Args:
-                model: the model of `make_task`.
-                start: a `Checkpoint`.
-        allow_missing: prefixes of the names of weights that may be missing.
+        Args:
+          model: the model of `make_task`.
+          start: a `Checkpoint`.
+          allow_missing: prefixes of the names of weights that may be missing.
         """
         from bert_tf.network.pretrained import assign_checkpoint
 

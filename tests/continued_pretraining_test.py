@@ -160,7 +160,7 @@ def test_conversion_prints_its_report(folder):
         "heads: pooler, masked_lm, next_sentence",
         "missing: none; mismatched: none; unused: none",
         "left out: next_sentence: keras_hub has no such head",
-        "the same to the bit",
+        "bit-identical",
         "note: keras_hub computes gelu_tanh and epsilon 1e-12",
         "masked_lm_logits  ",
     ):

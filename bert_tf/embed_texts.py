@@ -137,7 +137,7 @@ def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
 
 
 def read(job: Job) -> dict[str, int]:
-    """Reads what is not read yet; returns the documents in each shard."""
+    """Reads the remaining input files; returns the number of documents in each shard."""
     start = time.monotonic()
     for _ in run_step(read_file, job, range(len(job.inputs))):
         pass

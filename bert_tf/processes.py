@@ -86,9 +86,9 @@ def _submit(
 ) -> list[concurrent.futures.Future]:
     """Submits tasks; the workers start here, and do not import the program's main module.
 
-    A spawned process imports it (and with it TensorFlow, seconds and hundreds of megabytes a
-    worker) only in order to unpickle what it defines, and no task of ours comes from there.
-    They start with Ctrl-C blocked: one that comes while they load waits for `_start_worker`.
+    A spawned process would import it, and with it TensorFlow (seconds and hundreds of megabytes per
+    worker), to unpickle functions that it defines, but no task is defined there. Workers start with
+    Ctrl-C blocked, so that one during loading waits for `_start_worker`.
     """
     program = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -101,7 +101,7 @@ def _submit(
 
 
 def _start_worker() -> None:
-    """Makes a worker end with its parent, however the parent ends, and at Ctrl-C silently."""
+    """Lets a worker end with its parent, however the parent ends, and silently on Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if parent := multiprocessing.parent_process():

@@ -24,7 +24,8 @@ define_flags(RetrieverConfig)
 
 def find_files(configs: Configs) -> dict[str, str]:
     """Returns files by use; for a BEIR folder, the file of the split in qrels/."""
-    task, asked = configs.task, asked_for(configs)
+    task = configs.task
+    asked = asked_for(configs)
     if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
         raise ValueError("--retrieval_loss=denoising is for dense embeddings, not for splade.")
     if asked["predict"]:

@@ -88,11 +88,14 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
 def _mark(token: str, original: str, is_mask: bool, use_colour: bool) -> str:
     """Returns a predicted token with its answer in brackets."""
     if is_mask:
-        colour, marked = RED, f"{token}({original})"
+        colour = RED
+        marked = f"{token}({original})"
     elif token == original:
-        colour, marked = GREEN, f"{token}(kept)"
+        colour = GREEN
+        marked = f"{token}(kept)"
     else:
-        colour, marked = YELLOW, f"{token}(random, was {original})"
+        colour = YELLOW
+        marked = f"{token}(random, was {original})"
     return f"{colour}{marked}{PLAIN}" if use_colour else marked
 
 

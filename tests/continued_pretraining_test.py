@@ -166,7 +166,7 @@ def test_conversion_prints_its_report(folder):
     ):
         assert line in printed, printed
     printed = fail(run("convert_checkpoint", input=folder / "theirs", output=folder / "converted"))
-    assert "converted exists already" in printed
+    assert "converted already exists" in printed
 
 
 def test_the_casing_is_stated_where_the_files_do_not(tmp_path, monkeypatch):

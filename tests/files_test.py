@@ -72,7 +72,7 @@ def test_a_folder_can_be_renamed_to_its_place(
     with pytest.raises(ValueError, match="disk is "):
         new_folder_path(tmp_path / "link")
     (tmp_path / "disk" / "x").touch()
-    with pytest.raises(ValueError, match="disk exists already; go on."):
+    with pytest.raises(ValueError, match="disk already exists; go on."):
         new_folder_path(tmp_path / "link", "go on")
 
 

@@ -20,7 +20,7 @@ from tests.programs import fail, run
         ({"model_dir": "", "index": "i"}, "i is no index"),
         ({"kind": "search", "index": "i", "rerank_k": 5}, "--rerank_k needs --rerank."),
         ({"kind": "classifier", "pooling": ""}, "m does not exist"),  # As if it were not given.
-        ({"version": 3}, "3 exists already"),
+        ({"version": 3}, "3 already exists"),
     ],
 )
 def test_what_does_not_go_together(tmp_path: pathlib.Path, flags: dict, message: str) -> None:

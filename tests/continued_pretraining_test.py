@@ -178,7 +178,7 @@ def test_the_casing_is_stated_where_the_files_do_not(tmp_path, monkeypatch):
     assert read_checkpoint(made).config.do_lower_case  # By its pieces.
     flags = {"input": made, "to": "huggingface"}
     printed = finish(run("convert_checkpoint", "--nodo_lower_case", **flags, output="~/cased"))
-    assert "pieces, cased" in printed and f"wrote {tmp_path}/cased: " in printed
+    assert "tokens, cased" in printed and f"wrote {tmp_path}/cased: " in printed
     assert not read_checkpoint(tmp_path / "cased").config.do_lower_case
     assert not pathlib.Path("~").exists()
     flags = {"input": tmp_path / "cased", "output": tmp_path / "uncased"}

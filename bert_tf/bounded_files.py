@@ -1,7 +1,7 @@
-"""Reads the small files of model folders and archives within limits on kind, size and memory.
+"""Reads the small files of model folders and archives within limits on type, size and memory.
 
-A model folder may come from anyone. Its files must be regular files, so that no pipe or device
-blocks the reader or never ends, and their sizes are checked before they are read or parsed.
+A model folder may come from an untrusted source. Its files must be regular files, so that no pipe
+or device blocks the reader, and their sizes are checked before they are read or parsed.
 """
 
 import json
@@ -11,14 +11,15 @@ import stat
 import zipfile
 from typing import Any
 
-# The largest file of a tokenizer that is in use has 35 MB.
+# The largest tokenizer file in use has 35 MB.
 MAX_BYTES = 64 << 20
-# Parsed, each value takes about 100 bytes; the largest tokenizer in use has two million.
+# A parsed value takes about 100 bytes; the largest tokenizer in use has two million values.
 MAX_JSON_VALUES = 4_000_000
 MAX_LINES = 4_000_000  # of a vocabulary
-# The content of an archive may be this many times as large. Vocabularies shrink to a fifth.
+# Limit of the compression ratio of an archive. Vocabularies are compressed to a fifth.
 MAX_RATIO = 20
-FREE_MEMBER_BYTES = 1 << 20  # which a member may have however well it is compressed
+# Sizes that are allowed at any ratio.
+FREE_MEMBER_BYTES = 1 << 20
 FREE_ARCHIVE_BYTES = 64 << 20
 READ_BYTES = 1 << 20
 KERAS_CONFIGS = ("config.json", "metadata.json")
@@ -49,14 +50,14 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
       OSError: if there is no such file, or it cannot be read.
     """
     path = pathlib.Path(path).expanduser()
-    check_regular(path)  # Opening some devices has an effect.
+    check_regular(path)  # Check first, because opening a device may have side effects.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
         status = os.fstat(descriptor)
         _check_mode(path, status.st_mode)
         size = status.st_size
         parts = []
-        # Some files state no size, and others grow.
+        # Count the bytes as well, because some files have no size and others grow.
         while size <= most and (part := file.read(READ_BYTES)):
             parts.append(part)
             size = max(size, sum(map(len, parts)))
@@ -75,7 +76,7 @@ def read_text(path: str | os.PathLike, errors: str = "strict") -> str:
 
 
 def check_lines(content: bytes, source: str | os.PathLike) -> None:
-    """Raises ValueError if a vocabulary has more lines than memory should hold."""
+    """Raises ValueError if a vocabulary has more than `MAX_LINES` lines."""
     lines = content.count(b"\n")
     if lines > MAX_LINES:
         raise ValueError(f"{source} has {lines} lines; expected at most {MAX_LINES}.")
@@ -86,10 +87,10 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
 
     Args:
       content: the file.
-      source: its name, for messages.
+      source: name of the file, for messages.
 
     Raises:
-      ValueError: if it has more, or is not JSON.
+      ValueError: if it has more values, or is not JSON.
     """
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
     if count > MAX_JSON_VALUES:
@@ -103,15 +104,15 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
 def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) -> bytes:
     """Reads a member of a zip file of at most `MAX_BYTES` bytes.
 
-    A member that is compressed too well is refused as well; sizes are checked while it is read.
+    A member with too high a compression ratio is rejected; sizes are checked while it is read.
 
     Args:
       archive: the open file.
-      name: of the member.
+      name: name of the member.
       source: the archive's path, for messages.
 
     Raises:
-      ValueError: if it is larger, or compressed by a method without a limit of memory.
+      ValueError: if it is larger, or its compression method has no memory limit.
       KeyError: if there is no such member.
     """
     info = archive.getinfo(name)
@@ -141,7 +142,7 @@ def check_keras_file(path: str | os.PathLike) -> None:
             most = FREE_ARCHIVE_BYTES + MAX_RATIO * pathlib.Path(path).stat().st_size
             total = sum(info.file_size for info in archive.infolist())
             if total > most:
-                raise ValueError(f"{path} holds {total} bytes; expected at most {most}.")
+                raise ValueError(f"{path} contains {total} bytes; expected at most {most}.")
             for name in KERAS_CONFIGS:
                 if name in archive.namelist():
                     parse_json(read_member(archive, name, path), f"{path}: {name}")
@@ -150,7 +151,7 @@ def check_keras_file(path: str | os.PathLike) -> None:
 
 
 def _check_method(info: zipfile.ZipInfo, source: str | os.PathLike) -> None:
-    # zipfile unpacks the other methods without a limit.
+    # For other methods zipfile has no limit on memory.
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
             f"{source}: {info.filename!r} is compressed by another method than deflate."

@@ -5,8 +5,8 @@
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
 files: see `search/documents.py`. With --add, the documents are added to an existing index, which
-knows its model; --init_checkpoint says where that is if it has moved. The index appears whole or
-not at all; a build that is stopped leaves nothing at its path.
+records its model; --init_checkpoint gives its path if it has moved. The index is written
+atomically; a build that is stopped leaves nothing at its path.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
-from bert_tf.files import place_for
+from bert_tf.files import new_folder_path
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
@@ -37,18 +37,18 @@ DTYPE = flags.DEFINE_enum(
     "exactly; on disk it takes a quarter more than float32.",
 )
 SIMILARITY = flags.DEFINE_enum(
-    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: the model's choice."
+    "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."
 )
 POOLING = flags.DEFINE_enum(
     "pooling",
     "",
     ["", "cls", "mean", "max"],
-    "Pooling; empty: that of the model's folder, else mean.",
+    "Pooling; empty: that of the model's folder, or else mean.",
 )
 LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     0,
-    "Pieces per text; 0: with --add as before, else the value in the model's folder, else 256.",
+    "Tokens per text; 0: with --add as before, else the value in the model's folder, or 256.",
     0,
 )
 BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
@@ -62,12 +62,18 @@ FAISS = flags.DEFINE_enum(
     ["", "flat", "ivf_pq", "hnsw"],
     "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
 )
-OF_INPUT = (
-    *("init_checkpoint", "dtype", "similarity", "pooling"),
-    *("max_seq_length", "batch_size", "add", "keep_texts"),
+INPUT_FLAGS = (
+    "init_checkpoint",
+    "dtype",
+    "similarity",
+    "pooling",
+    "max_seq_length",
+    "batch_size",
+    "add",
+    "keep_texts",
 )
 SECONDS_BETWEEN_LINES = 10.0
-CHUNK_BATCHES = 32  # texts of like length are embedded together, over this many batches
+CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
 def main(_: list[str]) -> None:
@@ -84,10 +90,12 @@ def main(_: list[str]) -> None:
             if ADD.value and flags.FLAGS[name].present:
                 raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
         if not ADD.value:
-            place_for(folder, "give --add, or another --output_dir")
+            new_folder_path(folder, "give --add, or another --output_dir")
         write(training.init_checkpoint, folder)
-    elif ignored := [name for name in OF_INPUT if flags.FLAGS[name].present]:
-        raise ValueError(f"--{ignored[0]} needs --input_file: FAISS takes the vectors as they are.")
+    elif ignored := [name for name in INPUT_FLAGS if flags.FLAGS[name].present]:
+        raise ValueError(
+            f"--{ignored[0]} needs --input_file: a FAISS index uses the existing vectors."
+        )
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index
@@ -104,7 +112,7 @@ def main(_: list[str]) -> None:
 
 
 def write(model: str, folder: str) -> None:
-    """Embeds the documents and writes them, or adds them to what is there."""
+    """Embeds the documents, and writes an index or adds them to an existing index."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.embedding import SearchEmbedder, embedder_of_index, stated_similarity
     from bert_tf.search.index import (
@@ -124,13 +132,13 @@ def write(model: str, folder: str) -> None:
         count = count_documents(folder)
         embedder = SearchEmbedder(model, POOLING.value, LENGTH.value, BATCH.value)
     start = time.monotonic()
-    made = batches(embedder.documents, read_documents(INPUT.value))
+    embedded = batches(embedder.documents, read_documents(INPUT.value))
     if ADD.value:
-        manifest = add_to_index(folder, made, model=embedder.fingerprint)
+        manifest = add_to_index(folder, embedded, model=embedder.fingerprint)
     else:
         manifest = build_index(
             folder,
-            made,
+            embedded,
             model=embedder.fingerprint,
             source=absolute_path(model),
             dtype=DTYPE.value,
@@ -142,7 +150,12 @@ def write(model: str, folder: str) -> None:
     size = sum(size for size, _ in manifest.files.values()) / 1e6
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
-        *(folder, count, seconds, count / seconds, sum(manifest.segments), size),
+        folder,
+        count,
+        seconds,
+        count / seconds,
+        sum(manifest.segments),
+        size,
     )
     if manifest.dtype == "int8":
         index = Index(folder, checks_files=False)
@@ -155,44 +168,44 @@ def write(model: str, folder: str) -> None:
         )
 
 
-def length_of_added(there: "Manifest", folder: str) -> int:
-    """Returns the pieces that texts are cut to as those of an index; 0: as the model says.
+def length_of_added(manifest: "Manifest", folder: str) -> int:
+    """Returns the tokens that texts are cut to, as in the index; 0: the model's default.
 
     Raises:
-      ValueError: if --max_seq_length is another than that of the index.
+      ValueError: if --max_seq_length differs from the index.
     """
-    stated = there.max_seq_length
-    if stated and LENGTH.value not in (0, stated):
+    recorded = manifest.max_seq_length
+    if recorded and LENGTH.value not in (0, recorded):
         raise ValueError(
-            f"--max_seq_length={LENGTH.value}, but the texts of {folder} were cut to {stated} "
-            "pieces; leave it out."
+            f"--max_seq_length={LENGTH.value}, but the texts of {folder} were cut to {recorded} "
+            "tokens; leave it out."
         )
-    return stated or LENGTH.value
+    return recorded or LENGTH.value
 
 
 def count_documents(folder: str) -> int:
-    """Reads all documents once: a fault is found before hours of work. Returns their number.
+    """Counts the documents, and finds faults in them before they are embedded.
 
     Raises:
-      ValueError: if one cannot be read, an id comes twice or is in the index, there is none, or
-        no FAISS index can be made of them.
+      ValueError: if a document cannot be read, an id is repeated or exists in the index, there are
+        no documents, or too few for the FAISS index.
     """
     from bert_tf.search.documents import read_documents
     from bert_tf.search.faiss_index import check_faiss
     from bert_tf.search.index import Index
 
-    there = set(Index(folder, checks_files=False).ids) if ADD.value else set()
+    existing = set(Index(folder, checks_files=False).ids) if ADD.value else set()
     count = 0
     for document in read_documents(INPUT.value):
-        if document.id in there:
-            raise ValueError(f"{folder} has a document {document.id!r} already; leave it out.")
+        if document.id in existing:
+            raise ValueError(f"{folder} already has a document {document.id!r}; leave it out.")
         count += 1
     if not count:
         raise ValueError(
-            f"--input_file={INPUT.value} holds no documents; give JSONL, CSV, TSV or text files."
+            f"--input_file={INPUT.value} has no documents; give JSONL, CSV, TSV or text files."
         )
     if FAISS.value:
-        check_faiss(FAISS.value, len(there) + count)
+        check_faiss(FAISS.value, len(existing) + count)
     return count
 
 
@@ -204,13 +217,15 @@ def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Bat
     done = 0
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, CHUNK_BATCHES * BATCH.value)):
-        ids, texts = [document.id for document in chunk], [document.text for document in chunk]
+        ids = [document.id for document in chunk]
+        texts = [document.text for document in chunk]
         yield Batch(ids, embed(texts), texts if TEXTS.value else None)
-        done, now = done + len(chunk), time.monotonic()
+        done += len(chunk)
+        now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            logging.info("%d documents, %.1f a second.", done, done / (now - start))
+            logging.info("%d documents, %.1f per second.", done, done / (now - start))
 
 
 if __name__ == "__main__":
-    config_flags.run(main, kept="Only an index that is finished is kept.")
+    config_flags.run(main, kept="Only a finished index is kept.")

@@ -4,7 +4,7 @@
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --tokenizer=byte_bpe \\
         --vocab_file=tokenizer.json
 
-Without --input_file the embedded corpus is used. See `text/vocab_training.py` and
+Without --input_file the built-in corpus is used. See `text/vocab_training.py` and
 `text/bpe_training.py` for the methods.
 """
 
@@ -25,25 +25,27 @@ MODEL_FLAGS = ("vocab_size", "tokenizer", "do_lower_case")
 
 
 def main(_: list[str]) -> None:
-    data, model = config_flags.from_flags(DataConfig), config_flags.from_flags(ModelConfig)
+    data = config_flags.from_flags(DataConfig)
+    model = config_flags.from_flags(ModelConfig)
     if not data.vocab_file:
         raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
     target = pathlib.Path(data.vocab_file).expanduser()
-    if target.exists():  # models may have been trained with it
+    if target.exists():  # Models may have been trained with it.
         raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
     is_bpe = model.tokenizer == BYTE_BPE
     if is_bpe:
         refuse_flags_of_wordpiece()
-    if (target.suffix == ".json") != is_bpe:  # as `read_vocab` tells them
+    if (target.suffix == ".json") != is_bpe:  # `read_vocab` distinguishes the kinds in this way.
         raise ValueError(
             f"--vocab_file {data.vocab_file} with --tokenizer={model.tokenizer} could not be read "
-            "again: the names of byte_bpe's vocabularies end in .json, those of wordpiece's do "
-            f"not; name it {VOCABULARY_FILES[is_bpe]}, or change --tokenizer."
+            "again: the names of byte_bpe vocabularies end in .json, those of wordpiece "
+            f"vocabularies do not; name it {VOCABULARY_FILES[is_bpe]}, or change --tokenizer."
         )
     with tempfile.TemporaryDirectory() as folder:
-        input_file, input_format = data.input_file, data.input_format
+        input_file = data.input_file
+        input_format = data.input_format
         if not input_file:
-            logging.info("No --input_file: the vocabulary is trained on the embedded corpus.")
+            logging.info("No --input_file: the vocabulary is trained on the built-in corpus.")
             path = pathlib.Path(folder, "embedded.txt")
             input_file = os.fspath(builtin_corpus.gather_builtin_corpus(path))
             input_format = "lines"
@@ -58,12 +60,12 @@ def main(_: list[str]) -> None:
 def refuse_flags_of_wordpiece() -> None:
     """Raises ValueError for a given flag that byte-level BPE does not use."""
     given = config_flags.given(DataConfig) | config_flags.given(ModelConfig)
-    # That it does not lower-case is true, and stands in its flagfiles.
+    # A false do_lower_case is accepted, because flagfiles of byte BPE contain it.
     wrong = [name for name in ("do_lower_case", "num_workers") if given.get(name)]
     if wrong:
         raise ValueError(
             f"--{wrong[0]}={str(given[wrong[0]]).lower()} has no effect with --tokenizer=byte_bpe, "
-            "which keeps all letters and is trained in one process; leave it out."
+            "which keeps the case and is trained in one process; leave it out."
         )
 
 

@@ -1,4 +1,4 @@
-"""Configuration: frozen dataclasses, the only place for defaults, help texts and ranges.
+"""Configuration: frozen dataclasses, which alone define defaults, help texts and ranges.
 
 `config_flags.py` converts each class to command-line flags and back. A field name occurs only once
 in all classes, because absl has a single namespace: one name, one meaning. Names and defaults are

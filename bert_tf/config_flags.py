@@ -1,4 +1,4 @@
-"""Converts configuration dataclasses to absl flags and back; a saved flagfile repeats a run."""
+"""Converts configuration dataclasses to absl flags and back; a flagfile reproduces a run."""
 
 import dataclasses
 import errno
@@ -28,21 +28,21 @@ FILE_FLAGS = (
     "input",
     "model",
     "teacher",
-)  # how names of flags with paths end
-CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # what NumPy says on a full disk
+)  # endings of the names of flags with paths
+CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a full disk
 
-# A program's --help shows the flags of its own module: those defined here belong to the caller.
+# Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
 
 
 def define_flags(
     *classes: type[Config], only: Sequence[str] = (), without: Sequence[str] = ()
 ) -> None:
-    """Defines one flag per field; with `only`, just the fields of these names.
+    """Defines one flag per field.
 
     Args:
       classes: groups of fields.
-      only: names of the fields to take; () for all.
+      only: names of the fields to define; () for all.
       without: names of fields to leave out.
 
     Raises:
@@ -62,7 +62,7 @@ def define_flags(
 
 
 def _define(field: dataclasses.Field, kind: type) -> None:
-    if field.name in flags.FLAGS:  # By another program in this process, from the same class.
+    if field.name in flags.FLAGS:  # defined by another program in this process
         return
     data = field.metadata
     common = {"name": field.name, "default": field.default, "help": data["help"]}
@@ -80,18 +80,18 @@ def _define(field: dataclasses.Field, kind: type) -> None:
 
 
 def from_flags(cls: type[ConfigType]) -> ConfigType:
-    """Makes the dataclass from the parsed flags; a field without a flag keeps its default.
+    """Creates the dataclass from the parsed flags; a field without a flag keeps its default.
 
     Raises:
       ValueError: for a value out of range, or a given flag without effect.
     """
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
     values = {name: flags.FLAGS[name].value for name in names}
-    if "output_dir" in values:  # No shell expands --output_dir=~/run.
+    if "output_dir" in values:  # Shells do not expand ~ in --output_dir=~/run.
         values["output_dir"] = os.path.expanduser(str(values["output_dir"]))  # noqa: PTH111
-    made = cls.from_dict(values)
-    made.check_needs(given(cls))
-    return made
+    config = cls.from_dict(values)
+    config.check_needs(given(cls))
+    return config
 
 
 def set_defaults(**values: Any) -> None:
@@ -107,33 +107,31 @@ def given(cls: type[Config]) -> dict[str, Any]:
 
 
 def read_model(path: str, others: ModelConfig) -> ModelConfig:
-    """Reads a bert_config.json, whose values replace those of flags, and logs which.
+    """Reads a bert_config.json, whose values replace those of flags, and logs the differences.
 
     Args:
       path: the file.
-      others: the configuration of the flags, for what the file does not have.
+      others: the configuration of the flags, for fields that the file lacks.
 
     Raises:
-      ValueError: if it cannot be read, or has another casing than was given.
+      ValueError: if it cannot be read, or its casing differs from the flag.
     """
     model = ModelConfig.read(path, others=others)
-    replaced = {
-        name: f"--{name}={value} is {getattr(model, name)}"
-        for name, value in given(ModelConfig).items()
-        if name != "vocab_size" and value != getattr(model, name)
-    }
+    replaced = {}
+    for name, value in given(ModelConfig).items():
+        if name != "vocab_size" and value != getattr(model, name):
+            replaced[name] = f"--{name}={value} is {getattr(model, name)}"
     if casing := replaced.get("do_lower_case"):
         raise ValueError(f"{casing} in {path}: leave the flag out, or change the file.")
     if replaced:
-        logging.warning("%s holds instead of flags: %s.", path, "; ".join(replaced.values()))
+        logging.warning("%s replaces flags: %s.", path, "; ".join(replaced.values()))
     return model
 
 
 def flagfile(*configs: Config) -> str:
     """Returns the text of a flagfile that reproduces these configurations.
 
-    If the program has only some flags of a group, only these are written: the others have no
-    effect.
+    If the program has only some flags of a group, the others are left out, as they have no effect.
     """
     lines = []
     for config in configs:
@@ -147,8 +145,8 @@ def flagfile(*configs: Config) -> str:
 
 
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
-    """Returns the `--name=value` lines of a flagfile that `flagfile` wrote, with today's names."""
-    # Damaged bytes make names unknown or values different, which is reported as such.
+    """Returns the `--name=value` lines of a flagfile, with today's names."""
+    # Damaged bytes result in unknown names or other values, which are reported as such.
     lines = read_text(path, errors="replace").splitlines()
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
     return {RENAMED.get(name, name): value for name, _, value in pairs}
@@ -161,14 +159,14 @@ def error_line(error: Exception) -> str | None:
     that gave them.
     """
     reason = (str(error).splitlines() or [""])[0]
-    # TensorFlow's error by its name: a program without TensorFlow must not load it here.
+    # TensorFlow's error is recognized by its name, so that TensorFlow is not loaded here.
     is_exhausted = type(error).__name__ == "ResourceExhaustedError"
-    # A file's own write says no more than "No space left on device", that of an array less.
+    # On a full disk, a write of an array only reports how many items were written.
     is_cut = isinstance(error, OSError) and CUT_ARRAY.fullmatch(reason) is not None
     is_full = is_cut or getattr(error, "errno", None) == errno.ENOSPC
     if is_full or is_exhausted and "No space" in reason:
-        what = "A file could not be written whole: " if is_cut else ""
-        return f"{what}{error}. Free some space and run the same command again."
+        start = "A file could not be written completely: " if is_cut else ""
+        return f"{start}{error}. Free some space and run the same command again."
     if isinstance(error, MemoryError) or is_exhausted:
         return (
             f"Out of memory ({reason or 'an allocation failed'}); use smaller batches (to train a "
@@ -177,7 +175,7 @@ def error_line(error: Exception) -> str | None:
         )
     if isinstance(error, RecursionError):
         return f"The input is nested too deeply ({reason})."
-    if isinstance(error, UnicodeEncodeError):  # Linux' names are bytes: others are surrogates here
+    if isinstance(error, UnicodeEncodeError):  # File names on Linux may be any bytes.
         return f"A name is not UTF-8, rename it: {_not_utf8_part(error)}"
     if isinstance(error, (ValueError, OSError)):
         return f"{error}{_flags_of_missing(error)}"
@@ -185,14 +183,15 @@ def error_line(error: Exception) -> str | None:
 
 
 def _not_utf8_part(error: UnicodeEncodeError) -> str:
-    """Returns the word that cannot be encoded: the error may hold a whole file's text."""
+    """Returns the word that cannot be encoded; the error may contain the text of a whole file."""
     start = max(error.object.rfind(blank, 0, error.start) for blank in " =\n\t") + 1
     return repr(error.object[start:].split()[0])[:1000]
 
 
 def _flags_of_missing(error: Exception) -> str:
-    """Returns the flags that gave a missing file, unless the error names them itself."""
-    text, found = str(error), []
+    """Returns the flags with a missing file, unless the error already names them."""
+    text = str(error)
+    named = []
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
         if not isinstance(value, str) or not name.endswith(FILE_FLAGS) or f"--{name}" in text:
@@ -200,26 +199,26 @@ def _flags_of_missing(error: Exception) -> str:
         for path in filter(None, map(str.strip, value.split(","))):
             is_missing = isinstance(error, FileNotFoundError) or not glob.glob(path)  # noqa: PTH207
             if path in text and is_missing:
-                found.append(f" (--{name}={path})")
-    return "".join(found)
+                named.append(f" (--{name}={path})")
+    return "".join(named)
 
 
 def flags_naming(name: str) -> str:
-    """Returns " (--FLAG, ...)", the flags whose values name a data set or model; "" for none.
+    """Returns " (--FLAG, ...)", the flags whose values name a data set or model, or "".
 
     Args:
-      name: with its scheme, such as tfds:glue/sst2:train; a flag may name only its beginning.
+      name: name with its scheme, such as tfds:glue/sst2:train; a flag may have only its beginning.
     """
     if not flags.FLAGS.is_parsed():
         return ""
-    found = []
+    naming = []
     for flag in flags.FLAGS:
         value = flags.FLAGS[flag].value
         values = value.split(",") if isinstance(value, str) else []
-        for one in filter(None, map(str.strip, values)):
-            if ":" in one and (name.startswith(one) or one.startswith(name)):
-                found.append(f"--{flag}")
-    return f" ({', '.join(dict.fromkeys(found))})" if found else ""
+        for part in filter(None, map(str.strip, values)):
+            if ":" in part and (name.startswith(part) or part.startswith(name)):
+                naming.append(f"--{flag}")
+    return f" ({', '.join(dict.fromkeys(naming))})" if naming else ""
 
 
 def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is kept.") -> None:
@@ -227,7 +226,7 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
 
     Args:
       main: takes the command line without flags, returns the exit status.
-      kept: what a user is told after Ctrl-C.
+      kept: message to the user after Ctrl-C.
 
     For errors that `error_line` knows, the message is printed without the traceback, which
     --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
@@ -258,7 +257,7 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
 
 
 def _check_finite() -> None:
-    """Raises an error for a number that is not finite, which absl takes as in range."""
+    """Raises an error for a number that is not finite, which absl considers in range."""
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
         if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Converts a model to another format, and reports what was converted and how outputs differ."""
+"""Converts a model to another format, and reports the result and differences of outputs."""
 
 import dataclasses
 import pathlib
@@ -22,7 +22,7 @@ from bert_tf.checkpoints.formats import (
 )
 from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.config import ModelConfig
-from bert_tf.files import place_for
+from bert_tf.files import new_folder_path
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.printable import escaped, show
 from bert_tf.tasks.classification.model import BertClassifier
@@ -47,14 +47,15 @@ def convert(
     do_lower_case: bool | None = None,
     complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
 ) -> Checkpoint:
-    """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
+    """Reads a model, adapts it, writes it as `form` into the folder `output`, and prints a report.
 
-    The folder appears when all of it is written and compared; for `complete` see
+    The folder appears when all files are written and compared; for `complete` see
     `write_checkpoint`.
 
-    Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
-    discriminator. `do_lower_case` is the casing where the files state none; None: that of the
-    vocabulary's pieces. The other arguments are those of `read_checkpoint` and `adapt`.
+    `tower` selects ELECTRA's generator or discriminator; "": both if the form stores both in one
+    file, otherwise the discriminator. `do_lower_case` is the casing of a model whose files do not
+    state it; None: determined from the vocabulary. The other arguments are those of
+    `read_checkpoint` and `adapt`.
 
     Returns:
       The checkpoint that was written.
@@ -62,28 +63,29 @@ def convert(
     Raises:
       ValueError: if it cannot be read, or cannot be written in that format.
     """
-    output = str(pathlib.Path(output).expanduser())  # A shell leaves --output=~/x as it is.
-    place_for(output)  # Refused before a large model is read.
+    output = str(pathlib.Path(output).expanduser())  # Shells do not expand ~ in --output=~/x.
+    new_folder_path(output)  # Fail before a large model is read.
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     check_tower(source, tower)
     source.check(starts_of_names(allow_unexpected))
-    tables = positions, vocab_file, added_words_file
-    checkpoint = adapt(with_casing(source, do_lower_case), *tables)
+    checkpoint = adapt(with_casing(source, do_lower_case), positions, vocab_file, added_words_file)
     if source.generator:
         source.generator.check(starts_of_names(allow_unexpected))
-        generator = adapt(with_casing(source.generator, do_lower_case), *tables)
+        generator = adapt(
+            with_casing(source.generator, do_lower_case), positions, vocab_file, added_words_file
+        )
         checkpoint = dataclasses.replace(checkpoint, generator=generator)
-    logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
+    logging.set_verbosity(logging.WARNING)  # The report contains the notes about each model.
     show(describe(checkpoint))
     if checkpoint.generator:
         show(describe(checkpoint.generator))
     for head in left_out(checkpoint, form):
         is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
-        where = " beside a classifier" if is_second else ""
+        where = " in addition to a classifier" if is_second else ""
         show(f"left out: {head}: {form} has no such head{where}")
 
     def compare(inner: pathlib.Path, written: Checkpoint) -> None:
-        show(f"read back: {len(written.weights)} weights, the same to the bit")
+        show(f"read back: {len(written.weights)} weights, bit-identical")
         show(compare_outputs(checkpoint, written, form))
         if complete:
             complete(inner, written)
@@ -95,10 +97,10 @@ def convert(
 
 
 def with_casing(source: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
-    """Returns a checkpoint with the casing that the user gives, if any.
+    """Returns a checkpoint with the casing that the user gave, if any.
 
     Raises:
-      ValueError: if the files state the other one, or the vocabulary contradicts it.
+      ValueError: if the files state the other casing, or the vocabulary contradicts it.
     """
     if do_lower_case is None:
         return source
@@ -108,27 +110,29 @@ def with_casing(source: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
 
 
 def check_tower(source: Checkpoint, tower: str) -> None:
-    """Raises ValueError if a checkpoint is not the one of ELECTRA's towers that is asked for."""
+    """Raises ValueError if a checkpoint is not the requested generator or discriminator."""
     if tower == "generator":
         refuse_discriminator(source)
     is_other = tower == "discriminator" and "masked_lm" in source.heads
     if tower and (source.family != ELECTRA.title or is_other):
         raise ValueError(
-            f"--tower={tower}: {source.source} is no {tower} of an ELECTRA; its heads are "
-            f"{', '.join(source.heads) or 'none'}. Leave --tower out, or give a run, which holds "
-            "both towers."
+            f"--tower={tower}: {source.source} is not the {tower} of an ELECTRA; its heads are "
+            f"{', '.join(source.heads) or 'none'}. Leave --tower out, or give a run, which has "
+            "both."
         )
 
 
 def describe(checkpoint: Checkpoint) -> str:
-    """Describes what was read: format, size, heads, tokenizer, notes, unused names."""
-    config, weights = checkpoint.config, checkpoint.weights
-    family, count = find_family(config), sum(value.size for value in weights.values())
+    """Describes a checkpoint: format, size, heads, tokenizer, notes, unused names."""
+    config = checkpoint.config
+    weights = checkpoint.weights
+    family = find_family(config)
+    count = sum(value.size for value in weights.values())
     kind = "uncased" if config.do_lower_case else "cased"
     if isinstance(checkpoint.vocab, BpeVocab):
         kind = "byte BPE"
     unused = escaped(", ".join(checkpoint.unused)) or "none"
-    size = f"{len(checkpoint.vocab)} pieces, {kind}" if checkpoint.vocab else "none"
+    size = f"{len(checkpoint.vocab)} tokens, {kind}" if checkpoint.vocab else "none"
     lines = [
         f"read {escaped(checkpoint.source)} ({checkpoint.form})",
         f"loaded: {len(weights)} weights, {count:,} parameters",
@@ -144,29 +148,31 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
-    """Returns the largest difference of each output on a fixed batch.
+    """Describes the largest difference of each output on a fixed batch.
 
-    The written model is computed as the programs of its form do, which is not always how it was.
+    The written model is computed as the programs of its format do, which may differ from before.
     """
     config = as_computed(after.config, form, after.family)
     head = head_as_computed(after.config, form, after.family)
-    ours = outputs_of(before, before.config, before.config)
-    theirs = outputs_of(after, config, head)
+    outputs_before = outputs_of(before, before.config, before.config)
+    outputs_after = outputs_of(after, config, head)
     lines = ["largest difference of outputs on a fixed batch, before and after:"]
-    for name in sorted(set(ours) & set(theirs)):
-        difference = float(np.abs(ours[name] - theirs[name]).max())
+    for name in sorted(set(outputs_before) & set(outputs_after)):
+        difference = float(np.abs(outputs_before[name] - outputs_after[name]).max())
         lines.append(f"  {name:24} {difference:.2e}")
-    made = f"this model was trained with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
+    training = (
+        f"this model was trained with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
+    )
     for part, computed in (("", config), ("'s MLM head", head)):
         has_part = not part or "masked_lm" in after.heads
         if has_part and computed != after.config:
             lines.append(
                 f"note: {form}{part} computes {computed.hidden_act} and epsilon "
-                f"{computed.layer_norm_eps:g}; {made}"
+                f"{computed.layer_norm_eps:g}; {training}"
             )
     if "pooler" not in before.heads and form == "keras_hub":
         lines.append(
-            "note: keras-hub always has a pooler; this model has none, so a zero pooler was written"
+            "note: keras-hub requires a pooler; this model has no pooler, so zeros were written"
         )
     return "\n".join(lines)
 
@@ -178,11 +184,11 @@ def outputs_of(
 
     Args:
       checkpoint: the weights.
-      config: how the encoder is computed.
-      head_config: how the MLM head is computed.
+      config: configuration that the encoder is computed with.
+      head_config: configuration that the MLM head is computed with.
 
     Returns:
-      By name of the output: float32 arrays; the encoder's are there in any case.
+      float32 arrays by the name of the output, always including the encoder's outputs.
     """
     batch = fixed_batch(config)
     checkpoint = dataclasses.replace(checkpoint, config=config, label_kind="")  # Of scores alone.
@@ -216,7 +222,7 @@ def outputs_of(
 
 
 def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
-    """Returns two rows of ids that spread over the vocabulary, the second padded by a half."""
+    """Returns two sequences of ids spread over the vocabulary; half of the second is padding."""
     length = min(16, config.max_position_embeddings, config.longest_row)
     ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
     mask = np.ones((2, length), np.int32)

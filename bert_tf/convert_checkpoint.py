@@ -4,9 +4,9 @@ sentence-transformers and keras-hub.
     python -m bert_tf.convert_checkpoint --input=uncased_L-12_H-768_A-12.zip --to=huggingface \\
         --output=bert-base-uncased
 
-All heads that the other format has are converted. The report says what was loaded, what the other
-format cannot hold, and how far the outputs of the two differ on a fixed batch. Hugging Face's files
-come with a model card, README.md, with the scores of the converted run.
+All heads that the other format supports are converted. The report lists the loaded weights, the
+parts that the other format does not support, and the differences of outputs on a fixed batch.
+Hugging Face's files come with a model card, README.md, with the scores of the converted run.
 """
 
 import pathlib
@@ -41,7 +41,7 @@ TOWER = flags.DEFINE_enum(
     "tower",
     None,
     ("discriminator", "generator"),
-    "Which of ELECTRA's towers to convert; by default the discriminator, with --to=google both.",
+    "Part of ELECTRA to convert; by default the discriminator, with --to=google both.",
 )
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
 

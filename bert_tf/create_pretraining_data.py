@@ -1,11 +1,11 @@
-"""Makes pre-training examples, TFRecords in google-research/bert's format, from text.
+"""Creates pre-training examples, TFRecords in google-research/bert's format, from text.
 
     python -m bert_tf.create_pretraining_data --input_file='text/*.txt' --vocab_file=vocab.txt \\
         --output_file=examples.tfrecord --num_shards=8
 
-By default masks are drawn not here but each time the examples are read (dynamic masking), by
-run_pretraining, which takes their flags; --masking=static draws them here, dupe_factor times. After
-a kill, the same command resumes.
+By default masks are drawn by run_pretraining each time the examples are read (dynamic masking),
+with the flags of run_pretraining. --masking=static draws them here, dupe_factor times. After a
+kill, the same command resumes.
 """
 
 import functools
@@ -55,7 +55,7 @@ flags.DEFINE_enum(
 flags.DEFINE_string(
     "beam_options",
     "",
-    "Beam's own options, such as '--runner=FlinkRunner --parallelism=64'; empty: num_workers "
+    "Beam's options, such as '--runner=FlinkRunner --parallelism=64'; empty: num_workers "
     "processes on this machine.",
 )
 FLAGS = flags.FLAGS
@@ -86,7 +86,7 @@ def main(_: list[str]) -> None:
     )
     masks = "masks drawn at reading" if masking.masking != "static" else "masked"
     logging.info(
-        "Wrote %s examples (%s; %s pieces) to %d files, %.1f MB; see %s.",
+        "Wrote %s examples (%s; %s tokens) to %d files, %.1f MB; see %s.",
         f"{manifest['examples']:,}",
         masks,
         f"{manifest['tokens']:,}",
@@ -100,10 +100,10 @@ def main(_: list[str]) -> None:
 
 
 def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
-    """Returns the files to write: those named, or `num_shards` numbered ones.
+    """Returns the files to write: the named files, or `num_shards` numbered files.
 
     Raises:
-      ValueError: if several names are to be numbered, or a name occurs twice.
+      ValueError: if there are several names to number, or a name occurs twice.
     """
     names = [name.strip() for name in output_file.split(",") if name.strip()]
     if num_shards:
@@ -116,11 +116,15 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
 
 
 def check_mask_flags(masking: MaskingConfig) -> None:
-    """Raises ValueError for flags of masks that are not drawn here, except run_pretraining's own
-    defaults, which commands for google-research/bert's program spell out."""
+    """Raises ValueError for flags of masks if masks are not drawn here.
+
+    Defaults are accepted, because commands for google-research/bert's program contain them.
+    """
+    if masking.masking == "static":
+        return
     given = config_flags.given(MaskingConfig) | config_flags.given(DataConfig)
     names = {*MaskingConfig.names(), "dupe_factor"} - {"masking"}
-    for name in given if masking.masking != "static" else ():
+    for name in given:
         if name in names and given[name] != FLAGS[name].default:
             raise ValueError(
                 f"--{name}={str(given[name]).lower()} has no effect with "
@@ -139,11 +143,17 @@ def check_google_flags(data: DataConfig, masking: MaskingConfig) -> None:
         "runner": (FLAGS.runner, ("local",)),
         "masking": (masking.masking if FLAGS["masking"].present else "static", ("static",)),
     }
-    drawn = ("masked_lm_prob_to", "span_length", "ngram_length", "masked_share", "random_share")
-    for name in drawn:
-        fixed[name] = getattr(masking, name), (FLAGS[name].default,)
-    for name, (received, possible) in fixed.items():
-        if received not in possible:
+    unsupported = (
+        "masked_lm_prob_to",
+        "span_length",
+        "ngram_length",
+        "masked_share",
+        "random_share",
+    )
+    for name in unsupported:
+        fixed[name] = (getattr(masking, name), (FLAGS[name].default,))
+    for name, (received, allowed) in fixed.items():
+        if received not in allowed:
             raise ValueError(
                 f"--{name}={str(received).lower()} has no counterpart in google-research/bert's "
                 "program; leave it out, or leave out --google_identical."
@@ -153,7 +163,7 @@ def check_google_flags(data: DataConfig, masking: MaskingConfig) -> None:
 def write_google_examples(
     output_files: list[pathlib.Path], data: DataConfig, masking: MaskingConfig
 ) -> None:
-    """Writes the original program's examples, distributed over the files in turn as it does."""
+    """Writes the examples of the original program, distributed over the files in turn."""
     vocab = read_vocab(data.vocab_file)
     tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case)
     documents = read_google_documents(data.input_file, tokenizer, data.input_format)
@@ -161,7 +171,8 @@ def write_google_examples(
     records = encode_examples(
         pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq, vocab.pad_id)
     )
-    manifest_path(output_files).unlink(missing_ok=True)  # of other examples
+    # The old manifest describes other examples.
+    manifest_path(output_files).unlink(missing_ok=True)
     for number, path in enumerate(output_files):
         write_records(path, records[number :: len(output_files)])
     logging.info("Wrote %d examples, masked, as google-research/bert's program.", len(records))

@@ -1,11 +1,11 @@
-"""Examines a corpus, a labelled table, prepared data or a run, and reports what is wrong with it.
+"""Examines a corpus, a labelled table, prepared data or a run, and reports problems.
 
     python -m bert_tf.doctor 'my_text/*.txt' --vocab_file=vocab.txt
     python -m bert_tf.doctor train.csv --label_column=topic
     python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --report_file=my_bert.html
 
-Prints one screen, the worst first: what was measured, what was expected, what to do. The page given
-by --report_file has all findings, with plots. The kind of each place is detected.
+It prints one screen with the worst problems first: measurement, expectation and remedy. The page
+given by --report_file has all findings, with plots. The kind of each input is detected.
 
 Exit status: 0 if no finding is serious, 2 if one is, 1 if something could not be examined.
 """
@@ -41,7 +41,7 @@ flags.DEFINE_list(
     "Text as for --input_file, labelled tables, folders of TFRecords, run directories; also "
     "without --paths=.",
 )
-flags.DEFINE_string("report_file", "", "HTML page with plots to write; empty: none.")
+flags.DEFINE_string("report_file", "", "HTML page with plots to write; empty: no page.")
 FLAGS = flags.FLAGS
 SERIOUS_STATUS = 2
 
@@ -52,7 +52,9 @@ def main(_: list[str]) -> int:
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     vocab = read_vocab(FLAGS.vocab_file) if FLAGS.vocab_file else None
-    diagnoses = [found for name in FLAGS.paths for found in diagnose(name, vocab)]
+    diagnoses: list[Diagnosis] = []
+    for name in FLAGS.paths:
+        diagnoses += diagnose(name, vocab)
     show(screen(diagnoses))
     if FLAGS.report_file:
         with atomic_write(FLAGS.report_file) as file:
@@ -60,12 +62,14 @@ def main(_: list[str]) -> int:
         show(f"Report: {escaped(FLAGS.report_file)}")
     else:
         show("For a page with plots and all details, give --report_file=doctor.html.")
-    severities = [finding.severity for found in diagnoses for finding in found.findings]
-    return SERIOUS_STATUS if Severity.SERIOUS in severities else 0
+    for diagnosis in diagnoses:
+        if Severity.SERIOUS in [finding.severity for finding in diagnosis.findings]:
+            return SERIOUS_STATUS
+    return 0
 
 
 def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
-    """Examines a place; a folder of several seeds, or of folders of records, has several parts.
+    """Examines a path; a folder of several seeds, or of folders of records, has several parts.
 
     Raises:
       ValueError: if it does not exist, or cannot be examined.
@@ -75,36 +79,43 @@ def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
         seeds = sorted(filter(is_run, path.glob("seed-*")))
         return [diagnose_run(folder) for folder in (path, *seeds)]
     if folders := record_folders(name):
-        # TensorFlow takes seconds to load: text and runs are looked at without it.
+        # TensorFlow takes seconds to load, and text and runs do not need it.
         from bert_tf.diagnosis.examples import diagnose_examples
 
         masking = config_flags.from_flags(MaskingConfig)
         is_given = FLAGS["max_predictions_per_seq"].present > 0
-        return [diagnose_examples(*place, vocab, masking, is_given) for place in folders.items()]
+        return [
+            diagnose_examples(folder, files, vocab, masking, is_given)
+            for folder, files in folders.items()
+        ]
     text = f"{name}/*" if path.is_dir() else name
     columns = Columns(FLAGS.text_column, FLAGS.text_b_column, FLAGS.label_column)
     files = sorted(glob.glob(text)) if FLAGS.input_format == "auto" else []  # noqa: PTH207
     tables = [file for file in files if is_labelled_table(pathlib.Path(file), columns)]
-    found = [diagnose_table(table, columns) for table in tables]
-    others = [file for file in files if file not in tables] if tables else [text]
+    diagnoses = [diagnose_table(table, columns) for table in tables]
+    texts = [text]
+    if tables:
+        texts = [file for file in files if file not in tables]
     tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case) if vocab else None
     data = config_flags.from_flags(DataConfig)
-    return found + [diagnose_corpus(other, data, tokenizer) for other in others]
+    return diagnoses + [diagnose_corpus(source, data, tokenizer) for source in texts]
 
 
 def record_folders(name: str) -> dict[str, list[pathlib.Path]]:
-    """Returns the TFRecord files of a place by folder; {} if there are none."""
+    """Returns the TFRecord files of a path by folder; {} if it has no such files."""
     path = pathlib.Path(name)
     if not path.is_dir():
         files = [pathlib.Path(match) for match in sorted(glob.glob(name))]  # noqa: PTH207
         return {name: files} if files and all(map(_holds_records, files)) else {}
-    places = [path, *sorted(sub for sub in path.iterdir() if sub.is_dir())]
-    found = {str(place): sorted(filter(_holds_records, place.iterdir())) for place in places}
-    return {place: files for place, files in found.items() if files}
+    by_folder = {}
+    for folder in (path, *sorted(sub for sub in path.iterdir() if sub.is_dir())):
+        if files := sorted(filter(_holds_records, folder.iterdir())):
+            by_folder[str(folder)] = files
+    return by_folder
 
 
 def _holds_records(path: pathlib.Path) -> bool:
-    """True for TFRecords, by their first bytes; damaged ones by their name."""
+    """Returns whether a file has TFRecords, by its first bytes or, if damaged, by its name."""
     if not path.is_file() or path.name.startswith(".") or path.suffix == ".json":
         return False
     with path.open("rb") as file:
@@ -115,10 +126,10 @@ def gather_paths(arguments: Sequence[str]) -> list[str]:
     """Parses the program's arguments; words that are not flags become --paths.
 
     Returns:
-      The arguments left to parse: the program's name, or all of them if a flag is wrong or not ours
-        (--help), so that the program reports it when it parses them again.
+      The arguments left to parse: the program's name, or all arguments if a flag is wrong or
+        belongs to absl (--help), so that the program reports it when it parses them again.
     """
-    FLAGS.set_gnu_getopt(True)  # flags may follow such a word
+    FLAGS.set_gnu_getopt(True)  # Flags may follow words.
     try:
         program, *words = FLAGS(list(arguments))
     except flags.Error:

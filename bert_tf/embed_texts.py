@@ -1,11 +1,11 @@
-"""Embeds many documents, in shards that a killed run leaves whole, on one machine or on many.
+"""Embeds many documents in shards, on one machine or on many; an interrupted run can resume.
 
     python -m bert_tf.embed_texts --init_checkpoint=hf://sentence-transformers/all-MiniLM-L6-v2 \\
         --input_file='corpus/*.jsonl.gz' --output_dir=vectors --index_dir=corpus.index
 
-Documents are those of `bert_tf.build_index`. The same command takes up what a killed run has
-finished, by whatever --runner; all write the same files. With --index_dir or --qdrant the vectors
-are then put together to be searched.
+Documents are those of `bert_tf.build_index`. The same command resumes a killed run, with any
+--runner; all runners write the same files. With --index_dir or --qdrant the vectors are then
+written to an index.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.corpus.checksums import file_crc
-from bert_tf.files import exclusive, place_for, read_json, write_json
+from bert_tf.files import exclusive, new_folder_path, read_json, write_json
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -32,40 +32,40 @@ from bert_tf.search.runners import RUNNERS, run
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
 config_flags.define_flags(DataConfig, only=("num_workers",))
-INPUT = flags.DEFINE_string("input_file", "", "Files and globs of documents, separated by commas.")
+INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
 RUNNER = flags.DEFINE_enum(
     "runner", "local", RUNNERS, "Processes of this machine, Apache Beam, or Spark. Same files."
 )
 BEAM = flags.DEFINE_string(
-    "beam_options", "", "Beam's own options; empty: num_workers processes of this machine."
+    "beam_options", "", "Beam's options; empty: num_workers processes on this machine."
 )
 SPARK = flags.DEFINE_string(
     "spark_options",
     "",
-    "Spark's configuration, as 'spark.master=spark://host:7077 spark.executor.memory=4g'; empty: "
-    "num_workers tasks at once on this machine.",
+    "Spark's configuration, for example 'spark.master=spark://host:7077 spark.executor.memory=4g'; "
+    "empty: num_workers concurrent tasks on this machine.",
 )
 SHARD = flags.DEFINE_integer("shard_size", 8192, "Documents in a shard.", 1, 1 << 17)
-BATCH = flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", 1)
+BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
 POOLING = flags.DEFINE_enum(
-    "pooling", "", ["", "cls", "mean", "max"], "Empty: what the model's folder says, else mean."
+    "pooling", "", ["", "cls", "mean", "max"], "Pooling; empty: the model's, or else mean."
 )
 LENGTH = flags.DEFINE_integer(
-    "max_seq_length", 0, "Pieces of a text; 0: what the model's folder says, else 256.", 0
+    "max_seq_length", 0, "Tokens per text; 0: the value in the model's folder, or else 256.", 0
 )
-INDEX = flags.DEFINE_string("index_dir", "", "Index to write when all is embedded.")
+INDEX = flags.DEFINE_string("index_dir", "", "Index to write after embedding.")
 DTYPE = flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "float16", "int8"], "Form of the vectors in the index."
+    "dtype", "float32", ["float32", "float16", "int8"], "Type of the vectors in the index."
 )
 SIMILARITY = flags.DEFINE_enum(
-    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: as the model says."
+    "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."
 )
-TEXTS = flags.DEFINE_bool("keep_texts", True, "Keep the texts in the index, and in Qdrant.")
+TEXTS = flags.DEFINE_bool("keep_texts", True, "Store the texts in the index and in Qdrant.")
 QDRANT = flags.DEFINE_string("qdrant", "", "Qdrant to write to: URL of a server, or a folder.")
 COLLECTION = flags.DEFINE_string(
     "collection",
     "documents",
-    "Name to search in Qdrant: an alias of the collection that is written.",
+    "Name to search in Qdrant, an alias of the written collection.",
 )
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -82,7 +82,7 @@ def main(_: list[str]) -> None:
     from bert_tf.search.qdrant import open_qdrant, write_qdrant
 
     if QDRANT.value:
-        open_qdrant(QDRANT.value, COLLECTION.value).close()  # An error now, not when all is done.
+        open_qdrant(QDRANT.value, COLLECTION.value).close()  # Fail now instead of after embedding.
     job, similarity = make_job(
         INPUT.value,
         training.init_checkpoint,
@@ -97,19 +97,19 @@ def main(_: list[str]) -> None:
     if INDEX.value:
         check_index(job)
     folder = pathlib.Path(job.folder)
-    with exclusive(folder / ".lock") as is_ours:
-        if not is_ours:
-            raise ValueError(f"Another process writes {folder}; wait for its end.")
+    with exclusive(folder / ".lock") as has_lock:
+        if not has_lock:
+            raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
         job.open()
         counts = read(job)
-        is_made = INDEX.value and check_index(job)
+        has_index = INDEX.value and check_index(job)
         embed(job, counts)
-        if INDEX.value and not is_made:
+        if INDEX.value and not has_index:
             write_index(job, list(counts), similarity)
         if QDRANT.value:
             version = f"{file_crc(folder / 'job.json')}-{similarity}"
-            made = batches(job, list(counts), TEXTS.value)
-            count = write_qdrant(QDRANT.value, COLLECTION.value, version, made, similarity)
+            embedded = batches(job, list(counts), TEXTS.value)
+            count = write_qdrant(QDRANT.value, COLLECTION.value, version, embedded, similarity)
             logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
 
 
@@ -125,9 +125,7 @@ def check_flags() -> None:
         if flags.FLAGS[name].present and not any(flags.FLAGS[other].value for other in others):
             raise ValueError(f"--{name} needs --{' or --'.join(others)}.")
     if QDRANT.value and "://" not in QDRANT.value and ":" in QDRANT.value:
-        raise ValueError(
-            f"--qdrant={QDRANT.value}: of a server give the URL, with http:// before it."
-        )
+        raise ValueError(f"--qdrant={QDRANT.value}: give the URL of a server with http://.")
     for name in ("beam", "spark"):
         if flags.FLAGS[f"{name}_options"].present and RUNNER.value != name:
             raise ValueError(f"--{name}_options needs --runner={name}.")
@@ -139,45 +137,50 @@ def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
 
 
 def read(job: Job) -> dict[str, int]:
-    """Reads what is not read yet; returns the documents in each shard."""
+    """Reads the remaining input files; returns the number of documents in each shard."""
     start = time.monotonic()
     for _ in run_step(read_file, job, range(len(job.inputs))):
         pass
     counts = job.shards()
     total = sum(counts.values())
     if not total:
-        raise ValueError(f"--input_file={INPUT.value} holds no document.")
+        raise ValueError(f"--input_file={INPUT.value} has no documents.")
     check_ids(job, list(counts))
     logging.info(
         "%d documents of %d files in %d shards, read in %.0f s.",
-        *(total, len(job.inputs), len(counts), time.monotonic() - start),
+        total,
+        len(job.inputs),
+        len(counts),
+        time.monotonic() - start,
     )
     return counts
 
 
 def embed(job: Job, counts: dict[str, int]) -> None:
-    """Embeds the shards that are not there yet."""
+    """Embeds the shards without vectors."""
     todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
     logging.info("%d documents to embed.", todo)
     start = last = time.monotonic()
     done = 0
-    for made in run_step(embed_shard, job, list(counts)):
-        done, now = done + int(made), time.monotonic()
+    for count in run_step(embed_shard, job, list(counts)):
+        done += int(count)
+        now = time.monotonic()
         if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
-            last, rate = now, done / (now - start)
+            last = now
+            rate = done / (now - start)
             left = (todo - done) / rate
-            logging.info("%d of %d, %.1f texts a second, %.0f s left.", done, todo, rate, left)
+            logging.info("%d of %d, %.1f texts per second, %.0f s left.", done, todo, rate, left)
     if lost := [name for name in counts if not job.vectors(name).exists()]:
-        raise OSError(f"{job.vectors(lost[0])} has vanished; give the same command again.")
+        raise OSError(f"{job.vectors(lost[0])} is missing; run the same command again.")
     seconds = time.monotonic() - start
     logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
 
 
 def check_index(job: Job) -> bool:
-    """True if a run of this job has written the index, and as the flags say.
+    """Returns whether this job has already written the index, with the same flags.
 
     Raises:
-      ValueError: if something else is there.
+      ValueError: if the folder has other files.
     """
     from bert_tf.search.manifest import Manifest
 
@@ -185,30 +188,30 @@ def check_index(job: Job) -> bool:
     if folder == pathlib.Path(job.folder).resolve():
         raise ValueError(f"--index_dir and --output_dir are both {folder}; name another index.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        place_for(folder)
+        new_folder_path(folder)
         return False
     if (folder / "manifest.json").exists() and index_record(job).exists():
         manifest = Manifest.read(folder)
         record = read_json(index_record(job))
-        # Documents may have been added since. Earlier releases did not record the vectors.
+        # Documents may have been added later. Earlier releases did not record the vectors.
         crcs = record.pop("vectors", [])
         is_same = manifest.vector_crcs()[: len(crcs)] == crcs
         if is_same and manifest.model == job.model and record == index_values():
-            logging.info("%s: the index is there already.", folder)
+            logging.info("%s: the index already exists.", folder)
             return True
     raise ValueError(
-        f"{folder} exists already, and is no index of these documents with these flags; name "
-        "another, or remove it."
+        f"{folder} already exists, and is not an index of these documents with these flags; name "
+        "another folder, or remove it."
     )
 
 
 def index_folder() -> pathlib.Path:
-    """The place of --index_dir: ~ expanded, links followed."""
+    """Returns the path of --index_dir, with ~ expanded and links followed."""
     return pathlib.Path(INDEX.value).expanduser().resolve()
 
 
 def index_values() -> dict[str, Any]:
-    """Returns what decides on an index beside its documents."""
+    """Returns the settings of an index besides its documents."""
     return {
         "index": str(index_folder()),
         "dtype": DTYPE.value,
@@ -218,15 +221,13 @@ def index_values() -> dict[str, Any]:
 
 
 def index_record(job: Job) -> pathlib.Path:
-    """The file that names the index which a job writes; there before the index is."""
-    place = str(index_folder())
-    return pathlib.Path(
-        job.folder, f".index-{hashlib.sha256(place.encode()).hexdigest()[:12]}.json"
-    )
+    """Returns the record of the index that a job writes; it is written before the index."""
+    digest = hashlib.sha256(str(index_folder()).encode()).hexdigest()
+    return pathlib.Path(job.folder, f".index-{digest[:12]}.json")
 
 
 def write_index(job: Job, names: list[str], similarity: str) -> None:
-    """Puts the shards together to an index."""
+    """Writes the shards into an index."""
     from bert_tf.search.index import build_index
 
     folder = index_folder()

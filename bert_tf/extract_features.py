@@ -1,4 +1,4 @@
-"""Writes an encoder's features of pieces, or embeddings of texts, as JSON lines.
+"""Writes an encoder's features of tokens, or embeddings of texts, as JSON lines.
 
     python -m bert_tf.extract_features --input_file=input.txt --output_file=features.jsonl \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip --layers=-1,-2,-3,-4
@@ -6,7 +6,7 @@
         --init_checkpoint=all-MiniLM-L6-v2 --pooling=own
 
 A line of the input is a text, or `a ||| b` for a pair of texts. The first command writes lines in
-google-research/bert's format: each piece with its vectors, rounded to 6 digits. The second writes
+google-research/bert's format: each token with its vectors, rounded to 6 digits. The second writes
 one vector per text, in full float32 precision; in Python that is `bert_tf.BertEmbedder.encode`.
 
 Differs from the original: texts of similar length share a batch, which is padded to its longest
@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-# Texts are sorted by length, and results held, over as many pieces as this many full batches.
+# Texts are sorted by length, and results are kept in memory, over this many full batches.
 CHUNK_BATCHES = 4
 DECIMALS = 6
 SECONDS_BETWEEN_LINES = 5.0
@@ -66,8 +66,8 @@ def define_program_flags() -> None:
         "pooling",
         "",
         ("", "own", *POOLINGS),
-        "Write one embedding per text, the last layer pooled over its pieces; own: as defined by a "
-        "sentence-transformers folder or a run of run_retriever. Empty: features of every piece.",
+        "Write one embedding per text, the last layer pooled over its tokens; own: as defined by a "
+        "sentence-transformers folder or a run of run_retriever. Empty: features of every token.",
     )
     flags.DEFINE_bool("normalize", False, "Scale each embedding to length 1.")
 
@@ -87,8 +87,8 @@ def main(_: list[str]) -> None:
     )
     from bert_tf.training.precision import choose_precision
 
-    asked = config_flags.from_flags(TrainingConfig)
-    policy = choose_precision(asked, tf.distribute.get_strategy()).precision
+    training = config_flags.from_flags(TrainingConfig)
+    policy = choose_precision(training, tf.distribute.get_strategy()).precision
     keras.mixed_precision.set_global_policy(policy)
     checkpoint = read_encoder(
         FLAGS.init_checkpoint,
@@ -100,12 +100,12 @@ def main(_: list[str]) -> None:
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
     to_line: ToLine = embedding_line
     if FLAGS.pooling == "own":
-        if not FLAGS["max_seq_length"].present:  # The model has its own.
+        if not FLAGS["max_seq_length"].present:  # Use the length of the model.
             del sizes["max_seq_length"]
         model: TextModel | OwnEmbedder = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
-            logging.info("%s says how it embeds: --pooling=own.", FLAGS.init_checkpoint)
+            logging.info("%s defines its pooling; use it by --pooling=own.", FLAGS.init_checkpoint)
         select = pooled(FLAGS.pooling, FLAGS.normalize)
         model = TextModel.from_checkpoint(checkpoint, select, **sizes)
     else:
@@ -143,15 +143,15 @@ def check_flags() -> None:
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
     if FLAGS.pooling and FLAGS["layers"].present:
         raise ValueError("--pooling uses the last layer; leave --layers or --pooling out.")
-    parse_layers(FLAGS.layers, sys.maxsize)  # Its form; the model's number of layers comes later.
+    parse_layers(FLAGS.layers, sys.maxsize)  # Checks the form; the number of layers is unknown yet.
     if FLAGS.normalize and FLAGS.pooling == "own":
         raise ValueError("--pooling=own normalizes only if the model does; leave --normalize out.")
     if FLAGS.normalize and not FLAGS.pooling:
-        raise ValueError("--normalize is for embeddings; give --pooling too.")
+        raise ValueError("--normalize is for embeddings; give --pooling as well.")
 
 
 def parse_layers(text: str, num_layers: int) -> list[int]:
-    """Returns the numbers of `-1,-2`.
+    """Returns the numbers in a list such as `-1,-2`.
 
     Raises:
       ValueError: if the text is not a list of numbers, or the model has no such layer.
@@ -193,13 +193,13 @@ def split_pair(line: str) -> tuple[str, str]:
 def json_lines(
     model: "TextModel | OwnEmbedder", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
 ) -> Iterator[str]:
-    """Yields one line per row, in order; only a few rows are in memory at once.
+    """Yields one line per text, in order; only a few texts are in memory at once.
 
     Args:
-      model: computes the rows.
+      model: the model.
       rows: packed texts.
-      num_rows: how many there are, for the log.
-      to_line: makes the line of (number of the row, row, array).
+      num_rows: the number of texts, for the log.
+      to_line: returns the line for (index of the text, packed text, array).
     """
     index = 0
     chunks = _chunks(rows, CHUNK_BATCHES * model.batch_size * model.max_seq_length)
@@ -209,28 +209,31 @@ def json_lines(
             index += 1
 
 
-def _chunks(rows: Iterable[PackedText], max_pieces: int) -> Iterator[list[PackedText]]:
+def _chunks(rows: Iterable[PackedText], max_tokens: int) -> Iterator[list[PackedText]]:
     chunk: list[PackedText] = []
-    num_pieces = 0
+    num_tokens = 0
     for row in rows:
         chunk.append(row)
-        num_pieces += len(row.ids)
-        if num_pieces >= max_pieces:
+        num_tokens += len(row.ids)
+        if num_tokens >= max_tokens:
             yield chunk
-            chunk, num_pieces = [], 0
+            chunk = []
+            num_tokens = 0
     if chunk:
         yield chunk
 
 
 def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
-    """Passes chunks on; logs progress, speed and remaining time every few seconds."""
+    """Yields the chunks; logs progress, speed and remaining time every few seconds."""
     start = last = time.monotonic()
     done = 0
     for chunk in chunks:
         yield chunk
-        done, now = done + len(chunk), time.monotonic()
+        done += len(chunk)
+        now = time.monotonic()
         if done == total or now - last >= SECONDS_BETWEEN_LINES:
-            last, rate = now, done / max(now - start, 1e-9)
+            last = now
+            rate = done / max(now - start, 1e-9)
             text = "%d of %d texts (%.0f %%), %.1f texts/s, %.0f s left."
             logging.info(text, done, total, 100 * done / total, rate, (total - done) / rate)
 
@@ -239,19 +242,20 @@ def features_line(
     index: int, row: PackedText, values: np.ndarray, *, layers: Sequence[int], vocab: AnyVocab
 ) -> str:
     """Returns a line in google-research/bert's format; `values` are float32 [T, layers, D]."""
-    # A float32 times a million is exact in float64: this rounds as the original's round() does.
+    # A float32 times a million is exact in float64, so this rounds as the original's round().
     rounded = np.round(values[: len(row.ids)].astype(np.float64), DECIMALS).tolist()
     features = []
-    for piece, vectors in zip(row.ids, rounded, strict=True):
-        by_layer = zip(layers, vectors, strict=True)
-        chosen = [{"index": layer, "values": numbers} for layer, numbers in by_layer]
-        features.append({"token": vocab.tokens[piece], "layers": chosen})
+    for token_id, vectors in zip(row.ids, rounded, strict=True):
+        token_layers = []
+        for layer, numbers in zip(layers, vectors, strict=True):
+            token_layers.append({"index": layer, "values": numbers})
+        features.append({"token": vocab.tokens[token_id], "layers": token_layers})
     return json.dumps({"linex_index": index, "features": features})
 
 
 def embedding_line(index: int, _: PackedText, values: np.ndarray) -> str:
     """Returns the line for an embedding, float32 [D]."""
-    # The shortest decimals that give each float32 back; Python's own would be a float64's.
+    # The shortest decimals that reproduce each float32; Python would print those of a float64.
     numbers = [float(text) for text in values.astype(str)]
     return json.dumps({"linex_index": index, "embedding": numbers})
 

@@ -1,4 +1,4 @@
-"""Downloads that end soon after a signal."""
+"""Lets downloads end soon after a signal."""
 
 import contextlib
 import os
@@ -19,9 +19,9 @@ _STOPS = {
 def fetching() -> Iterator[None]:
     """Ends the process a few seconds after a signal in this block, if it has not ended by then.
 
-    Libraries that download retry for minutes, in threads that the interpreter waits for at its
-    end, and in calls of the system during which Python sees no signal. Files are renamed when they
-    are whole, so nothing is lost. Only programs that catch SIGTERM themselves are ended so.
+    Libraries that download retry for minutes, in threads that the interpreter waits for at exit,
+    and in system calls during which Python does not handle signals. Files are renamed when they are
+    complete, so nothing is lost. This applies only to programs that catch SIGTERM themselves.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or not callable(signal.getsignal(signal.SIGTERM)):
@@ -29,7 +29,7 @@ def fetching() -> Iterator[None]:
         return
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    # The system's handler writes here at once, whatever the main thread waits for.
+    # The C handler of the signal writes here at once, even while the main thread is blocked.
     before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_end_after_signal, args=(receiver,), daemon=True).start()
     try:
@@ -40,7 +40,7 @@ def fetching() -> Iterator[None]:
 
 
 def _end_after_signal(receiver: socket.socket) -> None:
-    """Waits for the number of a signal; then for the process to end by itself."""
+    """Waits for the number of a signal, then some seconds for the process to end by itself."""
     with receiver:
         while numbers := receiver.recv(1):
             status = _STOPS.get(signal.Signals(numbers[0]))

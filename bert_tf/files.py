@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, locks between processes, reads JSON and text files."""
+"""Atomic writing of files and folders, locks between processes, reading of JSON and text."""
 
 import contextlib
 import fcntl
@@ -23,13 +23,13 @@ NEWLINE = b"\n"
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Opens a temporary file beside `path` and renames it to `path` when the block ends well.
+    """Opens a temporary file next to `path`, and renames it to `path` after the block succeeds.
 
     If the block raises, the temporary file is deleted and `path` stays unchanged.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not the process id alone: hosts that share a folder may use the same one.
+    # A random name, because hosts that share a folder may have processes with the same id.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     encoding = None if "b" in mode else "utf8"
     try:
@@ -42,45 +42,45 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         temporary.unlink(missing_ok=True)
 
 
-def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
-    """Returns where a new folder will stand that is made beside it and renamed when it is whole.
+def new_folder_path(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
+    """Checks and returns the path of a new folder that will be renamed into place.
 
     Args:
-      folder: its path; ~ is expanded and links are followed, for a rename does neither.
-      remedy: what to do if it exists.
+      folder: the path; ~ is expanded and links are followed, as a rename does neither.
+      remedy: advice for the message if the folder exists.
 
     Raises:
-      ValueError: if something is there already, or a mount point, to which nothing can be renamed.
+      ValueError: if the path exists, or is a mount point, which a rename cannot replace.
     """
     path = pathlib.Path(folder).expanduser().resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} exists already; {remedy}.")
+        raise ValueError(f"{path} already exists; {remedy}.")
     if path.is_mount():
         raise ValueError(
-            f"{path} is a mount point, where no folder can appear whole; name a new folder in it."
+            f"{path} is a mount point, which a finished folder cannot replace; name a folder in it."
         )
     return path
 
 
 @contextlib.contextmanager
 def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a hidden folder, which is renamed to the new folder when the block ends well.
+    """Yields a hidden folder, which is renamed to the new folder after the block succeeds.
 
-    If the block raises, or the process is killed, the new folder does not appear. Remains
-    of a killed process are deleted by the next one that writes the same folder.
+    If the block raises, or the process is killed, the new folder does not appear. The next process
+    that writes the same folder deletes the files of a killed one.
 
     Args:
-      folder: its path; the hidden one has the same name, in another folder.
+      folder: the path; the hidden folder has the same name, in another folder.
 
     Raises:
-      ValueError: see `place_for`, or if another process is writing the folder.
+      ValueError: see `new_folder_path`, or if another process is writing the folder.
     """
-    path = place_for(folder)
-    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as is_ours:
-        if not is_ours:
+    path = new_folder_path(folder)
+    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as has_lock:
+        if not has_lock:
             raise ValueError(f"Another process is writing {path}; wait until it ends.")
-        for remains in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            shutil.rmtree(remains, ignore_errors=True)
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
         hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             inner = hidden / path.name
@@ -92,7 +92,7 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 def check_writable(path: str | os.PathLike, flag: str) -> None:
-    """Finds out whether a file can be written, before the hours that make its content.
+    """Checks that a file can be written, before its content is computed.
 
     Raises:
       ValueError: naming the flag, if it is a folder, or its folder cannot be written.
@@ -110,7 +110,7 @@ def check_writable(path: str | os.PathLike, flag: str) -> None:
 
 
 def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:
-    """Returns where runs beside each other share prepared data: OUTPUT_DIR/../bert_tf_cache."""
+    """Returns the folder of prepared data that runs share: OUTPUT_DIR/../bert_tf_cache."""
     return pathlib.Path(os.path.normpath(pathlib.Path(output_dir, "..", "bert_tf_cache")))
 
 
@@ -118,14 +118,14 @@ def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:
 def exclusive(
     path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"
 ) -> Iterator[bool]:
-    """Locks a file and yields whether it succeeded; the file is deleted when the block ends.
+    """Locks a file and yields whether it has the lock; the file is deleted after the block.
 
     The system releases the lock when a process ends in any way; the next process reuses its file.
 
     Args:
-      path: the lock file; its folder is made.
-      waits: whether to wait while another process has the lock. If not, yields false then.
-      flag: what the user passes to name another folder.
+      path: the lock file; its folder is created.
+      waits: whether to wait while another process has the lock, instead of yielding False.
+      flag: the flag by which the user can name another folder.
 
     Raises:
       ValueError: if the file cannot be written.
@@ -141,11 +141,12 @@ def exclusive(
                     return
                 logging.info("Another process is using %s; waiting for it.", path.parent)
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_same(file, path):  # else its holder deleted it while we waited
+            # The previous process may have deleted the file while this one waited for the lock.
+            if _is_same(file, path):
                 try:
                     yield True
                 finally:
-                    path.unlink(missing_ok=True)  # before the lock is freed, so that it is ours
+                    path.unlink(missing_ok=True)  # While locked: no other process can own it.
                 return
 
 
@@ -168,7 +169,7 @@ def _is_same(file: IO[str], path: pathlib.Path) -> bool:
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a file that holds one JSON object, within the limits of `bounded_files`.
+    """Reads a JSON object from a file, within the limits of `bounded_files`.
 
     Raises:
       ValueError: if it is not JSON, not an object, too large, or not a regular file.
@@ -182,7 +183,7 @@ def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads data that are one JSON object, of any size, from a pipe as well.
+    """Reads a JSON object of any size, also from a pipe.
 
     Raises:
       ValueError: if it is not JSON, or not an object.
@@ -194,23 +195,25 @@ def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     return as_object(values, path)
 
 
-def as_object(values: Any, path: str | os.PathLike) -> dict[str, Any]:
-    """Returns parsed JSON.
+def as_object(values: object, path: str | os.PathLike) -> dict[str, Any]:
+    """Returns parsed JSON after checking that it is an object.
 
     Raises:
       ValueError: if it is not an object.
     """
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a JSON object, but holds a {type(values).__name__}.")
+        raise ValueError(
+            f"{path} must contain a JSON object, but contains a {type(values).__name__}."
+        )
     return values
 
 
-def write_json(path: str | os.PathLike, values: Any) -> None:
-    """Writes JSON whole or not at all."""
+def write_json(path: str | os.PathLike, values: object) -> None:
+    """Writes JSON atomically."""
     text = json.dumps(values, indent=2, ensure_ascii=False)
     try:
         text.encode("utf8")
-    except UnicodeEncodeError:  # The name of a file that is not UTF-8.
+    except UnicodeEncodeError:  # A file name that is not UTF-8.
         text = json.dumps(values, indent=2)
     with atomic_write(path) as file:
         file.write(f"{text}\n")
@@ -229,13 +232,13 @@ def json_field(
     Args:
       values: the object.
       key: name of the field.
-      kind: its type; a boolean is not an int.
-      path: of the file, for messages.
-      nullable: whether null means the same as a missing field. Programs that write these files
-        often treat the two differently, so null is an error by default.
+      kind: type of the field; a boolean is not an int.
+      path: the file, for messages.
+      nullable: whether null means the same as a missing field. The programs that write these files
+        often distinguish the two, so null is an error by default.
 
     Raises:
-      ValueError: if it has another type.
+      ValueError: if the field has another type.
     """
     if key not in values:
         return None
@@ -249,14 +252,14 @@ def json_field(
 
 
 def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str]:
-    """Reads the lines of a UTF-8 file; only a newline ends one.
+    """Reads the lines of a UTF-8 file; only a newline ends a line.
 
     Args:
-      path: of the file.
-      is_bounded: whether the limits of `bounded_files` apply: for files of a model folder.
+      path: the file.
+      is_bounded: whether the limits of `bounded_files` apply, as for files of a model folder.
 
     Raises:
-      ValueError: if it is not UTF-8, or beyond the limits.
+      ValueError: if it is not UTF-8, or exceeds the limits.
     """
     if is_bounded:
         content = bounded_files.read_bytes(path)
@@ -277,14 +280,16 @@ def not_utf8(
     """Returns the error for text in another encoding.
 
     Args:
-      where: the file, with the line as far as it is known.
+      where: the file, with the line if it is known.
       path: the file.
       error: the decoding error.
       offset: offset of the decoded bytes in the file, if known.
     """
-    # Windows-1252: all characters of Latin-1, and curly quotes where that has control characters.
     is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
-    bad, encoding = error.object[error.start : error.start + 1], "UTF-16" if is_utf16 else "CP1252"
+    # CP1252 has all printable characters of Latin-1, and curly quotes instead of control
+    # characters.
+    encoding = "UTF-16" if is_utf16 else "CP1252"
+    bad = error.object[error.start : error.start + 1]
     at = "" if offset is None else f" at offset {offset + error.start}"
     return ValueError(
         f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
@@ -293,7 +298,7 @@ def not_utf8(
 
 
 def typed_lines(prompt: str) -> Iterator[str]:
-    """Yields what is typed line by line, or stands in standard input, to the first empty line."""
+    """Yields the lines of the terminal or of standard input, up to the first empty line."""
     if sys.stdin.isatty():
         show(prompt)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Fills in masked words: type a sentence with [MASK], see the likeliest pieces.
+"""Fills in masked words: shows the most likely tokens for each [MASK] in a sentence.
 
     python -m bert_tf.fill_mask --output_dir=runs/quickstart --text='The [MASK] returns a list.'
     python -m bert_tf.fill_mask --init_checkpoint=uncased_L-12_H-768_A-12.zip
@@ -30,13 +30,13 @@ TOP_K = flags.DEFINE_integer("top_k", 5, "Predictions shown for each mask.", low
 NUM_FILLINGS = flags.DEFINE_integer(
     "num_fillings",
     0,
-    "Number of filled-in texts to show, the best first; 0: fill in each mask by itself.",
+    "Number of filled-in texts to show, the best first; 0: fill in each mask independently.",
     lower_bound=0,
 )
 ROUNDS = flags.DEFINE_integer(
     "rounds",
     0,
-    "Rounds of mask-predict: fill in all masks, then the least certain again; 0: none.",
+    "Rounds of mask-predict: fill in all masks, then the least certain again; 0: no rounds.",
     lower_bound=0,
 )
 TEMPERATURE = flags.DEFINE_float(
@@ -46,7 +46,7 @@ TEMPERATURE = flags.DEFINE_float(
     lower_bound=0.0,
 )
 TOP_P = flags.DEFINE_float(
-    "top_p", 1.0, "Sample from the likeliest pieces with this total probability.", 0.0, 1.0
+    "top_p", 1.0, "Sample from the most likely tokens with this total probability.", 0.0, 1.0
 )
 SEED = flags.DEFINE_integer("seed", 0, "Seed of the sampling.", lower_bound=0)
 

@@ -1,11 +1,11 @@
-"""Default settings of fine-tuning that follow the model and the data.
+"""Default settings of fine-tuning that depend on the model and the data.
 
-`fit` of the models and the programs call these functions for what the user did not set:
+`fit` of the models and the programs call these functions for settings that the user did not give:
 
-- The learning rate follows the width of the encoder: narrow models need longer steps.
-- The number of epochs follows the number of examples: the new head and the encoder need some
+- The learning rate depends on the width of the encoder: narrow models need a larger one.
+- The number of epochs depends on the number of examples: the new head and the encoder need some
   hundred steps, so a small set needs more passes. Many classes need more steps than two.
-- The length of a sequence follows the longest text, up to what the model can read.
+- The length of a sequence depends on the longest text, up to the limit of the model.
 
 The constants were chosen by `benchmarks/default_settings.py`; its tables are in
 `docs/fine_tuning.md`, the reasons in `docs/decisions/0018-defaults-follow-the-data.md`.
@@ -14,20 +14,20 @@ The constants were chosen by `benchmarks/default_settings.py`; its tables are in
 import math
 
 BASE_WIDTH = 768
-BASE_RATE = 5e-5  # of an encoder as wide as BERT-Base
+BASE_RATE = 5e-5  # for an encoder as wide as BERT-Base
 RATE_POWER = 2.0
-MOST_RATE = 5e-4
+MAX_RATE = 5e-4
 # Epochs for two classes are EPOCH_FACTOR / sqrt(number of examples), within these limits.
 EPOCH_FACTOR = 400
-LEAST_EPOCHS = 3
-MOST_EPOCHS = 30
-# Texts up to the first length are never cut by default. Memory for attention grows with the square
-# of the length, so beyond the second one the user has to ask for more.
+MIN_EPOCHS = 3
+MAX_EPOCHS = 30
+# By default, texts up to the first length are never cut. Memory for attention grows with the square
+# of the length, so beyond the second length the user has to give --max_seq_length.
 LEAST_LENGTH = 128
 MOST_LENGTH = 512
-SPAN_LENGTH = 384  # of windows for question answering, as in google-research/bert
+SPAN_LENGTH = 384  # for windows of question answering, as in google-research/bert
 LENGTH_STEP = 8
-BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
+BATCH_SIZE = 32  # the default of Keras and of run_classifier
 LEAST_BATCH_SIZE = 8
 
 
@@ -38,28 +38,28 @@ def default_learning_rate(hidden_size: int) -> float:
       hidden_size: width of the encoder.
     """
     rate = BASE_RATE * (BASE_WIDTH / hidden_size) ** RATE_POWER
-    return float(f"{min(rate, MOST_RATE):.1e}")
+    return float(f"{min(rate, MAX_RATE):.1e}")
 
 
 def default_epochs(num_examples: int, num_classes: int = 2) -> int:
     """Returns the number of passes over the examples.
 
     Args:
-      num_examples: to train on.
-      num_classes: of texts; 2 or less where there are no classes: 200 take twice the epochs.
+      num_examples: number of training examples.
+      num_classes: number of classes, 2 or less without classes; 200 classes take twice the epochs.
     """
     for_classes = 1 + math.log10(max(2, num_classes) / 2) / 2
     epochs = math.ceil(for_classes * EPOCH_FACTOR / math.sqrt(max(1, num_examples)))
-    return min(max(epochs, LEAST_EPOCHS), MOST_EPOCHS)
+    return min(max(epochs, MIN_EPOCHS), MAX_EPOCHS)
 
 
 def default_batch_size(longest: int) -> int:
-    """Returns the examples of a training step in `fit`: fewer for long texts, to save memory.
+    """Returns the batch size of `fit`, which is smaller for long texts to save memory.
 
-    The programs keep batches of 32 and split them where memory requires it.
+    The programs always use batches of 32, and split them if memory requires it.
 
     Args:
-      longest: tokens of the longest text.
+      longest: number of tokens in the longest text.
     """
     size = BATCH_SIZE
     while size > LEAST_BATCH_SIZE and size * longest > BATCH_SIZE * LEAST_LENGTH:
@@ -78,12 +78,12 @@ def most_default_length(num_positions: int, most: int = MOST_LENGTH) -> int:
 
 
 def default_length(longest: int, most: int, least: int = LEAST_LENGTH) -> int:
-    """Returns the length of a sequence for texts of which the longest has `longest` tokens.
+    """Returns the length of a sequence for texts with at most `longest` tokens.
 
     Args:
       longest: tokens of the longest text, special tokens included.
       most: see `most_default_length`.
-      least: a shorter one is not returned, unless `most` is.
+      least: the smallest length to return, unless `most` is smaller.
     """
     rounded = math.ceil(longest / LENGTH_STEP) * LENGTH_STEP
     return min(max(rounded, least), most)
@@ -99,17 +99,17 @@ def cut_texts_message(
     kept: str = "head",
     read_all: str = "",
 ) -> str:
-    """Returns a warning of texts that were cut, with what to do about it.
+    """Returns a warning about texts that were cut, with the remedy.
 
     Args:
       num_cut: texts that lost tokens.
-      num_texts: texts in all.
-      longest: tokens of the longest text, special tokens included, before it was cut.
-      length: what texts were cut to.
+      num_texts: all texts.
+      longest: tokens of the longest text before it was cut, including special tokens.
+      length: the length that texts were cut to.
       num_positions: the longest sequence that the model can read.
-      set_length: what sets another length, with {} in place of the number.
-      kept: which part of a text is kept.
-      read_all: what makes the model read all of a text; "": nothing does.
+      set_length: the setting for another length, with {} for the number.
+      kept: the part of a text that is kept.
+      read_all: the setting with which the model reads whole texts; "": no such setting.
     """
     remedies = []
     if length < num_positions:

@@ -1,13 +1,13 @@
-"""Finds a `--flagfile` in the current folder, beside the file that names it, or in the package."""
+"""Finds a `--flagfile` in the current folder, next to the file that names it, or in the package."""
 
 import pathlib
 from collections.abc import Sequence
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# An installed package carries the flagfiles inside it; in the source tree they stand beside it.
+# An installed package contains the flagfiles; in the source tree they are next to the package.
 SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()), None)
-# What a flagfile's line gives way to, if that is given beside the flagfile: programs take a number
-# of steps before a share of them.
+# Lines of a flagfile that are dropped if the other flag is given in addition to the flagfile,
+# because programs prefer a number of steps to a share of them.
 REPLACED = {
     "warmup_proportion": "num_warmup_steps",
     "cooldown_proportion": "num_cooldown_steps",
@@ -17,15 +17,15 @@ REPLACED = {
 def expanded(arguments: Sequence[str]) -> list[str]:
     """Replaces arguments that name flagfiles by the lines of those files.
 
-    As in absl, the lines take the place of the argument, so that the last value wins, `#` and `//`
-    begin comments, and a flagfile may name others. Unlike absl, it finds `base.flags` and
-    `configs/base.flags` from any folder, and leaves out what `REPLACED` names.
+    As in absl, the lines replace the argument, so that the last value wins, `#` and `//` begin
+    comments, and a flagfile may name others. Unlike absl, it finds `base.flags` and
+    `configs/base.flags` from any folder, and drops the lines that `REPLACED` names.
 
     Args:
       arguments: a command line, starting with the program's name. `--` ends the search.
 
     Raises:
-      OSError: if a flagfile cannot be read; ValueError: if one names itself.
+      OSError: if a flagfile cannot be read, or ValueError if it names itself.
     """
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
@@ -64,7 +64,7 @@ def _name(argument: str) -> str:
 
 
 def _stripped(line: str) -> str:
-    """Returns a line without white space around it; a prompt keeps the space at its end."""
+    """Strips the white space around a line; a prompt keeps the space at its end."""
     is_prompt = line.partition("=")[0].endswith("_prompt")
     return line.lstrip() if is_prompt else line.strip()
 
@@ -72,9 +72,9 @@ def _stripped(line: str) -> str:
 def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:
     """Returns the first path that exists, or the name unchanged."""
     path = pathlib.Path(name).expanduser()
-    places = [path]
+    candidates = [path]
     if inside:
-        places.append(inside[-1].parent / path)
+        candidates.append(inside[-1].parent / path)
     if SHIPPED and path.parent in (pathlib.Path(), pathlib.Path("configs")):
-        places.append(SHIPPED / path.name)
-    return next((place for place in places if place.is_file()), path)
+        candidates.append(SHIPPED / path.name)
+    return next((candidate for candidate in candidates if candidate.is_file()), path)

@@ -1,8 +1,8 @@
-"""TF_CONFIG: the hosts that train together, and the index of this one among them; their secret.
+"""TF_CONFIG: the hosts that train together, the index of this host, and their secret.
 
 The hosts come from a list, or from the variables that Slurm sets for every task. TensorFlow's
 SlurmClusterResolver is not used, because it sorts host names alphabetically: with n9 and n10, task
-0 on n9 takes itself for n10, and both wait for each other forever.
+0 on n9 considers itself to be n10, and both wait for each other forever.
 """
 
 import itertools
@@ -11,23 +11,23 @@ import os
 import re
 from collections.abc import Mapping
 
-LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that misses another.
+LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that lost another worker.
 
 SECRET_VARIABLE = "BERT_TF_WORKER_SECRET"
-LEAST_SECRET = 16  # Characters.
+MIN_SECRET = 16  # characters
 
-FIRST_PORT = 10000  # Of jobs under Slurm; below the ports that Linux gives to outgoing connections.
+FIRST_PORT = 10000  # for jobs under Slurm; below Linux's ports of outgoing connections
 NUM_PORTS = 20000
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """Returns TF_CONFIG of the host with an index in a list of "name:port".
+    """Returns TF_CONFIG for the host at an index of a list of "name:port".
 
     Raises:
       ValueError: if there is no such index, a port is missing, or a host occurs twice.
     """
     if not 0 <= index < len(hosts):
-        raise ValueError(f"Index {index} does not belong to one of the {len(hosts)} hosts {hosts}.")
+        raise ValueError(f"Index {index} is not that of one of the {len(hosts)} hosts {hosts}.")
     for host in hosts:
         if not re.fullmatch(r"\S+:\d+", host):
             raise ValueError(f"Host {host!r} has no port; write it as {host or 'name'}:12345.")
@@ -44,9 +44,10 @@ def read_tf_config() -> tuple[list[str], int]:
     """
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        cluster, task = config.get("cluster", {}), config.get("task", {})
+        cluster = config.get("cluster", {})
+        task = config.get("task", {})
         hosts = [*cluster.get("chief", []), *cluster.get("worker", [])]
-        index, _ = place(cluster, task.get("type", "worker"), int(task.get("index", 0)))
+        index, _ = worker_index(cluster, task.get("type", "worker"), int(task.get("index", 0)))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"TF_CONFIG is not a JSON object of the form that TensorFlow reads: {error}."
@@ -61,28 +62,31 @@ def read_tf_config() -> tuple[list[str], int]:
 
 
 def read_secret() -> bytes:
-    """Returns the secret that the workers of a run share; empty without one.
+    """Returns the secret that the workers of a run share; empty if not set.
 
     Raises:
       ValueError: if it is too short.
     """
     secret = os.environ.get(SECRET_VARIABLE, "").strip()  # Files of secrets end with a newline.
-    if 0 < len(secret) < LEAST_SECRET:
+    if 0 < len(secret) < MIN_SECRET:
         raise ValueError(
-            f"{SECRET_VARIABLE} has {len(secret)} characters, expected at least {LEAST_SECRET} "
+            f"{SECRET_VARIABLE} has {len(secret)} characters, expected at least {MIN_SECRET} "
             "random ones, the same for all workers; for example: openssl rand -hex 32"
         )
     return secret.encode("utf8", "surrogateescape")
 
 
-def place(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
-    """Returns (index, number) of a host; a host of type "chief" comes before the workers.
+def worker_index(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
+    """Returns the index of a host and the number of hosts; a "chief" precedes the workers.
 
-    >>> place({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
+    >>> worker_index({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
     (2, 3)
     """
-    chiefs, workers = (len(hosts.get(kind, [])) for kind in ("chief", "worker"))
-    return task_id + (chiefs if task_type == "worker" else 0), chiefs + workers
+    num_chiefs = len(hosts.get("chief", []))
+    num_hosts = num_chiefs + len(hosts.get("worker", []))
+    if task_type == "worker":
+        return num_chiefs + task_id, num_hosts
+    return task_id, num_hosts
 
 
 def expand(text: str) -> list[str]:
@@ -99,8 +103,10 @@ def expand(text: str) -> list[str]:
         raise ValueError(f"{text!r} is not a list of hosts such as n[1-4],m5.")
     hosts: list[str] = []
     for name in re.findall(part, text):
-        pieces = re.split(r"[\[\]]", name)  # Every second one was in brackets.
-        choices = [_numbers(p) if place % 2 else [p] for place, p in enumerate(pieces)]
+        choices = []
+        for index, part in enumerate(re.split(r"[\[\]]", name)):
+            is_bracketed = index % 2 == 1
+            choices.append(_numbers(part) if is_bracketed else [part])
         hosts += map("".join, itertools.product(*choices))
     return hosts
 
@@ -132,7 +138,7 @@ def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.en
 
 
 def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG of a task that srun started, with one task per node.
+    """Returns TF_CONFIG for a task that srun started, with one task per node.
 
     The port is derived from the job's id, so two jobs on one node rarely have the same.
 
@@ -140,7 +146,7 @@ def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
       ValueError: if one of Slurm's variables is missing, or there is not one task per node.
     """
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID")
-    nodelist, num_tasks, task, job = (environment.get(name, "") for name in names)
+    nodelist, num_tasks, task, job = [environment.get(name, "") for name in names]
     if not (nodelist and num_tasks and task and job):
         raise ValueError(f"--slurm needs {', '.join(names)}; start the program with srun.")
     nodes = expand(nodelist)

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from typing import Any
 
 from absl import logging
 
@@ -39,7 +38,7 @@ from bert_tf.hosts import (
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig(Config):
-    """Where the workers are; exactly one of the first three must be given."""
+    """Location of the workers; exactly one of the first three must be given."""
 
     local_workers: int = option(0, "Processes on this machine; they share its GPUs.", lower=0)
     slurm: bool = option(False, "This process is a task started by Slurm's srun.")
@@ -51,7 +50,7 @@ class LaunchConfig(Config):
         needs=("hosts",),
     )
     restarts: int = option(
-        0, "How often to restart local workers after a loss.", lower=0, needs=("local_workers",)
+        0, "Maximum restarts of local workers after a loss.", lower=0, needs=("local_workers",)
     )
     grace_seconds: float = option(
         20.0,
@@ -61,14 +60,15 @@ class LaunchConfig(Config):
     )
     worker_logs: str = option(
         "",
-        "Folder for the output of local workers; empty: a new one.",
+        "Folder for the output of local workers; empty: a new folder.",
         needs=("local_workers",),
     )
 
 
 config_flags.define_flags(LaunchConfig)
 
-STOPPED = (os.EX_TEMPFAIL, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # Of a run that saved.
+# Exit statuses of a run that was stopped and has saved its state.
+STOPPED = (os.EX_TEMPFAIL, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 POLL_SECONDS = 0.1
 LINES_SHOWN = 10
 
@@ -94,7 +94,7 @@ def main(command: list[str]) -> int:
 
 
 def run_here(words: list[str], config: LaunchConfig) -> int:
-    """Runs the workers on this machine, and restarts them after a loss; returns the exit status."""
+    """Runs workers on this machine, and restarts them after a loss; returns the exit status."""
     workers = Workers(words, config)
     for restart in range(config.restarts + 1):
         status = workers.run()
@@ -105,17 +105,17 @@ def run_here(words: list[str], config: LaunchConfig) -> int:
 
 
 class Workers:
-    """Processes on this machine that train together: they get signals and end together.
+    """Processes on this machine that train together: they receive signals and end together.
 
-    This prevents hangs: workers that wait for a failed one are killed after a grace period; no
-    worker is left behind, with its port and its GPU, when the launcher is killed; a signal reaches
-    all workers, because if only one got it, the others would wait for it.
+    This prevents hangs. Workers that wait for a failed worker are killed after a grace period. No
+    worker keeps its port and its GPU when the launcher is killed. A signal is sent to all workers,
+    because a single worker that stops would keep the others waiting.
     """
 
     def __init__(self, words: list[str], config: LaunchConfig) -> None:
         self.words = words
         self.grace_seconds = config.grace_seconds
-        self.shares = share_gpus(config.local_workers)
+        self.gpu_shares = share_gpus(config.local_workers)
         folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
         folder.mkdir(parents=True, exist_ok=True)
         self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
@@ -125,9 +125,9 @@ class Workers:
         self._signal = 0
 
     def run(self) -> int:
-        """Starts all and waits for all; returns the status of the first that failed, or 0."""
+        """Starts all workers and waits for them; returns the status of the first failure, or 0."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-        old = {number: signal.signal(number, self._hand_on) for number in numbers}
+        old = {number: signal.signal(number, self._forward_signal) for number in numbers}
         hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
         given = read_secret().decode("utf8", "surrogateescape")
         self._secret = given or secrets.token_hex(32)
@@ -142,9 +142,9 @@ class Workers:
                 signal.signal(number, action)
 
     def is_lost(self, status: int) -> bool:
-        """True if a run with this status may be restarted: a process died without being asked to.
+        """Returns whether a run with this status may be restarted, because a process died.
 
-        An error that a program reports would happen again.
+        An error that a program reports would occur again.
         """
         is_stopped = self._signal or status in STOPPED
         return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
@@ -153,7 +153,7 @@ class Workers:
         environment = {
             "TF_CONFIG": tf_config(hosts, index),
             SECRET_VARIABLE: self._secret,
-            **self.shares[index],
+            **self.gpu_shares[index],
         }
         with self.logs[index].open("ab") as log:
             return subprocess.Popen(
@@ -161,19 +161,23 @@ class Workers:
                 env={**os.environ, **environment},
                 stdout=log if index else None,
                 stderr=log if index else None,
-                start_new_session=True,  # Ctrl-C reaches them through us, once.
+                start_new_session=True,  # The launcher forwards Ctrl-C, so that it arrives once.
                 preexec_fn=_stop_with_launcher,
             )
 
     def _wait(self) -> int:
-        """Waits for all, after a failure for the grace period; returns its status, or 0."""
-        status, end = 0, float("inf")
+        """Waits for all workers; returns the status of the first failure, or 0.
+
+        After a failure the others get the grace period.
+        """
+        status = 0
+        end = float("inf")
         while True:
             codes = [process.poll() for process in self.processes]
             failed = [index for index, code in enumerate(codes) if code]
             if failed and not status:
                 status = self._report(failed[0])
-                if status not in STOPPED:  # The others of a stopped run are saving.
+                if status not in STOPPED:  # The other workers of a stopped run are still saving.
                     end = time.monotonic() + self.grace_seconds
             if None not in codes:
                 return status
@@ -182,9 +186,9 @@ class Workers:
             time.sleep(POLL_SECONDS)
 
     def _report(self, index: int) -> int:
-        """Logs which worker ended and how, with its last lines of output.
+        """Logs the worker that ended, the reason, and its last lines of output.
 
-        Returns its status as a shell gives it: 128 + N after signal N.
+        Returns its exit status as in a shell: 128 + N after signal N.
         """
         code = self.processes[index].returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
@@ -195,7 +199,7 @@ class Workers:
                 logging.error("worker %d: %s", index, line)
         return 128 - code if code < 0 else code
 
-    def _hand_on(self, number: int, _: Any) -> None:
+    def _forward_signal(self, number: int, _: object) -> None:
         self._signal = number
         for process in self.processes:
             process.send_signal(number)
@@ -214,14 +218,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def share_gpus(count: int) -> list[dict[str, str]]:
-    """Returns the environment that gives each worker its share of this machine's NVIDIA GPUs.
+    """Returns for each worker the environment with its share of this machine's NVIDIA GPUs.
 
     Raises:
       ValueError: if they cannot be shared evenly.
     """
-    found = [str(index) for index, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(found)).split(",")
-    gpus = [name for name in named if name not in ("", "-1")]
+    num_devices = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+    all_gpus = ",".join(map(str, range(num_devices)))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", all_gpus).split(",")
+    gpus = [name for name in visible if name not in ("", "-1")]
     if len(gpus) % count:
         raise ValueError(
             f"--local_workers={count} cannot share {len(gpus)} GPUs evenly; choose some with "
@@ -229,19 +234,21 @@ def share_gpus(count: int) -> list[dict[str, str]]:
         )
     if not gpus:
         return [{}] * count
-    each = len(gpus) // count
-    shares = [gpus[index * each : (index + 1) * each] for index in range(count)]
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
+    size = len(gpus) // count
+    environments = []
+    for start in range(0, len(gpus), size):
+        environments.append({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start : start + size])})
+    return environments
 
 
 def _stop_with_launcher() -> None:
-    """In a starting worker: asks Linux for SIGTERM when the launcher dies in any way."""
+    """Requests SIGTERM for a starting worker from Linux, if the launcher dies in any way."""
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    program = sys.argv[place + 1 :]
-    del sys.argv[place:]
+    separator = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    program = sys.argv[separator + 1 :]
+    del sys.argv[separator:]
     config_flags.run(lambda _: main(program))

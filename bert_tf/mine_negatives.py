@@ -1,4 +1,4 @@
-"""Finds hard negatives: documents that a model finds similar though they are not answers.
+"""Finds hard negatives: documents that a model ranks high although they are not answers.
 
     python -m bert_tf.mine_negatives --init_checkpoint=all-MiniLM-L6-v2 --data_dir=scifact \\
         --output_file=mined.jsonl

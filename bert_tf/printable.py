@@ -1,9 +1,9 @@
 """Escapes text from files, servers and other machines before a terminal shows it.
 
-Terminals obey control characters: names of tensors, labels, file names and messages of servers can
-clear the screen, hide text, or imitate a line of this program. All output of a program goes through
-`show`, `print_error` or `LogFormatter`, so the code that makes a message need not think of it.
-Letters of all languages stay as they are.
+Terminals interpret control characters: names of tensors, labels, file names and messages of servers
+could clear the screen, hide text, or imitate a line of this program. All output of a program goes
+through `show`, `print_error` or `LogFormatter`, so messages need no escaping elsewhere. Letters of
+all languages are unchanged.
 """
 
 import json
@@ -15,12 +15,12 @@ import traceback
 import types
 from typing import Any
 
-# Control characters except tab and line feed, marks that turn the direction of writing, separators
-# of lines, and the halves of surrogate pairs, by which Python shows bytes that are not UTF-8.
+# Control characters except tab and line feed, marks of the writing direction, line separators, and
+# halves of surrogate pairs, which represent bytes that are not UTF-8.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# Our messages indent further lines; a line without indentation would look like another message.
+# Further lines of a message are indented, as others would look like another message.
 _FOREIGN_BREAK = re.compile(r"\n(?![ \t])")
 
 
@@ -39,7 +39,7 @@ def escaped_lines(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """Returns a message that cannot be taken for several.
+    """Returns a message that cannot be mistaken for several messages.
 
     Line breaks stay where the next line is indented, as our own messages of several lines are; all
     others are escaped.

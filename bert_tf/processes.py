@@ -21,7 +21,7 @@ from typing import Any
 
 
 def count_workers(num_workers: int) -> int:
-    """Returns the number of processes: `num_workers`, or one a usable core where it is 0."""
+    """Returns the number of processes: `num_workers`, or one per usable core if it is 0."""
     return num_workers or len(os.sched_getaffinity(0))
 
 
@@ -31,15 +31,15 @@ def map_in_processes(
     num_workers: int,
     is_ordered: bool = False,
 ) -> Iterator[Any]:
-    """Yields `function(*task)` of every task.
+    """Yields `function(*task)` for every task.
 
     Args:
       function: a function of a module, with arguments and results that can be pickled.
       tasks: argument tuples.
-      num_workers: processes; with one, or one task, everything is done in this process.
-      is_ordered: whether results come in the order of the tasks instead of that in which they are
-        finished. Only the next few tasks are then given out, so that at most twice as many results
-        as workers wait for their turn.
+      num_workers: processes; with one process, or one task, this process does all the work.
+      is_ordered: whether results have the order of the tasks instead of the order in which they are
+        finished. Then only the next few tasks are submitted, so that at most twice as many results
+        as workers are kept in memory.
 
     Raises:
       OSError: if a worker is killed, for example for lack of memory.
@@ -65,7 +65,7 @@ def map_in_processes(
 
 @contextlib.contextmanager
 def _worker_pool(num_workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    # spawn: a fork of a process with TensorFlow's threads may hang.
+    # spawn, because a fork of a process with TensorFlow's threads may hang.
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _start_worker)
     try:
@@ -86,9 +86,9 @@ def _submit(
 ) -> list[concurrent.futures.Future]:
     """Submits tasks; the workers start here, and do not import the program's main module.
 
-    A spawned process imports it (and with it TensorFlow, seconds and hundreds of megabytes a
-    worker) only in order to unpickle what it defines, and no task of ours comes from there.
-    They start with Ctrl-C blocked: one that comes while they load waits for `_start_worker`.
+    A spawned process would import it, and with it TensorFlow (seconds and hundreds of megabytes per
+    worker), to unpickle functions that it defines, but no task is defined there. Workers start with
+    Ctrl-C blocked, so that one during loading waits for `_start_worker`.
     """
     program = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -101,7 +101,7 @@ def _submit(
 
 
 def _start_worker() -> None:
-    """Makes a worker end with its parent, however the parent ends, and at Ctrl-C silently."""
+    """Lets a worker end with its parent, however the parent ends, and silently on Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if parent := multiprocessing.parent_process():

@@ -1,7 +1,7 @@
 """Writes a model that is in memory: a folder to share, or SavedModels to serve.
 
-The methods `save_pretrained` and `export` of the models call this module, which does what
-`convert_checkpoint` and `export.saved_model` do with a run.
+This module implements the methods `save_pretrained` and `export` of the models, which correspond to
+`convert_checkpoint` and `export.saved_model` for runs.
 """
 
 import os
@@ -17,7 +17,7 @@ from bert_tf.inference.serving_models import load
 from bert_tf.model_card import write_model_card
 
 WITH_CARD = ("huggingface", "sentence_transformers")
-# Formats without a pooler may lose it: the heads of the tasks do not read it there.
+# Heads that may be lost: in formats without a pooler, the heads of tasks do not need it.
 SPARE_HEADS = ("pooler",)
 
 
@@ -26,37 +26,37 @@ def save_pretrained(model: Any, folder: str | os.PathLike, form: str = "") -> No
 
     Args:
       model: a model of this package.
-      folder: it must not exist, or be empty.
-      form: of `WRITERS`; "": sentence-transformers' for an embedder, else Hugging Face's.
+      folder: a new or empty folder.
+      form: one of `WRITERS`; "": sentence-transformers' for an embedder, otherwise Hugging Face's.
 
     Raises:
-      ValueError: if the folder is not empty, or the form cannot hold the model.
+      ValueError: if the folder is not empty, or the form cannot represent the model.
     """
     if form not in ("", *WRITERS):
         raise ValueError(f"form is {form!r}, expected one of {', '.join(WRITERS)}.")
     checkpoint = model.to_checkpoint("both" if form == "google" else "")
     form = form or ("sentence_transformers" if checkpoint.embedding else "huggingface")
     name = type(model).__name__
-    other_roads = (
+    alternatives = (
         f'save_pretrained({os.fspath(folder)!r}, form="bert_tf") and save("mine.keras") can, and '
         "all programs read both."
     )
     try:
         lost = [head for head in left_out(checkpoint, form) if head not in SPARE_HEADS]
     except ValueError as error:
-        raise ValueError(f"{name}: {error} {other_roads}") from None
+        raise ValueError(f"{name}: {error} {alternatives}") from None
     if lost:
         raise ValueError(
-            f"{name}: {form} has no counterpart of its heads {', '.join(lost)}; {other_roads}"
+            f"{name}: {form} has no counterpart of its heads {', '.join(lost)}; {alternatives}"
         )
-    place = local_path(folder)
+    path = local_path(folder)
     complete = _write_card if form in WITH_CARD else None
     activation = checkpoint.settings.get("activation")
     if activation and form == "huggingface":
         length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
-        write_cross_encoder(CrossEncoder(checkpoint, activation, length), place, complete)
+        write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
     else:
-        write_checkpoint(checkpoint, place, form, complete)
+        write_checkpoint(checkpoint, path, form, complete)
 
 
 def _write_card(folder: pathlib.Path, written: Checkpoint) -> None:
@@ -70,16 +70,18 @@ def export(
 
     Args:
       model: a model of this package, with a tokenizer.
-      folder: of the model; each export is a new version in it.
-      version: number of the version; 0: the next free one.
-      kind: of `served.models.CLASSES`; "": determined by the heads.
-      options: of `served.models.load`: max_seq_length, precision, top_k and others.
+      folder: the folder of the model; each export is a new version in it.
+      version: number of the version; 0: the next free number.
+      kind: a kind of `inference.kinds`; "": determined by the heads.
+      options: options of `inference.serving_models.load`: max_seq_length, precision, top_k and
+        others.
 
     Returns:
-      The folders of the versions: of the model that takes texts, and of the one that takes ids.
+      The folders of the versions: of the model that takes texts, and of the model that takes ids.
 
     Raises:
-      ValueError: if the model has no tokenizer or not the head of the kind, or the version exists.
+      ValueError: if the model has no tokenizer or lacks the head of the kind, or the version
+        exists.
     """
     from export.saving.version_folders import check_new, next_version
     from export.saving.writing import save
@@ -91,12 +93,12 @@ def export(
             "texts. Set model.preprocessor = bert_tf.BertPreprocessor(...), or give Keras' own "
             "arguments for a model of ids: export(folder, input_signature=...)."
         )
-    place = pathlib.Path(folder).expanduser()
-    version = version or next_version(place)
-    check_new(place, version)
-    with tempfile.TemporaryDirectory() as name:
-        source = pathlib.Path(name, "model")
+    path = pathlib.Path(folder).expanduser()
+    version = version or next_version(path)
+    check_new(path, version)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = pathlib.Path(temporary, "model")
         write_checkpoint(checkpoint, source, "bert_tf")
-        served = load(str(source), kind, **options)
-    kept = {name: value for name, value in options.items() if name != "texts"}
-    return save(served, place, version, "", kept)
+        serving = load(str(source), kind, **options)
+    recorded_options = {name: value for name, value in options.items() if name != "texts"}
+    return save(serving, path, version, "", recorded_options)

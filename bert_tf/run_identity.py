@@ -2,9 +2,10 @@
 
     run.json    {"run_id": "3f..", "sha256": {"labels.txt": "9a..", "vocab.txt": "c1..", ..}}
 
-A run gets a random id when it is first recorded. The record and every checkpoint hold this id and
-the SHA-256 digests of the files that give the weights their meaning, so that a file or a checkpoint
-of another run is noticed. Runs and checkpoints of earlier releases have none and are not checked.
+A run gets a random id when it is first recorded. The record and every checkpoint contain this id
+and the SHA-256 digests of the files that the meaning of the weights depends on, so that a file or a
+checkpoint of another run is detected. Runs and checkpoints of earlier releases have no identity and
+are not checked.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ CONFIGURATION = "bert_config.json"
 GENERATOR = "generator_config.json"
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-# Flags in run.flags that decide the meaning of a classifier's scores.
+# Flags in run.flags that the meaning of a classifier's scores depends on.
 MEANING_FLAGS = ("task_name", "label_kind")
 RUN_ID = re.compile("[0-9a-f]{32}")
 
@@ -42,7 +43,7 @@ class RunIdentity:
 
     Args:
       run_id: 32 hexadecimal digits.
-      sha256: the digest of each tied file by name; None for a file that the run does not have.
+      sha256: digests of the tied files by name; None for a file that the run does not have.
     """
 
     run_id: str
@@ -50,7 +51,7 @@ class RunIdentity:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Self | None:
-        """Reads run.json; None without it.
+        """Reads run.json; returns None if it is missing.
 
         Raises:
           ValueError: if it is damaged.
@@ -67,7 +68,7 @@ class RunIdentity:
 
     @classmethod
     def from_values(cls, run_id: object, sha256: object) -> Self:
-        """Makes the identity from the values in a file.
+        """Creates the identity from the values in a file.
 
         Raises:
           ValueError: if the values have another form.
@@ -84,12 +85,12 @@ class RunIdentity:
 
 
 def new_identity(folder: pathlib.Path, run_id: str = "") -> RunIdentity:
-    """Returns the identity of a run whose files are written; without an id, it gets a new one."""
+    """Returns the identity of a run whose files are written; without an id, a random id."""
     return RunIdentity(run_id or uuid.uuid4().hex, file_digests(folder))
 
 
 def rewritten_files(training: TrainingConfig) -> tuple[str, ...]:
-    """Returns the tied files that a resumed pre-training writes again from its flags."""
+    """Returns the tied files that a resumed pre-training rewrites from its flags."""
     if training.do_train and not training.init_checkpoint:
         return CONFIGURATION, GENERATOR
     return ()
@@ -114,22 +115,19 @@ def _of_values(values: object) -> str:
 
 
 def _of_configuration(path: pathlib.Path) -> str | None:
-    """Digests the values other than defaults: later releases may add fields with defaults."""
+    """Digests the values that are not defaults, as later releases may add fields with defaults."""
     if not path.is_file():
         return None
     defaults = ModelConfig().to_dict()
-    values = ModelConfig.read(path).to_dict()
-    return _of_values(
-        {
-            name: value
-            for name, value in values.items()
-            if value != defaults[name] and name not in TRAINING_FIELDS
-        }
-    )
+    digested = {}
+    for name, value in ModelConfig.read(path).to_dict().items():
+        if value != defaults[name] and name not in TRAINING_FIELDS:
+            digested[name] = value
+    return _of_values(digested)
 
 
 def _of_embedding(path: pathlib.Path) -> str | None:
-    """Digests the values of embedder.json other than defaults."""
+    """Digests the values of embedder.json that are not defaults."""
     embedding = read_embedding(path.parent)
     if embedding is None:
         return None
@@ -139,7 +137,7 @@ def _of_embedding(path: pathlib.Path) -> str | None:
 
 
 def _of_flags(path: pathlib.Path) -> str | None:
-    """Digests the flags that decide the meaning of scores; others may change on resuming."""
+    """Digests the flags that the meaning of scores depends on; others may change on resuming."""
     return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
 
 
@@ -162,48 +160,53 @@ def check_files(
 
     Args:
       folder: a run directory; any other folder has nothing to check.
-      checkpoints: the identities that checkpoints hold, by the checkpoint's name.
-      without: names of files that are about to be written again.
+      checkpoints: the identities in checkpoints, by the checkpoint's name.
+      without: names of files that are about to be rewritten.
 
     Raises:
-      ValueError: naming each file that does not fit, and what to restore.
+      ValueError: naming each file that does not match, and what to restore.
     """
-    holders = dict(checkpoints or {})
+    # The identities, by the name of the record or checkpoint that contains them.
+    identities = dict(checkpoints or {})
     if record := RunIdentity.read(folder):
-        holders[RECORD] = record
-    if not holders:
+        identities[RECORD] = record
+    if not identities:
         return
-    changed: list[str] = []
-    strangers: dict[str, list[str]] = {}
-    has_several = any(one.sha256.get(RUN_NAME) == OF_SEVERAL for one in holders.values())
-    # A model may be copied without its run, but nothing else says that it gives several labels.
-    if not (folder / RUN_NAME).exists() and not has_several:
+    changed: list[str] = []  # files that match no identity
+    foreign: dict[str, list[str]] = {}  # record or checkpoints of other runs, and files that differ
+    is_multi_label = any(
+        identity.sha256.get(RUN_NAME) == OF_SEVERAL for identity in identities.values()
+    )
+    # A model may be copied without run.flags, unless only that file says that it is multi-label.
+    if not (folder / RUN_NAME).exists() and not is_multi_label:
         without = (*without, RUN_NAME)
     for name, digest in file_digests(folder, without).items():
-        stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}
-        others = [holder for holder, one in stated.items() if one != digest]
-        if others and len(others) == len(stated):
+        stating = [holder for holder in identities if name in identities[holder].sha256]
+        different = [holder for holder in stating if identities[holder].sha256[name] != digest]
+        if different and len(different) == len(stating):
             changed.append(name)
             continue
-        for holder in others:
-            strangers.setdefault(holder, []).append(name)
-    fitting = [holder for holder in (RECORD, *holders) if holder in holders.keys() - strangers]
-    own_id = holders[(fitting or list(holders))[0]].run_id
-    for holder, identity in holders.items():
-        if identity.run_id != own_id:
-            strangers.setdefault(holder, [])
+        for holder in different:
+            foreign.setdefault(holder, []).append(name)
+    # The run's id is that of the record if it matches, or of the first identity that matches.
+    ordered = [holder for holder in (RECORD, *identities) if holder in identities]
+    matching = [holder for holder in ordered if holder not in foreign]
+    run_id = identities[(matching or list(identities))[0]].run_id
+    for holder, identity in identities.items():
+        if identity.run_id != run_id:
+            foreign.setdefault(holder, [])
     problems = [_changed_files(folder, changed)] if changed else []
-    for holder, names in strangers.items():
-        problems.append(_stranger(holder, holders[holder].run_id, own_id, names))
+    for holder, names in foreign.items():
+        problems.append(_foreign(holder, identities[holder].run_id, run_id, names))
     if problems:
-        raise ValueError(f"{folder} holds files of different runs: {' '.join(problems)}")
+        raise ValueError(f"{folder} has files of different runs: {' '.join(problems)}")
 
 
 def _changed_files(folder: pathlib.Path, names: list[str]) -> str:
-    """Describes files that neither the record nor any checkpoint was made with."""
+    """Describes files that match neither the record nor any checkpoint."""
     missing = [name for name in names if not (folder / name).exists()]
     gone = f" ({', '.join(missing)} is missing)" if missing else ""
-    text = f"{', '.join(names)} differs from what the weights were trained with{gone}: restore it."
+    text = f"{', '.join(names)} differs from the files of the training{gone}: restore it."
     if LABELS in names:
         text += (
             f" To rename labels, restore {LABELS}, convert the run with python -m "
@@ -212,23 +215,23 @@ def _changed_files(folder: pathlib.Path, names: list[str]) -> str:
         )
     if CONFIGURATION in names or set(names) & set(VOCABULARY_FILES):
         text += (
-            f" To train with another one on purpose, restore it, and start a new --output_dir with "
-            f"--init_checkpoint={folder}."
+            " To train with another one on purpose, restore it first, and start a new "
+            f"--output_dir with --init_checkpoint={folder}."
         )
     return text
 
 
-def _stranger(holder: str, run_id: str, own_id: str, names: list[str]) -> str:
+def _foreign(holder: str, holder_id: str, run_id: str, names: list[str]) -> str:
     """Describes a checkpoint, or a record, of another run."""
     reasons = []
-    if run_id != own_id:
-        reasons.append(f"its run id is {run_id[:8]}.., this run's is {own_id[:8]}..")
+    if holder_id != run_id:
+        reasons.append(f"its run id is {holder_id[:8]}.., this run's is {run_id[:8]}..")
     if names:
-        reasons.append(f"it was made with another {', '.join(names)}")
-    remedy = "restore this run's own, or delete it: it is written again"
+        reasons.append(f"it was written with another {', '.join(names)}")
+    remedy = "restore the original, or delete it: it is written again"
     if holder != RECORD:
         remedy = (
-            f"restore this run's own, or delete {holder}.* to go on without it. If it is right, "
+            f"restore the original, or delete {holder}.* to continue without it. If it is right, "
             f"restore the {', '.join([RECORD, *names])} that belongs to it"
         )
     return f"{holder} belongs to another run ({'; '.join(reasons)}): {remedy}."

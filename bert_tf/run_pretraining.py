@@ -28,7 +28,7 @@ from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
-ELECTRAS_SHARES = (0.85, 0.0)  # of [MASK] and of random pieces; pretrain/pretrain_helpers.py
+ELECTRA_SHARES = (0.85, 0.0)  # [MASK] and random tokens, as in ELECTRA's pretrain_helpers.py
 
 config_flags.define_flags(*PretrainingConfigs.__annotations__.values())
 
@@ -38,20 +38,22 @@ def main(_: list[str]) -> int:
 
 
 def run() -> int:
-    """Does what the flags ask for; returns the exit status."""
-    configs, start = read_configs(), None
+    """Runs the program with the parsed flags; returns the exit status."""
+    configs = read_configs()
+    start = None
     folder = pathlib.Path(configs.training.output_dir)
     if has_checkpoints(folder):
         check_files(folder, without=rewritten_files(configs.training))
-    is_others = folder.is_dir() and not (folder / "run.flags").exists()
-    # TensorFlow takes seconds to load: --help and wrong flags are answered before.
-    if configs.training.init_checkpoint or is_others:
+    is_foreign = folder.is_dir() and not (folder / "run.flags").exists()
+    # TensorFlow takes seconds to load, so it is loaded after --help and wrong flags are handled.
+    if configs.training.init_checkpoint or is_foreign:
         from bert_tf.pretraining.prepare import read_initial_checkpoint
 
         configs, start = read_initial_checkpoint(configs)
-    # An evaluation may use other data and batches; the model must be the same.
-    is_trained = configs.training.do_train
-    check_same_run(configs.training.output_dir, *(configs if is_trained else [configs.model]))
+    if configs.training.do_train:
+        check_same_run(configs.training.output_dir, *configs)
+    else:  # An evaluation may use other data and batches, but the model must be the same.
+        check_same_run(configs.training.output_dir, configs.model)
     check_length(configs)
     with together(configs.training.distribution, shared_values(*configs)):
         from bert_tf.pretraining import run as pretraining
@@ -60,7 +62,7 @@ def run() -> int:
 
 
 def read_configs() -> PretrainingConfigs:
-    """Makes the configuration from the flags.
+    """Creates the configuration from the flags.
 
     Raises:
       ValueError: if flags contradict each other.
@@ -71,13 +73,16 @@ def read_configs() -> PretrainingConfigs:
     configs = configs._replace(
         optimizer=with_length(configs.optimizer, configs.training.output_dir)
     )
-    data, training = configs.data, configs.training
-    steps, warmup = configs.optimizer.num_train_steps, configs.optimizer.num_warmup_steps
+    data = configs.data
+    training = configs.training
+    steps = configs.optimizer.num_train_steps
+    warmup = configs.optimizer.num_warmup_steps
     if training.do_train and 0 < steps <= warmup:
         logging.warning(
             "--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never "
             "reaches its peak; lower it, or give --warmup_proportion.",
-            *(warmup, steps),
+            warmup,
+            steps,
         )
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, for example runs/my_bert.")
@@ -89,7 +94,7 @@ def read_configs() -> PretrainingConfigs:
     if training.early_stopping_evaluations and not training.eval_steps:
         raise ValueError("--early_stopping_evaluations needs evaluations: give --eval_steps.")
     if configs.objective.objective == "replaced_tokens":
-        configs = configs._replace(masking=with_electras_shares(configs.masking, training))
+        configs = configs._replace(masking=with_electra_shares(configs.masking, training))
     check_objective(configs)
     if configs.objective.objective == "masked_diffusion":
         masking = configs.masking.any_share(configs.data.max_seq_length)
@@ -105,28 +110,29 @@ def read_configs() -> PretrainingConfigs:
     return configs if training.init_checkpoint else fit_to_vocabulary(configs)
 
 
-def with_electras_shares(masking: MaskingConfig, training: TrainingConfig) -> MaskingConfig:
-    """Takes ELECTRA's 85 % [MASK] and no random pieces, unless a share is given or recorded."""
+def with_electra_shares(masking: MaskingConfig, training: TrainingConfig) -> MaskingConfig:
+    """Returns ELECTRA's 85 % [MASK] and no random tokens, unless a share is given or recorded."""
     names = ("masked_share", "random_share")
     if masking.masking != "dynamic" or set(names) & set(config_flags.given(MaskingConfig)):
         return masking
     before = [recorded(training.output_dir, name) for name in names]
-    masked, drawn = map(float, before if all(before) else ELECTRAS_SHARES)
-    return dataclasses.replace(masking, masked_share=masked, random_share=drawn)
+    masked_share, random_share = map(float, before if all(before) else ELECTRA_SHARES)
+    return dataclasses.replace(masking, masked_share=masked_share, random_share=random_share)
 
 
 def check_objective(configs: PretrainingConfigs) -> None:
-    """Raises ValueError if the objective does not go with other flags."""
-    masking, objective = configs.masking, configs.objective.objective
+    """Raises ValueError if the objective contradicts other flags."""
+    masking = configs.masking
+    objective = configs.objective.objective
     if objective == "masked_diffusion":
-        check_single_pieces("--objective=masked_diffusion", masking)
+        check_single_tokens("--objective=masked_diffusion", masking)
     is_reference = configs.objective.electra_reference_sampling
     if is_reference:
-        check_single_pieces("--electra_reference_sampling", masking)
+        check_single_tokens("--electra_reference_sampling", masking)
     if is_reference and masking.random_share:
         raise ValueError(
             "--electra_reference_sampling masks as google-research/electra does, without random "
-            "pieces; give --random_share=0, too."
+            "tokens; give --random_share=0 as well."
         )
     if objective != "replaced_tokens":
         return
@@ -141,14 +147,14 @@ def check_objective(configs: PretrainingConfigs) -> None:
     for name, (is_wrong, remedy) in others.items():
         if is_wrong:
             raise ValueError(
-                f"--objective=replaced_tokens trains both towers from scratch with dynamic masks, "
+                f"--objective=replaced_tokens trains both models from scratch with dynamic masks, "
                 f"without sentence pairs or packed rows; it does not work with {name}: give "
                 f"{remedy}."
             )
 
 
-def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
-    """Raises ValueError if a flag that draws pieces by itself meets one that says how to."""
+def check_single_tokens(flag: str, masking: MaskingConfig) -> None:
+    """Raises ValueError if other flags contradict one that selects single tokens at random."""
     others = {
         "--do_whole_word_mask": masking.do_whole_word_mask,
         "--span_length": masking.span_length,
@@ -159,18 +165,19 @@ def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
     for name, is_given in others.items():
         if is_given:
             raise ValueError(
-                f"{flag} draws single pieces anew each epoch; it does not go with {name}: leave "
-                "one of them out."
+                f"{flag} draws single tokens in each epoch, which contradicts {name}; leave one of "
+                "them out."
             )
 
 
 def check_share(configs: PretrainingConfigs) -> None:
-    """Checks that the share of masks fits in the predictions, and that its end is known.
+    """Checks that the masked share fits into the predictions, and that its end is known.
 
     Raises:
-      ValueError: if not. Too few predictions are only warned of in a run that was begun with them.
+      ValueError: if not. In an existing run, too few predictions only cause a warning.
     """
-    masking, length = configs.masking, configs.data.max_seq_length
+    masking = configs.masking
+    length = configs.data.max_seq_length
     others = {
         "--train_minutes": configs.optimizer.train_minutes,
         "--batch_ramp_steps": configs.training.batch_ramp_steps,
@@ -182,14 +189,13 @@ def check_share(configs: PretrainingConfigs) -> None:
                 "one of them out."
             )
     needed = masking.largest_share * length
-    # Google's recipes round down, too: 76 of 512 * 0.15. Masked records have their own share.
+    # Google's recipes also round down: 76 of 512 * 0.15. Masked records have a share already.
     if masking.masking == "static" or int(needed) <= masking.max_predictions_per_seq:
         return
     message = (
-        f"{masking.largest_share:g} of {length} pieces are {needed:.4g} predictions, above "
+        f"{masking.largest_share:g} of {length} tokens are {needed:.4g} predictions, above "
         f"--max_predictions_per_seq={masking.max_predictions_per_seq}: give "
-        f"--max_predictions_per_seq={math.ceil(needed)}, or for records that hold their masks "
-        "--masking=static."
+        f"--max_predictions_per_seq={math.ceil(needed)}, or --masking=static for masked records."
     )
     if not pathlib.Path(configs.training.output_dir, "run.flags").exists():
         raise ValueError(message)
@@ -197,7 +203,7 @@ def check_share(configs: PretrainingConfigs) -> None:
 
 
 def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConfig:
-    """Lets --train_minutes take the place of steps, and shares of the run that of numbers of steps.
+    """Replaces numbers of steps by --train_minutes, or shares of the run by numbers of steps.
 
     Raises:
       ValueError: if both are given, or warm-up and cooldown are longer than the run.
@@ -205,11 +211,12 @@ def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConf
     given = config_flags.given(OptimizerConfig)
     if not optimization.train_minutes:
         for part in ("warmup", "cooldown"):
-            share, steps = f"{part}_proportion", f"num_{part}_steps"
+            share = f"{part}_proportion"
+            steps = f"num_{part}_steps"
             if share in given and steps not in given:
-                begun = recorded(output_dir, steps)
                 count = int(getattr(optimization, share) * optimization.num_train_steps)
-                count = int(begun) if begun else count  # A run goes on as it began.
+                if before := recorded(output_dir, steps):
+                    count = int(before)  # A resumed run keeps its number of steps.
                 changed: dict[str, Any] = {steps: count}
                 optimization = dataclasses.replace(optimization, **changed)
         optimization.check_lengths()
@@ -233,29 +240,31 @@ def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConf
 
 
 def fit_to_vocabulary(configs: PretrainingConfigs) -> PretrainingConfigs:
-    """Lets the model's configuration follow the vocabulary that is given, or that the run has.
+    """Adapts the model's configuration to the given vocabulary, or to that of the run.
 
     Raises:
-      ValueError: if it is of another kind than --tokenizer.
+      ValueError: if the vocabulary is of another kind than --tokenizer.
     """
     given = configs.data.vocab_file
-    own = find_vocabulary(configs.training.output_dir)
-    path = pathlib.Path(given).expanduser() if given else own
+    path = find_vocabulary(configs.training.output_dir)
+    if given:
+        path = pathlib.Path(given).expanduser()
     if path and path.is_file():
         vocab = read_vocab(path)
         check_kind(vocab, config_flags.given(ModelConfig), path)
         return configs._replace(model=with_vocabulary(configs.model, vocab))
-    if configs.model.tokenizer == BYTE_BPE:  # One is to be trained.
+    if configs.model.tokenizer == BYTE_BPE:  # The vocabulary will be trained.
         return configs._replace(model=dataclasses.replace(configs.model, do_lower_case=False))
     return configs
 
 
 def check_length(configs: PretrainingConfigs) -> None:
     """Raises ValueError if sequences are longer than the position table."""
-    length, rows = configs.data.max_seq_length, configs.model.longest_row
-    if length > rows:
+    length = configs.data.max_seq_length
+    limit = configs.model.longest_row
+    if length > limit:
         raise ValueError(
-            f"--max_seq_length={length} is above the model's max_position_embeddings {rows}; with "
+            f"--max_seq_length={length} is above the model's max_position_embeddings {limit}; with "
             f"an --init_checkpoint, --max_position_embeddings={length} enlarges its table."
         )
 

@@ -1,4 +1,4 @@
-"""The record of a run in its directory: the flagfile that repeats it, model and vocabulary."""
+"""The record of a run in its directory: flagfile, model configuration and vocabulary."""
 
 import contextlib
 import dataclasses
@@ -18,27 +18,39 @@ from bert_tf.files import atomic_write, exclusive
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
-# The record of a run, and the part of it that goes with its weights into other formats.
+# The record of a run, and the part of it that is copied with the weights into other formats.
 RUN_NAME = "run.flags"
 INPUTS_NAME = "inputs.flags"
 INPUT_FIELDS = (
-    *("max_seq_length", "task_name", "text_b_column", "pair", "long_texts", "label_kind"),
-    *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "span_head"),
-    *("version_2_with_negative", "null_score_diff_threshold", "beam_size"),
-    *("activation", "ranking_loss"),
+    "max_seq_length",
+    "task_name",
+    "text_b_column",
+    "pair",
+    "long_texts",
+    "label_kind",
+    "doc_stride",
+    "max_query_length",
+    "n_best_size",
+    "max_answer_length",
+    "span_head",
+    "version_2_with_negative",
+    "null_score_diff_threshold",
+    "beam_size",
+    "activation",
+    "ranking_loss",
 )
 CHOICE_LINE = "# ChoiceConfig"
 
 
 @contextlib.contextmanager
 def only_training(output_dir: str) -> Iterator[None]:
-    """Keeps other processes from training in a run directory.
+    """Locks a run directory against training by other processes.
 
     Raises:
-      ValueError: if one is.
+      ValueError: if another process is training in it.
     """
-    with exclusive(pathlib.Path(output_dir, ".lock")) as is_ours:
-        if not is_ours:
+    with exclusive(pathlib.Path(output_dir, ".lock")) as has_lock:
+        if not has_lock:
             raise ValueError(
                 f"Another process is training in {output_dir}; wait until it ends, or give another "
                 "--output_dir."
@@ -47,7 +59,7 @@ def only_training(output_dir: str) -> Iterator[None]:
 
 
 def has_checkpoints(folder: pathlib.Path) -> bool:
-    """True if a run directory has checkpoints of its own; a copy under another name is none."""
+    """Returns whether a run directory has checkpoints; copies under other names do not count."""
     return bool(list_checkpoints(folder))
 
 
@@ -55,8 +67,8 @@ def list_checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
     """Returns the prefixes of a run directory's checkpoints, the oldest first."""
     prefixes: dict[int, pathlib.Path] = {}
     for path in folder.glob("model.ckpt-*.index"):
-        if found := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name):
-            prefixes[int(found[1])] = path.with_suffix("")
+        if match := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name):
+            prefixes[int(match[1])] = path.with_suffix("")
     return [prefixes[step] for step in sorted(prefixes)]
 
 
@@ -65,53 +77,58 @@ def check_seeds(folder: pathlib.Path) -> None:
     seeds = [path for path in sorted(folder.glob("seed-*")) if has_checkpoints(path)]
     if seeds:
         raise ValueError(
-            f"{folder} has a run for each of several seeds; give one of them: "
+            f"{folder} has several runs, one per seed; give one of them: "
             f"{', '.join(map(str, seeds[:10]))}."
         )
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
-    """Refuses a run directory that another configuration made; `auto` goes on with what it found.
+    """Checks that a run directory was created with the same configuration.
 
-    The same files in another spelling are the same. A run that has no checkpoint yet may be given
-    more minutes, as the error of one that had too few says.
+    The value `auto` matches any recorded value, and paths to the same files match. A run without
+    checkpoint may be given more minutes, as the error for too few minutes advises.
 
     Raises:
-      ValueError: with every field that differs and both its values.
+      ValueError: with every field that differs and its two values.
     """
     path = pathlib.Path(output_dir, RUN_NAME)
     if not path.exists():
         return
     before = read_flagfile(path)
-    free = {name for config in configs for name in config.names(may_change=True)}
-    is_begun = has_checkpoints(path.parent)
-    if not is_begun:
-        free.add("train_minutes")
-    differences = [
-        f"--{name} is {value}, was {before[name]}"
-        for name, value in _values(*configs).items()
-        if name not in free
-        and before.get(name, value) != value != "auto"
-        and not (name.endswith(FILE_FLAGS) and is_same_path(before[name], value))
-    ]
-    if differences:
-        weights = f" (with --init_checkpoint={output_dir} to start from its weights)"
-        emptied = f"; or delete {output_dir}, which has no checkpoint"
-        raise ValueError(
-            f"{output_dir} holds a run with another configuration: {'; '.join(differences)}. "
-            f"Give another --output_dir{weights if is_begun else ''}, or the old values: "
-            f"--flagfile={path}{'' if is_begun else emptied}."
-        )
+    changeable: set[str] = set()
+    for config in configs:
+        changeable.update(config.names(may_change=True))
+    has_checkpoint = has_checkpoints(path.parent)
+    if not has_checkpoint:
+        changeable.add("train_minutes")
+    differences = []
+    for name, value in _values(*configs).items():
+        recorded_value = before.get(name, value)
+        if name in changeable or value in (recorded_value, "auto"):
+            continue
+        if name.endswith(FILE_FLAGS) and is_same_path(recorded_value, value):
+            continue
+        differences.append(f"--{name} is {value}, was {recorded_value}")
+    if not differences:
+        return
+    # A run with checkpoints can be a start for another; one without can be deleted.
+    start = f" (with --init_checkpoint={output_dir} to start from its weights)"
+    deletion = f"; or delete {output_dir}, which has no checkpoint"
+    raise ValueError(
+        f"{output_dir} has a run with another configuration: {'; '.join(differences)}. "
+        f"Give another --output_dir{start if has_checkpoint else ''}, or the old values: "
+        f"--flagfile={path}{'' if has_checkpoint else deletion}."
+    )
 
 
 def shared_values(*configs: Config) -> dict[str, str]:
-    """Returns what all workers of a run must be given alike, by name."""
-    own = ("num_workers", "cache_dir", "peak_flops")
-    return {name: value for name, value in _values(*configs).items() if name not in own}
+    """Returns the settings that must be the same for all workers of a run, by name."""
+    local = ("num_workers", "cache_dir", "peak_flops")
+    return {name: value for name, value in _values(*configs).items() if name not in local}
 
 
 def recorded(output_dir: str, name: str) -> str:
-    """Returns a field's value as the run directory records it; "" if it does not.
+    """Returns the value of a field in the record of a run; "" if it is not recorded.
 
     Args:
       output_dir: a run directory, a folder with `inputs.flags`, or a Keras file.
@@ -120,22 +137,23 @@ def recorded(output_dir: str, name: str) -> str:
     return read_record(pathlib.Path(output_dir)).get(name, "") if output_dir else ""
 
 
-def read_record(place: pathlib.Path) -> dict[str, str]:
-    """Returns all that is recorded of how a model was trained, by the names of flags.
+def read_record(source: pathlib.Path) -> dict[str, str]:
+    """Returns the recorded settings of a model's training, by the names of flags.
 
     Args:
-      place: a run directory, a folder with `inputs.flags`, or a Keras file.
+      source: a run directory, a folder with `inputs.flags`, or a Keras file.
 
     Raises:
       ValueError: if a Keras file cannot be read.
     """
-    if is_keras_file(place):
-        return read_settings(place)
-    for path in (place / RUN_NAME, place / INPUTS_NAME):
+    if is_keras_file(source):
+        return read_settings(source)
+    for path in (source / RUN_NAME, source / INPUTS_NAME):
         if path.is_file():
             values = read_flagfile(path)
-            # Multiple choice scores pairs.
-            return {**values, "pair": "true"} if is_choice_record(path) else values
+            if is_choice_record(path):
+                values["pair"] = "true"  # Multiple choice scores pairs.
+            return values
     return {}
 
 
@@ -144,25 +162,25 @@ def is_choice_record(path: pathlib.Path) -> bool:
     return CHOICE_LINE in read_text(path, errors="replace").splitlines()
 
 
-def input_settings(place: pathlib.Path) -> dict[str, str]:
-    """Returns those of `read_record` that say how the model reads its inputs."""
-    return {name: value for name, value in read_record(place).items() if name in INPUT_FIELDS}
+def input_settings(source: pathlib.Path) -> dict[str, str]:
+    """Returns the recorded settings that affect how the model reads its inputs."""
+    return {name: value for name, value in read_record(source).items() if name in INPUT_FIELDS}
 
 
 def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
-    """Writes the settings of the inputs into the folder of weights without a run."""
+    """Writes the settings of the inputs into a folder of weights without a run."""
     if settings:
         lines = [f"--{name}={value}\n" for name, value in sorted(settings.items())]
         (folder / INPUTS_NAME).write_text("".join(lines), encoding="utf8")
 
 
 def is_same_path(first: str, second: str) -> bool:
-    """True if two values of a flag name the same files, in whatever spelling; "" names none."""
+    """Returns whether two values of a flag name the same files; "" names no file."""
     return first == second or bool(first and second) and _resolved(first) == _resolved(second)
 
 
 def _resolved(paths: str) -> list[pathlib.Path]:
-    """Returns comma-separated paths; a name on a hub stays one of its own."""
+    """Returns comma-separated paths; names on a hub stay distinct."""
     return [pathlib.Path(path.strip()).expanduser().resolve() for path in paths.split(",")]
 
 
@@ -177,13 +195,13 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
     Paths are recorded as absolute ones, which other programs find from any folder.
 
     Raises:
-      ValueError: if the directory has another vocabulary already.
+      ValueError: if the directory already has another vocabulary.
     """
     folder = pathlib.Path(output_dir)
     before = find_vocabulary(folder)
     if before and read_vocab(before) != vocab:
         raise ValueError(
-            f"{before}, the vocabulary with which this run began, differs from that of the input. "
+            f"{before}, the vocabulary of this run, differs from that of the input. "
             f"Give --vocab_file={before}, or another --output_dir."
         )
     if (folder / RUN_NAME).exists() and not has_checkpoints(folder):
@@ -194,28 +212,27 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
         file.write(flagfile(model, *map(_with_absolute_paths, others)))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    if not before:  # Written once, so that its digest is the same for all releases.
+    if not before:  # It is written only once, so that its digest stays the same.
         vocab.write(folder / vocab.file_name)
 
 
 def _with_absolute_paths(config: Config) -> Config:
-    """Returns a configuration whose flags name the same files from every folder."""
-    paths = {
-        name: absolute_paths(value)
-        for name, value in config.to_dict().items()
-        if name.endswith(FILE_FLAGS) and isinstance(value, str)
-    }
+    """Returns the configuration with absolute paths, which are valid in every folder."""
+    paths = {}
+    for name, value in config.to_dict().items():
+        if name.endswith(FILE_FLAGS) and isinstance(value, str):
+            paths[name] = absolute_paths(value)
     return dataclasses.replace(config, **paths)
 
 
 def absolute_paths(names: str) -> str:
     """Returns comma-separated files, folders and globs as absolute paths.
 
-    A name that matches nothing here, such as tfds:NAME or one on a hub, stays as it is.
+    A name that matches no file, such as tfds:NAME or a name on a hub, is unchanged.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for name in map(str.strip, names.split(",")):
         path = pathlib.Path(name).expanduser()
-        is_here = bool(name) and bool(glob.glob(str(path)))  # noqa: PTH207
-        found.append(absolute_path(path) if is_here else name)
-    return ",".join(found)
+        exists = bool(name) and bool(glob.glob(str(path)))  # noqa: PTH207
+        paths.append(absolute_path(path) if exists else name)
+    return ",".join(paths)

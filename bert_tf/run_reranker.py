@@ -7,14 +7,14 @@
 
 Files hold queries with positives and negatives, labelled pairs, or lists: see
 `tasks/reranking/examples.py`. A BEIR folder takes its candidates from a TREC run, such as
-`python -m bert_tf.search --output_file` writes. --cross_encoder_dir writes the model for
-sentence-transformers, too.
+`python -m bert_tf.search --output_file` writes. --cross_encoder_dir also writes the model for
+sentence-transformers.
 """
 
 from absl import flags
 
 from bert_tf import config_flags
-from bert_tf.files import place_for
+from bert_tf.files import new_folder_path
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import RerankerConfig
 from bert_tf.tasks.reranking.inputs import read_rankings
@@ -44,7 +44,7 @@ def check_free(folder: str, configs: Configs) -> None:
     """Raises ValueError for problems that would prevent writing after training."""
     if not configs.training.do_train or configs.tuning.num_seeds > 1:
         raise ValueError("--cross_encoder_dir needs --do_train and --num_seeds=1.")
-    place_for(folder, "name a new folder with --cross_encoder_dir")
+    new_folder_path(folder, "name a new folder with --cross_encoder_dir")
 
 
 def main(_: list[str]) -> int:

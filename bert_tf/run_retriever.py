@@ -8,8 +8,8 @@
         --train_file=texts.txt --retrieval_loss=denoising --output_dir=runs/tsdae
 
 Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
-folder; see `bert_tf/tasks/embedding/examples.py`. A file of scored pairs as --eval_file is judged
-by correlation, a BEIR folder as --data_dir by ranking.
+folder; see `bert_tf/tasks/embedding/examples.py`. A file of scored pairs as --eval_file is
+evaluated by correlation, a BEIR folder as --data_dir by ranking.
 """
 
 import pathlib
@@ -23,8 +23,9 @@ define_flags(RetrieverConfig)
 
 
 def find_files(configs: Configs) -> dict[str, str]:
-    """Returns files by use; of a BEIR folder, the file of the split in qrels/."""
-    task, asked = configs.task, asked_for(configs)
+    """Returns files by use; for a BEIR folder, the file of the split in qrels/."""
+    task = configs.task
+    asked = asked_for(configs)
     if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
         raise ValueError("--retrieval_loss=denoising is for dense embeddings, not for splade.")
     if asked["predict"]:

@@ -3,9 +3,9 @@
     python -m bert_tf.score_text --output_dir=runs/mine --text='He have a dog.'
     python -m bert_tf.score_text --output_dir=runs/mine --rewrite_rounds=5 --text='He have a dog.'
 
-Prints a line per text with its pseudo-log-likelihood in nats, in total and per word, and below it
-each word with its own; `<-` marks those less likely than --unlikely, with a likelier piece. Words
-that the vocabulary does not know are left out of both.
+It prints a line per text with its pseudo-log-likelihood in nats, in total and per word, and then a
+line per word; `<-` marks words less likely than --unlikely, with a more likely token. Unknown words
+are left out of the sums.
 """
 
 import math
@@ -31,7 +31,7 @@ UNLIKELY = flags.DEFINE_float(
 REWRITE_ROUNDS = flags.DEFINE_integer(
     "rewrite_rounds",
     0,
-    "Maximum number of rounds that replace the least likely words; 0: none.",
+    "Maximum number of rounds that replace the least likely words; 0: no rounds.",
     lower_bound=0,
 )
 
@@ -68,7 +68,7 @@ def main(_: list[str]) -> None:
 
 
 def summary(words: list["Word"], text: str) -> str:
-    """Returns the line of a text: its score, that a known word, and what is left out.
+    """Returns the line of a text: its score, the score per word, and the number of unknown words.
 
     Raises:
       ValueError: if no word is known.
@@ -77,10 +77,10 @@ def summary(words: list["Word"], text: str) -> str:
 
     known = sum(word.is_known for word in words)
     if not known:
-        raise ValueError(f"The vocabulary has none of the words of {text!r}; give another text.")
+        raise ValueError(f"The vocabulary knows no word of {text!r}; give another text.")
     total = pseudo_log_likelihood(words)
     left_out = f"  ({len(words) - known} unknown left out)" if known < len(words) else ""
-    return f"{total:.3f}  {total / known:.3f} a word  {escaped(text)}{left_out}"
+    return f"{total:.3f}  {total / known:.3f} per word  {escaped(text)}{left_out}"
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Prints pre-training examples as readable text, each predicted piece with its answer.
+"""Prints pre-training examples as readable text, each predicted token with its answer.
 
     python -m bert_tf.show_examples --input_file=examples.tfrecord --vocab_file=vocab.txt
 
-    Example 0: 12 pieces, 3 predicted; B really follows A
+    Example 0: 12 tokens, 3 predicted; B follows A
       A: the mill stood on the slow [MASK](river)
       B: its wheel(kept) turned play(random, was with) the water
 
-`[MASK](river)` is a masked piece and what stood there; `(kept)` and `(random, was ...)` are the
-predicted pieces that were not masked. Records without masks are masked as in the first epoch of
-training with the same flags.
+`[MASK](river)` is a masked token with its original; `(kept)` and `(random, was ...)` mark predicted
+tokens that were not masked. Records without masks are masked as in the first epoch of training with
+the same flags.
 """
 
 import sys
@@ -27,14 +27,17 @@ config_flags.define_flags(DataConfig, only=("input_file", "vocab_file", "random_
 config_flags.define_flags(MaskingConfig, without=("masked_lm_prob_end",))
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Examples to print.", lower_bound=1)
 
-RED, GREEN, YELLOW, PLAIN = "\033[31m", "\033[32m", "\033[33m", "\033[0m"
+RED = "\033[31m"
+GREEN = "\033[32m"
+YELLOW = "\033[33m"
+PLAIN = "\033[0m"
 
 
 def main(_: list[str]) -> None:
     data = config_flags.from_flags(DataConfig)
     for name in ("input_file", "vocab_file"):
         if not getattr(data, name):
-            raise ValueError(f"--{name} is empty; give the records and the vocabulary they are of.")
+            raise ValueError(f"--{name} is empty; give the records and their vocabulary.")
     vocab = read_vocab(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
 
@@ -42,7 +45,7 @@ def main(_: list[str]) -> None:
 
     examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):
-        # Not by `show`: it would escape the colours. The tokens are escaped one by one.
+        # `show` would escape the colours; the tokens are escaped individually.
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")
 
 
@@ -52,40 +55,47 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
     Args:
       example: the features of a PretrainingBatch without the batch axis.
       vocab: the vocabulary of the example.
-      use_colour: masked pieces red, kept ones green, random ones yellow (for terminals).
+      use_colour: whether masked tokens are red, kept ones green, random ones yellow.
     """
-    length, is_real = int(example["input_mask"].sum()), example["masked_lm_weights"] > 0
+    length = int(example["input_mask"].sum())
+    is_real = example["masked_lm_weights"] > 0
     positions = example["masked_lm_positions"][is_real].tolist()
     answers = dict(zip(positions, example["masked_lm_ids"][is_real].tolist(), strict=True))
-    segments, names = {"A": "", "B": ""}, token_texts(vocab)
+    segments = {"A": "", "B": ""}
+    names = token_texts(vocab)
     for position, word_id in enumerate(example["input_word_ids"][:length].tolist()):
         original = answers.get(position, word_id)
         if original in (vocab.cls_id, vocab.sep_id):
             continue
-        piece = escaped(names[word_id].strip())
-        glue = vocab.is_continuation[original]
+        token = escaped(names[word_id].strip())
+        is_continuation = vocab.is_continuation[original]
         if position in answers:
             answer = escaped(names[original].strip())
-            piece = _mark(piece, answer, word_id == vocab.mask_id, use_colour)
-        elif glue:
-            piece = piece.removeprefix(CONTINUATION_PREFIX)
-        segments["AB"[example["input_type_ids"][position]]] += piece if glue else f" {piece}"
-    title = f"{length} pieces, {len(answers)} predicted"
+            token = _mark(token, answer, word_id == vocab.mask_id, use_colour)
+        elif is_continuation:
+            token = token.removeprefix(CONTINUATION_PREFIX)
+        segments["AB"[example["input_type_ids"][position]]] += (
+            token if is_continuation else f" {token}"
+        )
+    title = f"{length} tokens, {len(answers)} predicted"
     if segments["B"]:
-        relation = ("B really follows A", "B is from elsewhere")
+        relation = ("B follows A", "B is random")
         title += f"; {relation[example['next_sentence_labels']]}"
     lines = [f"  {name}: {text.strip()}" for name, text in segments.items() if text]
     return "\n".join([title, *lines])
 
 
-def _mark(piece: str, original: str, is_mask: bool, use_colour: bool) -> str:
-    """Returns a predicted piece with its answer in brackets."""
+def _mark(token: str, original: str, is_mask: bool, use_colour: bool) -> str:
+    """Returns a predicted token with its answer in brackets."""
     if is_mask:
-        colour, marked = RED, f"{piece}({original})"
-    elif piece == original:
-        colour, marked = GREEN, f"{piece}(kept)"
+        colour = RED
+        marked = f"{token}({original})"
+    elif token == original:
+        colour = GREEN
+        marked = f"{token}(kept)"
     else:
-        colour, marked = YELLOW, f"{piece}(random, was {original})"
+        colour = YELLOW
+        marked = f"{token}(random, was {original})"
     return f"{colour}{marked}{PLAIN}" if use_colour else marked
 
 

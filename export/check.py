@@ -5,13 +5,13 @@
 
 The checks, in order; the first that fails ends the program with status 1 and one line:
 
-    files       signatures, vocabulary, metadata and warm-up requests are whole and agree
+    files       signatures, vocabulary, metadata and warm-up requests are complete and consistent
     operations  no Python, and no operation that a server lacks
-    answers     loads, answers its warm-up requests and odd texts with finite numbers, refuses a
-                text that is not UTF-8, and goes on
-    source      answers as the model in Python does: strings and integers equal, floats to 1e-5
+    answers     loads, answers its warm-up requests and unusual texts with finite numbers, rejects a
+                text that is not UTF-8, and keeps working
+    source      same answers as the model in Python: strings and integers equal, floats to 1e-5
 
-TensorFlow's `saved_model_cli run --dir=... --tag_set=serve` tries a request of your own.
+TensorFlow's `saved_model_cli run --dir=... --tag_set=serve` sends a custom request.
 """
 
 import pathlib
@@ -30,7 +30,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "model_dir",
     "",
-    "Model that it was made from; empty: the one that the export recorded, if it still exists.",
+    "Model that was exported; empty: the model that the export recorded, if it still exists.",
 )
 
 
@@ -40,7 +40,7 @@ def main(_: list[str]) -> None:
     folder = pathlib.Path(FLAGS.saved_model).expanduser()
     if not folder.is_dir():
         raise ValueError(
-            f"{folder} is not a folder; give that of a version, such as serving/sst2/1."
+            f"{folder} is not a folder; give the folder of a version, such as serving/sst2/1."
         )
 
     from export.checks.model_check import check
@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
 
 
 def name_folder(arguments: Sequence[str]) -> list[str]:
-    """Returns the program's arguments with the folder, if it stands alone, as a flag."""
+    """Returns the program's arguments, with a folder as the first argument turned into a flag."""
     program, *given = arguments
     if given and not given[0].startswith("-"):
         given[0] = f"--saved_model={given[0]}"

@@ -1,13 +1,13 @@
-"""Shows a trained model on a web page of this machine, to try it with texts of one's own.
+"""Shows a trained model on a local web page, where users can try their texts.
 
     pip install '.[demo]'
     python -m export.demo --model_dir=runs/sst2
     python -m export.demo --model_dir=runs/base --kind=embeddings --port=8001 --open
     python -m export.demo --index=notes.index
 
-prints the address of the page, which shows what the model answers and what its heads look at. A
-link such as http://127.0.0.1:8000/?text=Fine!&run=1 brings its text along. Nothing leaves the
-machine. Ctrl-C ends the program.
+prints the address of the page, which shows the model's answers and the attention of its heads. A
+link such as http://127.0.0.1:8000/?text=Fine!&run=1 includes a text. No data leave the machine.
+Ctrl-C ends the program.
 """
 
 import contextlib
@@ -28,16 +28,18 @@ class DemoConfig(Config):
     """Flags of this program."""
 
     model_dir: str = option("", "Run directory, .keras file, or checkpoint in any form.")
-    index: str = option("", "Index of bert_tf.build_index, to search it on the page.")
-    rerank: str = option("", "A cross-encoder that orders what is found in --index.")
+    index: str = option("", "Index of bert_tf.build_index to search on the page.")
+    rerank: str = option("", "A cross-encoder that reorders the results of --index.")
     kind: str = option(
         "", "Kind to show, as in export.saved_model; empty: determined by the heads."
     )
     max_seq_length: int = option(
-        0, "Maximum length of a row; 0: as in training, or all positions.", lower=0
+        0, "Maximum tokens of an example; 0: as in training, or all positions.", lower=0
     )
-    port: int = option(8000, "Port of the page; 0: a free one.", lower=0, upper=65535)
-    host: str = option("127.0.0.1", "Address to listen at; another may let others in.")
+    port: int = option(8000, "Port of the page; 0: a free port.", lower=0, upper=65535)
+    host: str = option(
+        "127.0.0.1", "Address to listen at; others may be reachable from other machines."
+    )
     open: bool = option(False, "Open the page in a browser.")
 
 
@@ -50,7 +52,7 @@ def show(config: DemoConfig) -> None:
 
     Raises:
       ValueError: if there is no model, or Starlette or uvicorn is not installed.
-      OSError: if the address is no address of this machine, or the port is in use.
+      OSError: if the address does not belong to this machine, or the port is in use.
     """
     if not (config.model_dir or config.index):
         raise ValueError("Give a trained model as --model_dir, or an index as --index.")
@@ -59,23 +61,25 @@ def show(config: DemoConfig) -> None:
     if config.kind == "search" and not config.index:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
     if config.rerank and not config.index:
-        raise ValueError("--rerank orders what is found in --index; give both.")
+        raise ValueError("--rerank reorders the results of --index; give both.")
     try:
         from export.page import server
     except ModuleNotFoundError as error:
         raise ValueError(f"The page needs {error.name}; {install_hint('demo')}.") from None
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends it as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM has the effect of Ctrl-C.
     with listen(config.host, config.port) as listener:
-        # TensorFlow, behind the port, which is told to be in use at once.
+        # TensorFlow is loaded after the port is opened, so that a port in use is reported at once.
         from export.page.model import load_model
 
-        kind, options = config.kind, {}
+        kind = config.kind
+        options = {}
         if config.index:
-            kind, options = "search", {"index": config.index, "rerank": config.rerank}
+            kind = "search"
+            options = {"index": config.index, "rerank": config.rerank}
         model = load_model(config.model_dir, kind, config.max_seq_length, **options)
         if config.host not in ("127.0.0.1", "::1", "localhost"):
-            logging.warning("Whoever reaches %s can use this page.", config.host)
+            logging.warning("Everyone who can reach %s can use this page.", config.host)
         host = f"[{config.host}]" if ":" in config.host else config.host
         url = f"http://{host}:{listener.getsockname()[1]}/"
         printable.show(f"{model.kind}: open {url} in a browser; Ctrl-C ends.")
@@ -87,17 +91,18 @@ def show(config: DemoConfig) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens; raises OSError with what to change."""
+    """Returns a listening socket; raises OSError with a remedy."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        place = f"Cannot listen at {host}, port {port}"
-        remedy = "give another --port (0: any) or --host."
-        raise OSError(f"{place}: {error.strerror}; {remedy}") from None
+        raise OSError(
+            f"Cannot listen at {host}, port {port}: {error.strerror}; give another --port (0: any) "
+            "or --host."
+        ) from None
 
 
 if __name__ == "__main__":
-    # Not when the module is imported: another program may have flags of the same names.
+    # Defined here and not on import, because another program may have flags of the same names.
     config_flags.define_flags(DemoConfig)
     config_flags.run(main)

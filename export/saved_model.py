@@ -1,11 +1,11 @@
-"""Exports a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
+"""Exports a trained model as SavedModels for TensorFlow Serving, from raw text to answers.
 
     python -m export.saved_model --model_dir=runs/sst2 --output_dir=serving/sst2
 
-makes, with the next free version,
+writes the next free version:
 
     serving/sst2/1/      texts in; signatures serving_default, ids, examples (and words of a tagger)
-    serving/sst2_ids/1/  ids in; TensorFlow's own operations only
+    serving/sst2_ids/1/  ids in; only TensorFlow's operations
 
 each with warm-up requests and, in assets.extra, bert_tf.json, which describes the model, and the
 vocabulary. A search (--kind=search --index=INDEX) is one model: query and k in, documents out. The
@@ -22,8 +22,17 @@ from bert_tf import config_flags
 from export.saving.version_folders import check_new, next_version
 
 KINDS = (
-    *("classifier", "multi_label", "regression", "tagger", "question_answering"),
-    *("fill_mask", "next_sentence", "reranker", "embeddings", "encoder", "search"),
+    "classifier",
+    "multi_label",
+    "regression",
+    "tagger",
+    "question_answering",
+    "fill_mask",
+    "next_sentence",
+    "reranker",
+    "embeddings",
+    "encoder",
+    "search",
 )
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
@@ -35,7 +44,7 @@ flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind to serve; empty: determined by
 flags.DEFINE_integer(
     "max_seq_length",
     0,
-    "Maximum length of a row; 0: as in training, or as the folder of an embedder or reranker "
+    "Maximum tokens of an example; 0: as in training, or as the folder of an embedder or reranker "
     "states, or all positions (embedders: 256).",
     lower_bound=0,
 )
@@ -45,35 +54,37 @@ flags.DEFINE_enum(
     ["float32", "bfloat16"],
     "bfloat16: half the size, faster on CPUs with units for it, slower on others.",
 )
-flags.DEFINE_bool("pair", None, "Whether requests hold two texts; default: as in training.")
-flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
+flags.DEFINE_bool("pair", None, "Whether requests have two texts; default: as in training.")
+flags.DEFINE_integer("top_k", 5, "Tokens for each mask, for kind fill_mask.", lower_bound=1)
 flags.DEFINE_integer("rounds", 10, "Rounds of mask-predict, for kind fill_mask.", lower_bound=1)
 flags.DEFINE_enum(
     "pooling",
     "",
     ["", "cls", "mean", "max"],
-    "Pooling of embeddings; empty: as the model states, else mean.",
+    "Pooling of embeddings; empty: the model's, or else mean.",
 )
 flags.DEFINE_bool(
     "normalize",
     None,
-    "Divide embeddings by their length; default: as the model states, else not.",
+    "Divide embeddings by their length; default: the model's setting, or else false.",
 )
 flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
-flags.DEFINE_string("rerank", "", "A cross-encoder that orders what --kind=search finds.")
+flags.DEFINE_string("rerank", "", "A cross-encoder that reorders the results of --kind=search.")
 flags.DEFINE_integer("rerank_k", 50, "Documents that --rerank reads.", lower_bound=1)
 flags.DEFINE_enum(
     "store", "", ["", "float32", "float16", "int8"], "Vectors of --kind=search; empty: the index's."
 )
 flags.DEFINE_float(
-    "null_score_diff_threshold", None, "No answer above these odds; none: as in training."
+    "null_score_diff_threshold", None, "No answer above these odds; default: as in training."
 )
 
 
 def main(_: list[str]) -> None:
     kind = FLAGS.kind or ("search" if FLAGS.index else "")
     if kind == "search" and FLAGS.precision != "float32":
-        raise ValueError("--precision is not for --kind=search; --store makes its vectors smaller.")
+        raise ValueError(
+            "--precision does not apply to --kind=search; use --store for smaller vectors."
+        )
     if kind == "search" and not FLAGS.index:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
     if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
@@ -86,28 +97,30 @@ def main(_: list[str]) -> None:
     from bert_tf.search.index import Manifest
     from export.saving.writing import save
 
-    options, source = given_options(kind), FLAGS.model_dir
+    options = given_options(kind)
+    source = FLAGS.model_dir
     if kind == "search":
         source = source or Manifest.read(pathlib.Path(FLAGS.index)).source
     precision = {} if kind == "search" else {"precision": FLAGS.precision}
-    served = load(source, kind, FLAGS.max_seq_length, **precision, **options)
+    serving = load(source, kind, FLAGS.max_seq_length, **precision, **options)
     before = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
-    kept = {name: value for name, value in options.items() if name != "texts"}  # It has them.
+    logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file that it writes.
+    # The texts are already part of the metadata, as its inputs.
+    recorded_options = {name: value for name, value in options.items() if name != "texts"}
     if FLAGS.precision != "float32":
-        kept["precision"] = FLAGS.precision
-    paths = save(served, output, version, source, kept)
+        recorded_options["precision"] = FLAGS.precision
+    paths = save(serving, output, version, source, recorded_options)
     logging.set_verbosity(before)
     for path in paths:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        logging.info("Wrote %s: %s, %.1f MB.", path, served.kind, size / 1e6)
+        logging.info("Wrote %s: %s, %.1f MB.", path, serving.kind, size / 1e6)
 
 
 def given_options(kind: str) -> dict[str, Any]:
-    """Returns what flags say of requests and answers, where they are given.
+    """Returns the options of requests and answers that are given as flags.
 
     Raises:
-      ValueError: if a flag is of another kind than --kind, or needs one that is missing.
+      ValueError: if a flag does not apply to --kind, or needs another flag.
     """
     options: dict[str, Any] = {}
     of_kind = {
@@ -123,7 +136,7 @@ def given_options(kind: str) -> dict[str, Any]:
         if not FLAGS[name].present or FLAGS[name].value == "":
             continue
         if kind and kind not in kinds:
-            raise ValueError(f"--{name} is for {', '.join(kinds)}, not for --kind={kind}.")
+            raise ValueError(f"--{name} applies to {', '.join(kinds)}, not to --kind={kind}.")
         options[name] = FLAGS[name].value
     if "rerank_k" in options and not FLAGS.rerank:
         raise ValueError("--rerank_k needs --rerank.")

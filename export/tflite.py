@@ -1,10 +1,10 @@
-"""Writes a trained model as a LiteRT (TFLite) file if its score stays good enough.
+"""Writes a trained model as a LiteRT (TFLite) file if its score is good enough.
 
     python -m export.tflite --model_dir=runs/sst2 --output_file=sst2.tflite --quantize=dynamic
 
-The file takes ids of any batch and length and holds its card and vocabulary: `LiteModel` runs it
-without TensorFlow. Before it gets its name it is scored on the run's dev set, or --eval_file,
-beside the float32 model; a file that loses more than --max_loss points is not written.
+The file takes ids of any batch and length, and includes its metadata and vocabulary: `LiteModel`
+runs it without TensorFlow. Before it is renamed, its score on the run's dev set or --eval_file is
+compared with the float32 model; a file that loses more than --max_loss points is not written.
 
     --quantize  weights  loses at most
     none        float32  0.1 points
@@ -22,8 +22,13 @@ from bert_tf import config_flags
 from bert_tf.printable import show
 
 KINDS = (
-    *("classifier", "multi_label", "regression", "tagger"),
-    *("question_answering", "embeddings", "encoder"),
+    "classifier",
+    "multi_label",
+    "regression",
+    "tagger",
+    "question_answering",
+    "embeddings",
+    "encoder",
 )
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
@@ -33,8 +38,8 @@ flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind of answers; empty: determined 
 flags.DEFINE_integer(
     "max_seq_length",
     0,
-    "Maximum length of a row; 0: as in training, or as the folder of an embedder states, or all "
-    "positions (embedders: 256).",
+    "Maximum tokens of an example; 0: as in training, or as the folder of an embedder states, or "
+    "all positions (embedders: 256).",
     lower_bound=0,
 )
 flags.DEFINE_string("eval_file", "", "Labelled examples to score on; empty: the run's dev set.")
@@ -58,10 +63,10 @@ def main(_: list[str]) -> None:
 
     from export.lite.writing import Request, write
 
-    given: dict[str, Any] = {
-        field.name: FLAGS[field.name].value for field in dataclasses.fields(Request)
-    }
-    show(write(Request(**given)).table())
+    arguments: dict[str, Any] = {}
+    for field in dataclasses.fields(Request):
+        arguments[field.name] = FLAGS[field.name].value
+    show(write(Request(**arguments)).table())
 
 
 if __name__ == "__main__":

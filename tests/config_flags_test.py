@@ -45,7 +45,9 @@ def test_errors_of_input_and_machine_are_one_line() -> None:
     for error in full:
         assert "No space left on device. Free some space" in said(fail, error)
     cut = OSError("9600 requested and 4064 written")  # NumPy's, of an array
-    assert said(fail, cut).startswith("A file could not be written whole: 9600 requested and 4064")
+    assert said(fail, cut).startswith(
+        "A file could not be written completely: 9600 requested and 4064"
+    )
     assert said(fail, cut).endswith("written. Free some space and run the same command again.")
     assert "nested too deeply" in said(json.loads, "[" * 100_000)
     assert said(fail, TypeError("a fault of the program")) is None

@@ -334,7 +334,7 @@ def test_a_bert_config_file_says_what_it_replaces(tmp_path, no_flags, caplog):
     path = tmp_path / "bert_config.json"
     path.write_text(ModelConfig(hidden_size=24, num_hidden_layers=2).to_json(), "utf8")
     assert read_model(str(path), from_flags(ModelConfig)).hidden_size == 24
-    assert "instead of flags: --hidden_size=36 is 24." in caplog.text
+    assert "--hidden_size=36 is 24." in caplog.text
     flags.FLAGS(["", "--do_lower_case=false"])
     with pytest.raises(
         ValueError, match=r"--do_lower_case=False is True in .*bert_config.json: leave"

@@ -179,7 +179,7 @@ def test_bad_flags_end_in_one_line(folder):
         ({"input_file": ""}, "ERROR: --input_file is empty"),
         ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is not a file"),
         ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling uses the last layer; leave"),
-        ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling too."),
+        ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling as well."),
         ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|own|{'|'.join(POOLINGS)}>"),
         ({"layers": "-1,3"}, "ERROR: --layers: received [3], but the model has 3 layers"),
         ({"do_lower_case": "false"}, "--do_lower_case=False, but the checkpoint has True."),

@@ -14,7 +14,7 @@ from bert_tf.files import (
     atomic_write,
     cache_folder,
     exclusive,
-    place_for,
+    new_folder_path,
     read_json,
     read_lines,
     write_json,
@@ -66,14 +66,14 @@ def test_a_folder_can_be_renamed_to_its_place(
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
     (tmp_path / "made").mkdir()
-    (tmp_path / "made").rename(place_for("~/link"))
-    assert place_for("~/link/new") == tmp_path / "disk" / "new"
+    (tmp_path / "made").rename(new_folder_path("~/link"))
+    assert new_folder_path("~/link/new") == tmp_path / "disk" / "new"
     monkeypatch.setattr(pathlib.Path, "is_mount", lambda path: path.name == "disk")
     with pytest.raises(ValueError, match="disk is "):
-        place_for(tmp_path / "link")
+        new_folder_path(tmp_path / "link")
     (tmp_path / "disk" / "x").touch()
-    with pytest.raises(ValueError, match="disk exists already; go on."):
-        place_for(tmp_path / "link", "go on")
+    with pytest.raises(ValueError, match="disk already exists; go on."):
+        new_folder_path(tmp_path / "link", "go on")
 
 
 KILLED = """

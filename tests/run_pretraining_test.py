@@ -138,7 +138,7 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
     assert line.endswith("The river \u2603 .  (1 unknown left out)")
     total, mean = (float(line.split()[place]) for place in (0, 1))
     assert total / mean == pytest.approx(3, rel=0.01) and "     unknown  \u2603" in printed
-    assert "has none of the words" in fail(run("score_text", text="\u2603", **model))
+    assert "The vocabulary knows no word of" in fail(run("score_text", text="\u2603", **model))
     assert "Nothing to fill in" in fail(run("fill_mask", text="None.", rounds=2, **model))
 
 

@@ -38,17 +38,17 @@ def make_example(label: int = 1) -> dict[str, np.ndarray]:
 
 def test_text_worked_by_hand():
     assert show_examples.format_example(make_example(), VOCAB, False).splitlines() == [
-        "12 pieces, 4 predicted; B is from elsewhere",
+        "12 tokens, 4 predicted; B is random",
         "  A: the [MASK](mill) stood(kept) slowly",
         "  B: play[MASK](##ing) slow(random, was the) river",
     ]
-    assert "; B really follows A\n" in show_examples.format_example(make_example(0), VOCAB, False)
+    assert "; B follows A\n" in show_examples.format_example(make_example(0), VOCAB, False)
 
 
 def test_one_segment_has_no_relation():
     example = make_example() | {"input_type_ids": np.zeros(T, int)}
     lines = show_examples.format_example(example, VOCAB, False).splitlines()
-    assert lines[0] == "12 pieces, 4 predicted"
+    assert lines[0] == "12 tokens, 4 predicted"
     assert len(lines) == 2
 
 
@@ -76,7 +76,7 @@ def test_program_prints_unmasked_records_masked(folder):
     files = {"input_file": f"{folder}/un*.tfrecord", "vocab_file": folder / "vocab.txt"}
     printed = finish(run("show_examples", num_examples=2, **files))
     assert printed.count("Example") == 2
-    assert printed.count("12 pieces, 2 predicted; B is from elsewhere\n  A: ") == 2
+    assert printed.count("12 tokens, 2 predicted; B is random\n  A: ") == 2
     answers = [word for words in re.findall(r"\((.+?)\)", printed) for word in words.split()[-1:]]
     assert len(answers) == 4
     assert set(answers) <= {"kept", *A, *B}

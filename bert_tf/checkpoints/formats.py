@@ -45,7 +45,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.files import new_folder, place_for
+from bert_tf.files import new_folder, new_folder_path
 from bert_tf.run_record import check_seeds, input_settings, write_inputs
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
@@ -196,7 +196,7 @@ def write_checkpoint(
         WRITERS[form](checkpoint, inner)
         write_inputs(inner, checkpoint.settings)
         written = read_checkpoint(inner, electra_network="both" if checkpoint.generator else "")
-        written = dataclasses.replace(written, source=str(place_for(folder)))
+        written = dataclasses.replace(written, source=str(new_folder_path(folder)))
         _compare(checkpoint, written, form)
         if checkpoint.generator and form == "google":
             _compare(checkpoint.generator, written.generator or written, form)

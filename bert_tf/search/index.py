@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.corpus.checksums import file_crcs
-from bert_tf.files import exclusive, place_for
+from bert_tf.files import exclusive, new_folder_path
 from bert_tf.search import strings
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
 from bert_tf.vectors.candidates import best_candidates
@@ -306,7 +306,7 @@ def build_index(
             f"dtype is {dtype!r} and similarity {similarity!r}; expected one of "
             f"{', '.join(DTYPES)} and of {', '.join(SIMILARITIES)}."
         )
-    folder = place_for(folder, "add to it, or name a new one")
+    folder = new_folder_path(folder, "add to it, or name a new one")
     building = building_folder(folder)
     with _locked(folder, building.with_suffix(".lock")):
         shutil.rmtree(building, ignore_errors=True)  # left by a build that was killed

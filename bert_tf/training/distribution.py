@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.corpus.mapping import map_in_order
-from bert_tf.hosts import place, read_tf_config
+from bert_tf.hosts import read_tf_config, worker_index
 from bert_tf.training.batch_ramp import check_ramp
 
 START_SECONDS = 300  # for TensorFlow on all workers to connect, once all workers have reported
@@ -136,7 +136,7 @@ def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 0, 1
     resolver = strategy.cluster_resolver
-    return place(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
+    return worker_index(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

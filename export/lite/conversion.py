@@ -3,15 +3,15 @@
     input_word_ids, input_mask, input_type_ids  int32 [B, T], any B and T
       -> the outputs of the kind, see `OUTPUTS`, float32
 
-form     weights                       computes in
-none     float32                       float32
-float16  float16                       float32
-dynamic  int8                          int8 products of rows quantized as they come, else float32
-int8     int8                          int8, with ranges measured on calibration rows
+form     weights    computation
+none     float32    float32
+float16  float16    float32
+dynamic  int8       int8 products with inputs quantized at run time, otherwise float32
+int8     int8       int8, with ranges measured on calibration examples
 
-LiteRT lacks two operations of the training graph: the error function alone, and slices that add
-axes to a mask. So while the graph for LiteRT is drawn, GELU is TensorFlow's, which the converter
-knows, and masks get their axes by `expand_dims`. The numbers are the same.
+LiteRT lacks two operations of the training graph: the error function by itself, and slices that add
+axes to a mask. While the graph is traced for LiteRT, GELU is therefore TensorFlow's, which the
+converter supports, and masks get their axes by `expand_dims`. The numbers are the same.
 """
 
 import contextlib
@@ -52,63 +52,63 @@ OUTPUTS = {
     "embeddings": ("embedding",),  # [B, D]
     "encoder": ("sequence_output", "pooled_output"),  # [B, T, D], [B, D] with a pooler
 }
-# exp(-30) is nothing beside any real piece; a larger number would spend the 256 steps of an int8
-# score on padding.
+# exp(-30) is negligible compared to any real token. A larger bias would use up the 256 steps of an
+# int8 score for padding.
 INT8_PADDING_BIAS = -30.0
-_DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
+_DATE = (1980, 1, 1, 0, 0, 0)  # A fixed date, so that the same model gives the same bytes.
 
 
-def check_kind(served: Serving) -> None:
+def check_kind(serving: Serving) -> None:
     """Raises ValueError if a model has no LiteRT form."""
-    if isinstance(served, JointQuestionAnsweringServing):
+    if isinstance(serving, JointQuestionAnsweringServing):
         raise ValueError(
             "The joint head for questions cannot be converted to LiteRT; train one with "
             "--span_head=independent. export.saved_model serves this one."
         )
-    if served.kind not in OUTPUTS:
+    if serving.kind not in OUTPUTS:
         raise ValueError(
-            f"{served.kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
+            f"{serving.kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
             f"export.saved_model serves it."
         )
 
 
-def answer(served: Serving, batch: Batch) -> Outputs:
-    """Returns the outputs of the kind for rows of ids, int32 [B, T]."""
-    if served.kind == "tagger":
-        return {"probabilities": tf.nn.softmax(served.call_model(batch))}
-    answers = served.from_ids(batch)
-    return {name: answers[name] for name in OUTPUTS[served.kind] if name in answers}
+def answer(serving: Serving, batch: Batch) -> Outputs:
+    """Returns the outputs of the kind for a batch of token ids, int32 [B, T]."""
+    if serving.kind == "tagger":
+        return {"probabilities": tf.nn.softmax(serving.call_model(batch))}
+    answers = serving.from_ids(batch)
+    return {name: answers[name] for name in OUTPUTS[serving.kind] if name in answers}
 
 
 def convert(
-    served: Serving,
+    serving: Serving,
     form: str,
     calibration: Sequence[dict[str, np.ndarray]] = (),
     text_input: bool = False,
 ) -> bytes:
-    """Converts a model; returns the file's bytes, card and vocabulary included.
+    """Converts a model; returns the bytes of the file, including metadata and vocabulary.
 
     Args:
-      served: of `bert_tf.inference.serving_models.load` with `unpad=False`.
-      form: of `FORMS`.
-      calibration: for int8, batches like those that the model will see, int32 [B, T] by name.
-      text_input: whether there is a second signature, of texts; see `text_input.py`.
+      serving: the result of `bert_tf.inference.serving_models.load` with `unpad=False`.
+      form: one of `FORMS`.
+      calibration: for int8, batches of typical inputs, int32 [B, T] by name.
+      text_input: whether to add a second signature for texts; see `text_input.py`.
 
     Raises:
-      ValueError: if the kind has no LiteRT form, there is nothing to calibrate with, or the
-        converter fails.
+      ValueError: if the kind has no LiteRT form, there are no calibration batches, or the converter
+        fails.
     """
-    check_kind(served)
+    check_kind(serving)
     if text_input:
-        check_text_input(served, form)
+        check_text_input(serving, form)
     if form == "int8" and not calibration:
         raise ValueError(
             "int8 needs texts to measure ranges on, but there are none; give --calibration_file."
         )
     with tempfile.TemporaryDirectory() as folder:
         bias = INT8_PADDING_BIAS if form == "int8" else layout.PADDING_BIAS
-        with _operations_of_litert(served.model, bias):
-            outputs = _save(served, folder, text_input)
+        with _operations_of_litert(serving.model, bias):
+            outputs = _save(serving, folder, text_input)
         signatures = ["serving_default"] + [TEXT_SIGNATURE] * text_input
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=signatures)
         converter.allow_custom_ops = text_input
@@ -121,22 +121,22 @@ def convert(
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         try:
             with warnings.catch_warnings():
-                # Calibration runs in TensorFlow's own interpreter, which warns of its end.
+                # Calibration runs in TensorFlow's interpreter, which has a deprecation warning.
                 warnings.simplefilter("ignore")
                 model = converter.convert()
-        except Exception as error:  # The converter has no class of errors for all its stages.
+        except Exception as error:  # The stages of the converter raise different types.
             reason = str(error).strip().splitlines()
             raise ValueError(
                 f"TensorFlow's converter failed: {reason[0] if reason else type(error).__name__}"
             ) from error
-    card = {
-        **served.card(),
-        "keep_tail": served.long_texts == "tail",
+    metadata = {
+        **serving.card(),
+        "keep_tail": serving.long_texts == "tail",
         "quantize": form,
         "outputs": outputs,
         "text_input": text_input,
     }
-    return _with_files(model, card, served)
+    return _with_files(model, metadata, serving)
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
     """Pools as `bert_tf.network.pooling.pool_tokens`.
 
     Raises:
-      ValueError: of poolings whose operations LiteRT lacks.
+      ValueError: for poolings with operations that LiteRT lacks.
     """
     if pooling not in ("cls", "max", "mean"):
         raise ValueError(f"The pooling is {pooling}; a LiteRT file supports cls, max or mean.")
@@ -171,39 +171,42 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
     return tf.reduce_sum(sequence * is_real, axis=1) / count
 
 
-def _save(served: Serving, folder: str, text_input: bool) -> list[str]:
-    """Writes a SavedModel of ids, and of texts if asked for; returns the names of its outputs.
+def _save(serving: Serving, folder: str, text_input: bool) -> list[str]:
+    """Writes a SavedModel with functions of ids and texts; returns the names of the outputs.
 
-    Weights stay variables in it: from concrete functions around a Keras model the converter makes,
-    without a word, files that answer NaN.
+    Its weights are variables. From concrete functions around a Keras model, the converter would
+    silently write files with NaN as outputs.
     """
-    function = function_of_ids(functools.partial(answer, served)).get_concrete_function()
+    function = function_of_ids(functools.partial(answer, serving)).get_concrete_function()
     functions = {"serving_default": function}
     if text_input:
-        pack = make_packer(served)
+        pack = make_packer(serving)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
         def texts(text: tf.Tensor) -> Outputs:
-            return answer(served, pack(text))
+            return answer(serving, pack(text))
 
         functions[TEXT_SIGNATURE] = texts.get_concrete_function()
-    used = tf.Module()
-    used.weights = list(function.variables)
+    module = tf.Module()
+    module.weights = list(function.variables)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(used, folder, functions, options)
+    tf.saved_model.save(module, folder, functions, options)
     return sorted(function.structured_outputs)
 
 
-def _with_files(model: bytes, card: dict[str, Any], served: Serving) -> bytes:
-    """Appends card and vocabulary as a zip archive, as TFLite's own metadata does with files.
+def _with_files(model: bytes, metadata: dict[str, Any], serving: Serving) -> bytes:
+    """Appends metadata and vocabulary as a zip archive, as TFLite's metadata tools do.
 
-    A LiteRT file may have anything behind its tables, and a zip archive anything before it, so one
-    file is both: `unzip model.tflite vocab.txt`.
+    A LiteRT file may have other data after its tables, and a zip archive other data before it, so
+    one file is both: `unzip model.tflite vocab.txt`.
     """
-    files = {CARD_NAME: json.dumps(card, indent=2) + "\n", CHECKSUM_NAME: model_checksum(model)}
+    files = {
+        CARD_NAME: json.dumps(metadata, indent=2) + "\n",
+        CHECKSUM_NAME: model_checksum(model),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, served.vocab.file_name)
-        served.vocab.write(path)
+        path = pathlib.Path(folder, serving.vocab.file_name)
+        serving.vocab.write(path)
         files[path.name] = path.read_text(encoding="utf8")
     buffer = io.BytesIO(model)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -214,12 +217,13 @@ def _with_files(model: bytes, card: dict[str, Any], served: Serving) -> bytes:
     return buffer.getvalue()
 
 
-def check_size(path: pathlib.Path, served: Serving, form: str) -> None:
-    """Raises ValueError if a file is too small to hold the weights."""
-    weights = sum(int(np.prod(weight.shape)) for weight in served.model.trainable_weights)
-    least, size = weights * BYTES_OF_WEIGHT[form], path.stat().st_size
-    if size < least:
+def check_size(path: pathlib.Path, serving: Serving, form: str) -> None:
+    """Raises ValueError if a file is too small for the weights."""
+    weights = sum(int(np.prod(weight.shape)) for weight in serving.model.trainable_weights)
+    expected = weights * BYTES_OF_WEIGHT[form]
+    size = path.stat().st_size
+    if size < expected:
         raise ValueError(
-            f"The file has {size:,} bytes, but {weights:,} weights take {least:,}: the converter "
-            f"lost some."
+            f"The file has {size:,} bytes, but {weights:,} weights take {expected:,}: the "
+            "converter lost some."
         )

@@ -1,4 +1,4 @@
-"""What each head of each layer looks at: attention probabilities of one row, for people to see."""
+"""The attention probabilities of every head for one example, for display."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,17 +11,17 @@ from bert_tf.serving.model import Serving
 from bert_tf.text.kinds import token_texts
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
-MAX_PIECES = 60  # shown of a row: more cannot be read.
+MAX_TOKENS = 60  # Tokens to show; more would be unreadable.
 
 
 class AttentionView(NamedTuple):
-    """The attention of one row.
+    """The attention of one example.
 
     Attributes:
-      pieces: the T pieces that are shown, the row's first.
-      num_pieces: pieces of the row.
-      probabilities: float32 [L, N, T, S]; each row of S sums to 1. S is T, or T + 1 if the row has
-        more pieces: the last column is then what the others get together.
+      pieces: the first T tokens, which are shown.
+      num_pieces: number of tokens in the example.
+      probabilities: float32 [L, N, T, S]; each row of S sums to 1. S is T, or T + 1 if the example
+        has more tokens: the last column is then the sum over the tokens that are not shown.
     """
 
     pieces: list[str]
@@ -29,15 +29,15 @@ class AttentionView(NamedTuple):
     probabilities: np.ndarray
 
 
-def view_attention(served: Serving, texts: Sequence[str]) -> AttentionView:
-    """Computes what the heads look at in a text or a pair of texts."""
-    batch = served.pack(*(tf.constant([text]) for text in texts))
+def view_attention(serving: Serving, texts: Sequence[str]) -> AttentionView:
+    """Computes the attention of all heads for a text or a pair of texts."""
+    batch = serving.pack(*(tf.constant([text]) for text in texts))
     ids = batch["input_word_ids"][0].numpy().tolist()
-    encoder = find_encoder(served.model)
+    encoder = find_encoder(serving.model)
     attentions = encoder(batch, training=False, output_attentions=True)["attentions"]
     layers = [show_first(probabilities[0].numpy()) for probabilities in attentions]
-    names = token_texts(served.vocab)
-    pieces = [names[i] for i in ids[:MAX_PIECES]]
+    names = token_texts(serving.vocab)
+    pieces = [names[i] for i in ids[:MAX_TOKENS]]
     return AttentionView(pieces, len(ids), np.stack(layers))
 
 
@@ -46,31 +46,34 @@ def find_encoder(model: Any) -> BertEncoder:
     return model if isinstance(model, BertEncoder) else model.bert
 
 
-def show_first(looks: np.ndarray) -> np.ndarray:
-    """Cuts [N, T, T] to `MAX_PIECES` rows and columns; one more column sums up the others."""
-    rows = looks[:, :MAX_PIECES]
-    others = rows[..., MAX_PIECES:]
+def show_first(attention: np.ndarray) -> np.ndarray:
+    """Cuts [N, T, T] to `MAX_TOKENS` rows and columns, and adds a column for the other tokens."""
+    rows = attention[:, :MAX_TOKENS]
+    others = rows[..., MAX_TOKENS:]
     if not others.size:
-        return looks
-    return np.append(rows[..., :MAX_PIECES], others.sum(axis=-1, keepdims=True), axis=-1)
+        return attention
+    return np.append(rows[..., :MAX_TOKENS], others.sum(axis=-1, keepdims=True), axis=-1)
 
 
 def find_clear_head(view: AttentionView) -> tuple[int, int]:
-    """Returns the layer and head, from 0, that says most at first sight.
+    """Returns the layer and head, counted from 0, to show first.
 
-    Many heads rest: they look at [CLS], [SEP] or at the piece itself. So only those count whose
-    words (all pieces but [CLS] and [SEP]) look at other words with more than half of their
-    attention, on average. Of these it is the one whose words decide most clearly, with the lowest
-    mean entropy; if there is none, the one that looks at other words most.
+    Many heads mostly attend to [CLS], [SEP] or the token itself. The candidates are therefore heads
+    in which words (all tokens but [CLS] and [SEP]) give more than half of their attention to other
+    words, on average. The candidate with the lowest mean entropy is returned, or without candidates
+    the head with most attention to other words.
     """
     is_word = np.array([piece not in SPECIAL for piece in view.pieces])
     if not is_word.any():
         return 0, 0
-    looks = view.probabilities[:, :, is_word]  # [L, N, W, S]
-    others = np.tile(np.append(is_word, True)[: looks.shape[-1]], [len(is_word), 1])  # [T, S]
+    attention = view.probabilities[:, :, is_word]  # [L, N, W, S]
+    is_other_word = np.append(is_word, True)[: attention.shape[-1]]  # [S]
+    others = np.tile(is_other_word, [len(is_word), 1])  # [T, S]
     np.fill_diagonal(others, False)
-    share = np.sum(looks * others[is_word], axis=-1).mean(-1)  # [L, N]
-    entropy = -np.sum(looks * np.log(np.maximum(looks, 1e-12)), axis=-1).mean(-1)
-    score = np.where(share > 0.5, -entropy, -np.inf) if share.max() > 0.5 else share
+    share = np.sum(attention * others[is_word], axis=-1).mean(-1)  # [L, N]
+    entropy = -np.sum(attention * np.log(np.maximum(attention, 1e-12)), axis=-1).mean(-1)
+    score = share
+    if share.max() > 0.5:
+        score = np.where(share > 0.5, -entropy, -np.inf)
     layer, head = np.unravel_index(np.argmax(score), score.shape)
     return int(layer), int(head)

@@ -1,14 +1,14 @@
 """The demo's web server, on Starlette and uvicorn: the page, and the JSON API that it calls.
 
     GET /                 the page
-    GET /api/model        what the model is
+    GET /api/model        metadata of the model
     POST /api/answer      {"inputs": {"text": ["...", ...]}} -> {"outputs": {...}, ...}
     POST /api/attention   {"inputs": {"text": ["..."]}} -> {"pieces": [...], ...}
     POST /api/rewrite     {"inputs": {"text": ["..."]}} -> {"text": "..."}
 
-What goes wrong is answered as {"error": "one clear line"}. Only this page may call the API: a
-request must name the server by an address or by its own name, so that no foreign name can be bent
-to it (DNS rebinding), and must carry JSON, which other sites' pages may not send unasked.
+Errors are answered as {"error": "one line"}. Only this page may call the API: a request must name
+the server by an address or by its name, so that no other name can be redirected to it (DNS
+rebinding), and must contain JSON, which pages of other sites may not send without permission.
 """
 
 import asyncio
@@ -36,8 +36,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bert_tf.printable import escaped
 
 PAGE_FOLDER = pathlib.Path(__file__).parent / "static"
-MAX_BODY_BYTES, MAX_CONNECTIONS = 1 << 20, 256
-SECONDS_FOR_REQUEST, SECONDS_OF_KEEP_ALIVE, SECONDS_TO_END = 30, 15, 2
+MAX_BODY_BYTES = 1 << 20
+MAX_CONNECTIONS = 256
+SECONDS_FOR_REQUEST = 30
+SECONDS_OF_KEEP_ALIVE = 15
+SECONDS_TO_END = 2
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -47,7 +50,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# Elsewhere this depends on the machine, and browsers run no script under another name.
+# The default type depends on the machine, and browsers run no script with another type.
 mimetypes.add_type("text/javascript", ".js")
 
 
@@ -56,7 +59,7 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
 
     `run(sockets=[...])` serves until a signal.
     """
-    # Calls side by side would only slow each other down; the first to come is the first served.
+    # Concurrent calls would only slow each other down, so they are answered in order of arrival.
     turn = asyncio.Lock()
 
     async def card(_: Request) -> Response:
@@ -89,7 +92,7 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="critical",  # `tell_error` logs what fails; lost connections are no failure.
+        log_level="critical",  # `tell_error` logs failures; a lost connection is not a failure.
         server_header=False,
         headers=list(HEADERS.items()),
         limit_concurrency=MAX_CONNECTIONS,
@@ -100,7 +103,7 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
 
 
 async def read_inputs(request: Request) -> Any:
-    """Returns the inputs that the body of a request holds."""
+    """Returns the inputs in the body of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "Expected application/json.")
     body = bytearray()
@@ -117,40 +120,41 @@ async def read_inputs(request: Request) -> Any:
 async def tell_error(request: Request, error: Exception) -> Response:
     """Answers an exception with one line; logs it if it is a fault of the program."""
     if isinstance(error, ClientDisconnect):
-        return Response()  # Nobody receives it.
+        return Response()  # The client is gone.
     if isinstance(error, HTTPException):
         return refusal(error.status_code, error.detail)
     if isinstance(error, ValueError):
         return refusal(400, str(error))
     logging.error("%s failed.", request.scope["path"], exc_info=error)
-    return refusal(500, "The program failed at this; its terminal says why.")
+    return refusal(500, "The program failed; its terminal shows the reason.")
 
 
 def refusal(status: int, message: str) -> Response:
-    """Returns an error as the page and scripts read it."""
+    """Returns an error in the form that the page and scripts read."""
     return JSONResponse({"error": escaped(message)}, status)
 
 
 def own_page_only(app: ASGIApp, own: str) -> ASGIApp:
-    """Returns an application that refuses what comes from another site's page."""
+    """Returns an application that rejects requests from pages of other sites."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        headers, answer = Headers(scope=scope), app
+        headers = Headers(scope=scope)
+        answer = app
         host = headers.get("host", "")
         if not is_own_name(host, own):
             answer = refusal(403, f"This server is not {host[:100]!r}; open it as {own}.")
         elif headers.get("origin", f"http://{host}") != f"http://{host}":
-            answer = refusal(403, "Only this server's own page may ask.")
+            answer = refusal(403, "Only the page of this server may call it.")
         await answer(scope, receive, send)
 
     return guarded
 
 
 def is_own_name(host: str, own: str) -> bool:
-    """Returns whether a Host header names this server: by an address, localhost, or its own name.
+    """Returns whether a Host header names this server: by an address, localhost, or its name.
 
-    A name that is looked up may belong to another site, and point here all the same; an address
-    is not looked up.
+    A name may belong to another site and still resolve to this server, but an address is not
+    resolved.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -160,10 +164,10 @@ def is_own_name(host: str, own: str) -> bool:
 
 
 class TimedConnection(H11Protocol):
-    """A connection that ends if its client sends or reads too slowly: uvicorn waits for ever.
+    """A connection that is closed if its client sends or reads too slowly; uvicorn has no limit.
 
-    The rest of a request has to come, and an answer to be taken, in `SECONDS_FOR_REQUEST`, at most
-    twice of that; the time that the model takes does not count.
+    A request must arrive, and an answer must be read, within `SECONDS_FOR_REQUEST`, at most twice
+    of that; the time of the model does not count.
     """
 
     def connection_made(self, transport: Any) -> None:

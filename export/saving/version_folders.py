@@ -1,4 +1,4 @@
-"""Folders of models as TensorFlow Serving watches them: NAME/VERSION, whole or absent."""
+"""Folders of models for TensorFlow Serving, NAME/VERSION, which appear atomically."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from bert_tf.serving.saved_models import versions
 
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Returns where the ids model of a text model stands: serving/sst2 -> serving/sst2_ids."""
+    """Returns the folder of a text model's ids model: serving/sst2 -> serving/sst2_ids."""
     folder = folder if folder.name else folder.absolute()
     return folder.with_name(f"{folder.name}_ids")
 
@@ -21,25 +21,26 @@ def next_version(folder: pathlib.Path) -> int:
 
 
 def check_new(folder: pathlib.Path, version: int) -> None:
-    """Raises ValueError if a version is there already."""
+    """Raises ValueError if a version already exists."""
     for path in (folder / str(version), ids_folder(folder) / str(version)):
         if path.exists():
             raise ValueError(
-                f"{path} exists already, and a version never changes; leave --version out for the "
+                f"{path} already exists, and a version never changes; leave --version out for the "
                 f"next one."
             )
 
 
 @contextlib.contextmanager
 def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes a folder to write in on the disk of `path`, gone again unless it was renamed.
+    """Creates a temporary folder on the disk of `path`, deleted at the end unless it was renamed.
 
-    It stands beside the model's folder, not in it, so that no server ever looks at it. What is
-    beside a mount point lies on another disk: there it stands in it, by a name that is no version.
+    It is created next to the model's folder, so that no server reads it. If the model's folder is a
+    mount point, its parent is on another disk; then the temporary folder is created inside, with a
+    name that is not a version.
     """
     model = path.parent.resolve()
-    place = model if model.is_mount() else model.parent
-    hidden = place / f".{model.name}.{path.name}.{os.getpid()}.tmp"
+    parent = model if model.is_mount() else model.parent
+    hidden = parent / f".{model.name}.{path.name}.{os.getpid()}.tmp"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     try:
@@ -49,7 +50,7 @@ def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def flush(folder: pathlib.Path) -> None:
-    """Waits until all that is in a folder is on the disk."""
+    """Waits until all files of a folder are on the disk."""
     for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""Warm-up requests: TensorFlow Serving sends them to a model before it is said to be there.
+"""Warm-up requests, which TensorFlow Serving sends to a model before it reports it as available.
 
-They are `PredictionLog`s in a TFRecord file, assets.extra/tf_serving_warmup_requests. The few
-messages are declared here, so that an export needs no package of the server's.
+They are `PredictionLog`s in a TFRecord file, assets.extra/tf_serving_warmup_requests. The messages
+are declared here, so that an export does not need the server's packages.
 
 Reference: tensorflow/serving, apis/prediction_log.proto, predict.proto, model.proto.
 """
@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
 Requests = list[tuple[str, dict[str, tf.Tensor]]]
-# message: field: number, type, whether it repeats. The map of inputs is, on the wire, its entries.
+# message: field: (number, type, whether it repeats). A map is encoded as repeated entries.
 MESSAGES = {
     "Spec": {"name": (1, "string", False), "signature_name": (3, "string", False)},
     "Entry": {"key": (1, "string", False), "value": (2, "bytes", False)},  # a TensorProto
@@ -37,7 +37,8 @@ def _make_class() -> Any:
             field = declared.field.add(name=name, number=number)
             field.label = field_type.LABEL_REPEATED if repeats else field_type.LABEL_OPTIONAL
             if kind in MESSAGES:
-                field.type, field.type_name = field_type.TYPE_MESSAGE, f".warmup.{kind}"
+                field.type = field_type.TYPE_MESSAGE
+                field.type_name = f".warmup.{kind}"
             else:
                 field.type = getattr(field_type, f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
@@ -49,27 +50,28 @@ PredictionLog = _make_class()
 
 
 def write_warmup(path: str | os.PathLike, model_name: str, requests: Requests) -> None:
-    """Writes requests, each a signature's name and its inputs."""
+    """Writes requests, pairs of a signature's name and its inputs."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, inputs in requests:
             writer.write(prediction_log(model_name, signature, inputs))
 
 
 def prediction_log(model_name: str, signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
-    """Returns a serialized `PredictionLog` of one request."""
+    """Returns the serialized `PredictionLog` of one request."""
     log = PredictionLog()
     request = log.predict_log.request
-    request.model_spec.name, request.model_spec.signature_name = model_name, signature
+    request.model_spec.name = model_name
+    request.model_spec.signature_name = signature
     for name, tensor in inputs.items():
         request.inputs.add(key=name, value=tf.make_tensor_proto(tensor).SerializeToString())
     return log.SerializeToString()
 
 
 def read_warmup(path: pathlib.Path) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Returns the requests of a file, each a signature's name and its inputs.
+    """Reads the requests of a file, pairs of a signature's name and its inputs.
 
     Raises:
-      ValueError: if there are none, or the file is damaged.
+      ValueError: if the file is missing, damaged or has no requests.
     """
     if not path.is_file():
         raise ValueError(f"{path} is missing; export the model again.")
@@ -80,14 +82,14 @@ def read_warmup(path: pathlib.Path) -> list[tuple[str, dict[str, np.ndarray]]]:
             f"{path} is damaged: its requests cannot be read; export the model again."
         ) from None
     if not requests:
-        raise ValueError(f"{path} holds no request; export the model again.")
+        raise ValueError(f"{path} has no requests; export the model again.")
     return requests
 
 
 def read_log(log: bytes) -> tuple[str, dict[str, np.ndarray]]:
     """Returns signature and inputs of a serialized `PredictionLog`."""
     request = PredictionLog.FromString(log).predict_log.request
-    return request.model_spec.signature_name, {
-        entry.key: tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
-        for entry in request.inputs
-    }
+    inputs = {}
+    for entry in request.inputs:
+        inputs[entry.key] = tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
+    return request.model_spec.signature_name, inputs

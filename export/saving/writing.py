@@ -1,4 +1,4 @@
-"""A served model on disk: two SavedModels with what belongs to them.
+"""Writes a model for serving: two SavedModels with metadata, vocabulary and warm-up requests.
 
 NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
   saved_model.pb  variables/
@@ -6,6 +6,7 @@ NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
 """
 
 import contextlib
+import itertools
 import pathlib
 from typing import Any
 
@@ -19,7 +20,7 @@ from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
 
-# A short and a longer request: a server is warm for the rows of one and of the other length.
+# A short and a longer request, to warm up the server for both lengths.
 SAMPLES = {
     "text": ("A short text with a [MASK] in it.", "word " * 50),
     "text_b": ("And a second one.", "piece " * 50),
@@ -31,77 +32,82 @@ SAMPLES = {
 
 
 def save(
-    served: Serving,
+    serving: Serving,
     folder: pathlib.Path,
     version: int,
     source: str,
     options: dict[str, Any] | None = None,
 ) -> list[pathlib.Path]:
-    """Writes both SavedModels, of a search one; returns their folders, the text model's first.
+    """Writes both SavedModels (a search has only one); returns their folders, the text model first.
 
     Args:
-      served: of `bert_tf.inference.serving_models.load`.
-      folder: of the text model; the ids model's stands beside it.
-      version: new to both.
-      source: what it was made from, for bert_tf.json.
-      options: with which `load` made it, for bert_tf.json.
+      serving: the result of `bert_tf.inference.serving_models.load`.
+      folder: folder of the text model; the ids model is written next to it.
+      version: a new version of both.
+      source: the model that was loaded, for bert_tf.json.
+      options: the options of `load`, for bert_tf.json.
 
     Raises:
       ValueError: if the version exists.
-      OSError: if they cannot be written (disk full, say); then nothing of them is left.
+      OSError: if they cannot be written, for example because the disk is full; no files are left.
     """
     check_new(folder, version)
-    samples = {name: tf.constant(SAMPLES[name]) for name in served.texts}
-    card = {**served.card(), "source": source, "options": options or {}}
-    ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
-    served.share_model()
-    numbers = {name: tf.constant(number) for name, number in served.numbers.items()}
-    models = {
-        ids_folder(folder): (served.id_signatures(), [("serving_default", ids)]),
-        # The last to appear: a version of the text model says that both are there.
-        folder: (served.text_signatures(), [("serving_default", {**samples, **numbers})]),
-    }
-    models = {model: made for model, made in models.items() if made[0]}  # not all take ids
+    samples = {name: tf.constant(SAMPLES[name]) for name in serving.texts}
+    metadata = {**serving.card(), "source": source, "options": options or {}}
+    ids = dict(zip(IDS, serving.sample_ids(*samples.values()), strict=True))
+    serving.share_model()
+    text_request = dict(samples)
+    for name, number in serving.numbers.items():
+        text_request[name] = tf.constant(number)
+    # The text model appears last: its version shows that both models are complete.
+    models = [
+        (ids_folder(folder), serving.id_signatures(), [("serving_default", ids)]),
+        (folder, serving.text_signatures(), [("serving_default", text_request)]),
+    ]
     with contextlib.ExitStack() as stack:
-        made = {}
-        for model, (signatures, requests) in models.items():
+        hidden_folders = {}
+        for model, signatures, requests in models:
+            if not signatures:  # A search takes no ids.
+                continue
             path = model / str(version)
-            made[path] = stack.enter_context(hidden_folder(path))
+            hidden = stack.enter_context(hidden_folder(path))
+            hidden_folders[path] = hidden
             try:
-                _write(served, made[path], model.name, signatures, requests, card)
+                _write(serving, hidden, model.name, signatures, requests, metadata)
             except (OSError, tf.errors.OpError) as error:
                 reason = getattr(error, "message", None) or str(error)
                 raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error
-        for path, hidden in made.items():
+        for path, hidden in hidden_folders.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             hidden.rename(path)
-    return list(made)[::-1]
+    return list(hidden_folders)[::-1]
 
 
 def _write(
-    served: Serving,
+    serving: Serving,
     folder: pathlib.Path,
     name: str,
     signatures: Signatures,
     requests: Requests,
-    card: dict[str, Any],
+    metadata: dict[str, Any],
 ) -> None:
-    """Writes one SavedModel into a folder that no one looks at yet."""
-    # What the functions use is all that a server needs; no gradients, and no layers of Keras'.
+    """Writes one SavedModel into a folder that no server reads yet."""
+    # A server needs only the objects that the functions use, without gradients and Keras layers.
     functions = {name: call.get_concrete_function() for name, call in signatures.items()}
-    used = tf.Module()
-    used.weights = [v for function in functions.values() for v in function.variables]
-    # Tables of byte-level BPE are resources, as weights are.
-    used.tokenizers = [
-        part.tokenizer for part in served.parts() if not isinstance(part.vocab, Vocab)
+    module = tf.Module()
+    module.weights = list(
+        itertools.chain.from_iterable(function.variables for function in functions.values())
+    )
+    # The tables of byte-level BPE are resources, as weights are.
+    module.tokenizers = [
+        part.tokenizer for part in serving.parts() if not isinstance(part.vocab, Vocab)
     ]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(used, str(folder), functions, options)
+    tf.saved_model.save(module, str(folder), functions, options)
     extra = folder / EXTRA
     extra.mkdir()
-    served.vocab.write(extra / served.vocab.file_name)
+    serving.vocab.write(extra / serving.vocab.file_name)
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)
-    card = {**card, "signatures": sorted(signatures)}
-    write_json(extra / CARD_NAME, card)
+    write_json(extra / CARD_NAME, {**metadata, "signatures": sorted(signatures)})
     write_checksums(folder)
     flush(folder)

@@ -240,7 +240,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
     made = make_checkpoint("encoder", 4)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         write_checkpoint(made, tmp_path / "full", "google")
     (tmp_path / "full" / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "full" / "empty")

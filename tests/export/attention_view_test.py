@@ -39,7 +39,7 @@ def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
     twin.encode(ids, np.ones(11), (np.arange(11) > 6).astype(int))
     np.testing.assert_allclose(view.probabilities, twin.seen, atol=2e-5)
 
-    monkeypatch.setattr(attention_view, "MAX_PIECES", 4)
+    monkeypatch.setattr(attention_view, "MAX_TOKENS", 4)
     cut = view_attention(served, TEXTS)
     assert (cut.pieces, cut.num_pieces) == (PIECES[:4], 11)
     first, others = np.split(np.array(twin.seen)[:, :, :4], [4], axis=-1)

@@ -68,7 +68,7 @@ def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind
     values = np.frombuffer(base64.b64decode(answer["probabilities"]), "<f4")
     np.testing.assert_allclose(values.reshape(answer["shape"]).sum(-1), 1, atol=1e-5)
     assert answer.keys() == stand_in.attention(inputs).keys()
-    with pytest.raises(ValueError, match="Received 2 rows; attention is shown of one"):
+    with pytest.raises(ValueError, match="Received 2 texts"):
         model.attention({name: ["a", "b"] for name in served.texts})
 
 
@@ -76,7 +76,7 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "fill_mask")
     model = DemoModel(load(str(folder)))
     network = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    masked = MaskedModel(network, WordPiece(model._served.vocab, True))
+    masked = MaskedModel(network, WordPiece(model._serving.vocab, True))
     for text in ("the [MASK] river [MASK]", "the [GAP:1-2] river"):
         outputs = model.answer({"text": [text]})["outputs"]
         expected = [

@@ -15,12 +15,12 @@ from tests.programs import fail, run
         ({"kind": "search"}, "--kind=search"),
         ({"kind": "search", "model_dir": ""}, "--kind=search"),
         ({"kind": "search", "index": "i", "precision": "bfloat16"}, "--precision"),
-        ({"kind": "classifier", "top_k": 3}, "--top_k is for fill_mask"),
-        ({"kind": "tagger", "index": "i"}, "--index is for search"),
-        ({"model_dir": "", "index": "i"}, "i is no index"),
+        ({"kind": "classifier", "top_k": 3}, "--top_k applies to fill_mask"),
+        ({"kind": "tagger", "index": "i"}, "--index applies to search"),
+        ({"model_dir": "", "index": "i"}, "i is not an index"),
         ({"kind": "search", "index": "i", "rerank_k": 5}, "--rerank_k needs --rerank."),
         ({"kind": "classifier", "pooling": ""}, "m does not exist"),  # As if it were not given.
-        ({"version": 3}, "3 exists already"),
+        ({"version": 3}, "3 already exists"),
     ],
 )
 def test_what_does_not_go_together(tmp_path: pathlib.Path, flags: dict, message: str) -> None:

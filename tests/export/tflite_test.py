@@ -329,7 +329,7 @@ def test_existing_file_stays(tmp_path):
     output = pathlib.Path(request.output_file)
     output.parent.mkdir()
     output.write_text("mine")
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         write(request)
     assert output.read_text() == "mine"
 
@@ -390,7 +390,7 @@ def test_sample_texts_show_a_wrong_model(tmp_path, broken):
 @pytest.mark.parametrize("given", [{"eval_file": "dev.tsv"}, {"max_loss": 0.0}])
 def test_what_only_a_gate_reads_is_refused_without_one(tmp_path, given):
     message = refuse(request_of(tmp_path, tmp_path / "none", no_gate=True, **given))
-    assert message == f"--no_gate scores nothing; leave it or --{next(iter(given))} out."
+    assert message == f"--no_gate computes no scores; leave it or --{next(iter(given))} out."
 
 
 def test_kinds_without_a_form_are_refused(tmp_path):

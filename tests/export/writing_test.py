@@ -129,12 +129,12 @@ def test_warmup_is_what_the_server_reads(classifier, signatures) -> None:
 
 def test_a_version_never_changes(classifier) -> None:
     served, (texts, ids) = classifier
-    with pytest.raises(ValueError, match="exists already, and a version never changes"):
+    with pytest.raises(ValueError, match="already exists, and a version never changes"):
         save(served, texts.parent, 3, "other")
     assert version_folders.next_version(texts.parent) == 4
     (ids.parent / "7").mkdir()
     assert version_folders.next_version(texts.parent) == 8
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         save(served, texts.parent, 7, "other")
     (ids.parent / "7").rmdir()
     assert versions(texts.parent) == [3]

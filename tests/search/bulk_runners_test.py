@@ -159,15 +159,15 @@ def test_bad_input_is_one_clear_line(
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "x").touch()
     found = message(output_dir=tmp_path / "w", index_dir=tmp_path / "index")
-    assert "index exists already" in found and not (tmp_path / "w").exists()
+    assert "index already exists" in found and not (tmp_path / "w").exists()
     # As many documents, the same model, other texts.
     others = {str(number): "walk" for number in range(60)}
     path = write_corpus(tmp_path / "others.jsonl", others)
     found = message(input_file=path, output_dir=tmp_path / "v", index_dir=whole / "out.index")
-    assert "out.index exists already" in found
+    assert "out.index already exists" in found
     # The same documents, other flags.
     found = message(output_dir=whole / "out", index_dir=whole / "out.index", dtype="int8")
-    assert "out.index exists already" in found
+    assert "out.index already exists" in found
     again = {**given, "output_dir": whole / "out"}
     finish(run_program("embed_texts", **again, index_dir=whole / "half.index", dtype="float16"))
     printed = finish(run_program("embed_texts", **again, index_dir=whole / "out.index"))

@@ -271,7 +271,7 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "index").exists()
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "x").touch()
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         build(Batch(["a"], np.ones([1, 3])))
 
 

@@ -155,7 +155,7 @@ def test_what_is_wrong_is_found_before_the_model_is_read(
     new, old = {"output_dir": tmp_path / "new"}, {"output_dir": tmp_path / "old", "add": "true"}
     batch = Batch(["x", "a"], np.ones([2, 3]), ["x", "a"])
     build_index(tmp_path / "old", [batch], model="m", max_seq_length=12)
-    assert "has a document 'a' already" in fail(run("build_index", **given, **old))
+    assert "already has a document 'a'" in fail(run("build_index", **given, **old))
     found = fail(run("build_index", **given, **old, max_seq_length=9))
     assert "--max_seq_length=9," in found and "were cut to 12" in found
     found = fail(run("build_index", **given, **new, faiss="ivf_pq"))
@@ -276,7 +276,7 @@ def test_what_is_left_when_the_end_fails(
     done = run("build_index", **{**given, "output_dir": tmp_path / "other"})
     assert done.returncode == 130 and not (tmp_path / "other").exists()
     last = done.printed.splitlines()[-1]
-    assert last == "Interrupted. Only an index that is finished is kept."
+    assert last == "Interrupted. Only a finished index is kept."
 
 
 @pytest.mark.slow
@@ -298,7 +298,7 @@ def test_built_added_to_and_searched(
     done = run("build_index", input_file=first, **given)
     assert done.returncode == 0 and "1 documents" in done.printed, done.printed
     done = run("build_index", input_file=first, **given)
-    assert done.returncode == 1 and "exists already; give --add" in done.printed
+    assert done.returncode == 1 and "already exists; give --add" in done.printed
     monkeypatch.chdir(tmp_path)
     given["init_checkpoint"] = model
     rest = write_corpus(tmp_path / "rest.jsonl", {key: TEXTS[key] for key in "bc"})

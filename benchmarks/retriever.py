@@ -55,8 +55,9 @@ def train(model: Any, options: argparse.Namespace, batches: list[list[tuple]]) -
     from bert_tf.config import OptimizerConfig
     from bert_tf.optimization.optimizers import build_optimizer
     from bert_tf.tasks.embedding.examples import EmbeddingExample
+    from bert_tf.tasks.embedding.features import TextPacker, make_training_examples
     from bert_tf.tasks.embedding.losses import in_batch_negatives
-    from bert_tf.tasks.embedding.task import EmbeddingTask, TextPacker, make_training_examples
+    from bert_tf.tasks.embedding.task import EmbeddingTask
     from bert_tf.training.cached_step import CachedStep
 
     rows = [row for batch in batches for row in batch]

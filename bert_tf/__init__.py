@@ -53,6 +53,7 @@ if typing.TYPE_CHECKING:
         BertSpanLabeler,
         BertTokenClassifier,
     )
+    from bert_tf.tasks.reranking.model import BertReranker
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.text_tokenizer import TextTokenizer
@@ -69,6 +70,7 @@ __all__ = [
     "BertMultipleChoice",
     "BertPreprocessor",
     "BertPretrainer",
+    "BertReranker",
     "BertSpanLabeler",
     "BertTokenClassifier",
     "BpeVocab",
@@ -100,6 +102,7 @@ _MODULES = {
         "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
         "BertTokenClassifier"
     ),
+    "tasks.reranking.model": "BertReranker",
     "models.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",
     "optimization.schedules": (

@@ -38,7 +38,7 @@ from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.embedding.text_model import TextModel
+    from bert_tf.tasks.embedding.text_model import OwnEmbedder, TextModel
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -102,7 +102,7 @@ def main(_: list[str]) -> None:
     if FLAGS.pooling == "own":
         if not FLAGS["max_seq_length"].present:  # The model has its own.
             del sizes["max_seq_length"]
-        model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
+        model: TextModel | OwnEmbedder = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
             logging.info("%s says how it embeds: --pooling=own.", FLAGS.init_checkpoint)
@@ -191,7 +191,7 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def json_lines(
-    model: "TextModel", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
+    model: "TextModel | OwnEmbedder", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
 ) -> Iterator[str]:
     """Yields one line per row, in order; only a few rows are in memory at once.
 

@@ -20,7 +20,7 @@ CLASSES = {
     "network.dropout": "Dropout",
     "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "network.embeddings": "BertEmbeddings",
-    "tasks.embedding.model": "BertEmbedder",
+    "tasks.embedding.model": "BertEmbedder InBatchAccuracy",
     "network.encoder": "BertEncoder Pooler",
     "network.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
     "tasks.question_answering.joint_head": "AnswerableHead JointSpanHead",
@@ -31,6 +31,7 @@ CLASSES = {
     ),
     "models.preprocessor": "BertPreprocessor",
     "tasks.embedding.splade_model": "BertSplade",
+    "tasks.reranking.model": "BertReranker",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "

@@ -17,7 +17,7 @@ from bert_tf import config_flags
 from bert_tf.files import place_for
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import RerankerConfig
-from bert_tf.tasks import inputs
+from bert_tf.tasks.reranking.inputs import read_rankings
 
 define_flags(RerankerConfig)
 CROSS_ENCODER_DIR = flags.DEFINE_string(
@@ -28,7 +28,7 @@ CROSS_ENCODER_DIR = flags.DEFINE_string(
 def execute(configs: Configs, files: dict[str, str]) -> int:
     if CROSS_ENCODER_DIR.value:
         check_free(CROSS_ENCODER_DIR.value, configs)
-    rankings = inputs.read_rankings(configs, files)
+    rankings = read_rankings(configs, files)
     from bert_tf.checkpoints import cross_encoder
     from bert_tf.fine_tuning.run import run_program
     from bert_tf.tasks.reranking import program as reranker

@@ -17,7 +17,7 @@ import pathlib
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import RetrieverConfig
-from bert_tf.tasks import inputs
+from bert_tf.tasks.embedding.inputs import read_to_embed
 
 define_flags(RetrieverConfig)
 
@@ -48,7 +48,7 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    read = inputs.read_to_embed(configs, files)
+    read = read_to_embed(configs, files)
     from bert_tf.fine_tuning import run
     from bert_tf.tasks.embedding import program as retriever
     from bert_tf.tasks.embedding import splade_program as sparse_retriever

@@ -53,12 +53,7 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
     """
     checkpoint = read_checkpoint(path)
     checkpoint.check()
-    if "classifier" not in checkpoint.heads or checkpoint.num_labels != 1:
-        has = f"a head of {checkpoint.num_labels} labels" if checkpoint.num_labels else "none"
-        raise ValueError(
-            f"{path} is not a cross-encoder: expected a classification head with one label, "
-            f"received {has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
-        )
+    check_one_label(checkpoint)
     folder = local_path(path)
     if folder.is_file() and folder.name.endswith(ARCHIVES):
         raise ValueError(
@@ -67,6 +62,18 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
     folder = record_of(path)
     length = min(stated_length(folder), checkpoint.config.longest_row)
     return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
+
+
+def check_one_label(checkpoint: Checkpoint) -> None:
+    """Raises ValueError unless a checkpoint has a classification head with one label."""
+    if "classifier" in checkpoint.heads and checkpoint.num_labels == 1:
+        return
+    has = f"a head of {checkpoint.num_labels} labels" if checkpoint.num_labels else "none"
+    raise ValueError(
+        f"{checkpoint.source} is not a cross-encoder: expected a classification head with one "
+        f"label, received {has}. Train one: python -m bert_tf.run_reranker "
+        f"--init_checkpoint={checkpoint.source}"
+    )
 
 
 def stated_activation(folder: pathlib.Path) -> str:

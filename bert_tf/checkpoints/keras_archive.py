@@ -21,7 +21,7 @@ ENDING = ".keras"
 CONFIG_NAME = "config.json"
 PACKAGE = "bert_tf>"
 PREPROCESSOR = "BertPreprocessor"
-MULTIPLE_CHOICE = "BertMultipleChoice"
+OF_PAIRS = ("BertMultipleChoice", "BertReranker")
 # Arguments of classes that are settings of the inputs.
 ARGUMENTS = ("label_kind", "long_texts", "pair", "activation")
 
@@ -122,7 +122,7 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
       arguments: of its `get_config`.
     """
     settings = {key: arguments[key] for key in ARGUMENTS if arguments.get(key)}
-    if name == MULTIPLE_CHOICE:
+    if name in OF_PAIRS:
         settings["pair"] = True
     preprocessor = arguments.get("preprocessor")
     length = preprocessor["config"]["max_seq_length"] if isinstance(preprocessor, dict) else 0

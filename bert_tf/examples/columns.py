@@ -166,6 +166,42 @@ def _read_two_columns(
     return first, second
 
 
+def read_tuples(x: Any) -> list[list[Any]]:
+    """Returns the columns of examples of several texts, each of the same length.
+
+    Args:
+      x: a tuple of columns; or a list of tuples, an example each; or a single column of texts.
+
+    Raises:
+      ValueError: if there are no examples, or the columns or tuples have different lengths.
+    """
+    if isinstance(x, list) and x and isinstance(x[0], tuple):
+        sizes = {len(row) if isinstance(row, tuple) else 0 for row in x}
+        if len(sizes) > 1 or min(sizes) < 2:
+            raise ValueError(
+                f"x is a list of tuples with {', '.join(map(str, sorted(sizes)))} values; expected "
+                "tuples of the same length, of two values or more."
+            )
+        return [list(column) for column in zip(*x, strict=True)]
+    is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
+    given = x if is_columns else (x,)
+    columns = [read_column(column, f"x[{number}]") for number, column in enumerate(given)]
+    sizes = {len(column) for column in columns}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"x has columns of {min(sizes):,} and of {max(sizes):,} values; expected the same "
+            "length."
+        )
+    return columns
+
+
+def as_cell(value: Any) -> Any:
+    """Returns a value of a column as tables have it: several values are a list."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
 def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
     """Returns the indices of labels: int32 [count].
 

@@ -12,13 +12,14 @@ epoch, another rest each time, is left out.
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.text.packing import INPUTS
@@ -99,22 +100,51 @@ class TextGroups:
         negatives = np.where(has_one, found, NO_TEXT)
         return np.concatenate([self.positives[examples][:, None], negatives], axis=1), chosen
 
-    def choose(self, step: int, batch_size: int, seed: int) -> tuple[np.ndarray, int]:
-        """Returns the examples of a batch, int64 [n], n <= B, and the epoch."""
-        epoch, place = divmod(step, max(1, len(self) // batch_size))
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, int32 [R]."""
+        return self.rows.lengths
+
+    def batches_per_epoch(self, batch_size: int) -> int:
+        """Returns the number of batches of an epoch."""
+        return max(1, len(self) // batch_size)
+
+    def choose(self, step: int, batch_size: int, seed: int | None) -> tuple[np.ndarray, int]:
+        """Returns the examples of a batch, int64 [n], n <= B, and the epoch.
+
+        Args:
+          step: number of the batch.
+          batch_size: B.
+          seed: of the order; None: the order of the examples.
+        """
+        epoch, place = divmod(step, self.batches_per_epoch(batch_size))
         return self._plan(epoch, batch_size, seed)[place], epoch
 
-    def _make_plan(self, epoch: int, batch_size: int, seed: int) -> list[np.ndarray]:
+    def _make_plan(self, epoch: int, batch_size: int, seed: int | None) -> list[np.ndarray]:
         """Returns the examples of each batch of an epoch."""
-        size, count = len(self), max(1, len(self) // batch_size)
-        order, _ = order_examples(epoch * size + np.arange(size), size, seed)
+        size = len(self)
+        order = np.arange(size)
+        if seed is not None:
+            order, _ = order_examples(epoch * size + order, size, seed)
+        batches = self._batches(order, epoch, batch_size)
+        return list(itertools.islice(batches, self.batches_per_epoch(batch_size)))
+
+    def evaluation_plan(self, batch_size: int) -> list[np.ndarray]:
+        """Returns the examples of each batch, so that every example is in one of them."""
+        return list(self._batches(np.arange(len(self)), 0, batch_size))
+
+    def _batches(self, order: np.ndarray, epoch: int, batch_size: int) -> Iterator[np.ndarray]:
+        """Yields the examples of batches until none is left."""
         if not self.no_duplicates:
-            return [order[i * batch_size : (i + 1) * batch_size] for i in range(count)]
+            for start in range(0, len(order), batch_size):
+                yield order[start : start + batch_size]
+            return
         documents, _ = self.documents(order, epoch)
         rows = np.concatenate([self.queries[order][:, None], documents], axis=1)
         texts = np.where(rows == NO_TEXT, NO_TEXT, self.texts[rows])
         groups = [frozenset(group) - {NO_TEXT} for group in texts.tolist()]
-        return [order[batch] for batch in _deal(groups, count, batch_size)]
+        for batch in _deal(groups, batch_size):
+            yield order[batch]
 
     def batch(
         self, examples: np.ndarray, epoch: int, num_rows: int, lengths: tuple[int, int]
@@ -178,14 +208,14 @@ class TextGroups:
         )
 
 
-def _deal(groups: Sequence[frozenset], count: int, batch_size: int) -> Iterator[np.ndarray]:
-    """Deals places to `count` batches so that no two groups of a batch share a member.
+def _deal(groups: Sequence[frozenset], batch_size: int) -> Iterator[np.ndarray]:
+    """Deals the indices of groups to batches so that no two groups of a batch share a member.
 
-    What cannot be placed waits, before all that was not looked at yet.
+    A group that does not fit waits, and comes before all groups that were not looked at yet.
     """
     waiting: list[int] = []
     place = 0
-    for _ in range(count):
+    while waiting or place < len(groups):
         used: set = set()
         batch: list[int] = []
         still: list[int] = []
@@ -212,11 +242,37 @@ def group_batches(
     groups: TextGroups,
     batch_size: int,
     start_step: int,
-    seed: int,
+    seed: int | None,
     buckets: Sequence[int],
     shares: InputShard,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of `TextGroups.batch`; see `row_batches.training_batches`."""
+    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
+
+    def choose(step: int) -> tuple[np.ndarray, int]:
+        return groups.choose(step, batch_size, seed)
+
+    return _make_batches(groups, steps, choose, batch_size, buckets, shares)
+
+
+def evaluation_group_batches(
+    groups: TextGroups, batch_size: int, buckets: Sequence[int]
+) -> tf.data.Dataset:
+    """Returns a dataset of `TextGroups.batch` with every example once, in order where possible."""
+    plan = groups.evaluation_plan(batch_size)
+    steps = tf.data.Dataset.range(len(plan))
+    return _make_batches(groups, steps, lambda step: (plan[step], 0), batch_size, buckets, ALL)
+
+
+def _make_batches(
+    groups: TextGroups,
+    steps: tf.data.Dataset,
+    choose: Callable[[int], tuple[np.ndarray, int]],
+    batch_size: int,
+    buckets: Sequence[int],
+    shares: InputShard,
+) -> tf.data.Dataset:
+    """Makes the batches whose examples and epoch `choose` names."""
     own = shares.rows(batch_size)
     example = groups.batch(np.zeros([0], np.int64), 0, len(own), (buckets[-1], buckets[-1]))
 
@@ -224,7 +280,7 @@ def group_batches(
         return next((length for length in buckets if length >= longest), buckets[-1])
 
     def make(step: np.ndarray) -> list[np.ndarray]:
-        chosen, epoch = groups.choose(int(step), batch_size, seed)
+        chosen, epoch = choose(int(step))
         longest = groups.longest(chosen, epoch)  # of the whole batch: alike on all workers
         mine = chosen[own[own < len(chosen)]]
         lengths = (bucket(longest[0]), bucket(longest[1]))
@@ -235,7 +291,6 @@ def group_batches(
         is_long = name.endswith(INPUTS) and len(buckets) > 1
         return [*shape[:-1], None] if is_long else shape
 
-    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
     return map_in_numpy(
         steps, make, {name: (example[name].dtype, static_shape(name)) for name in example}
     )

@@ -161,11 +161,10 @@ class Program(abc.ABC):
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
 
-    @abc.abstractmethod
-    def write_predictions(
+    def write_predictions(  # noqa: B027
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
     ) -> None:
-        """Writes the predictions."""
+        """Writes the predictions of a program that has --do_predict."""
 
 
 def define_flags(task_config: type[Config]) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.model import Serving
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
 
 Row = dict[str, Any]
@@ -26,11 +25,6 @@ class GraphModel:
         self, card: Row, functions: dict[str, Callable[..., dict[str, tf.Tensor]]], device: str
     ) -> None:
         self.card, self._functions, self._device = card, functions, device
-
-    @classmethod
-    def of_served(cls, served: Serving, device: str = "") -> "GraphModel":
-        """Makes it of a model that was served."""
-        return cls(served.card(), served.text_signatures(), device)
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
@@ -56,7 +50,7 @@ class GraphModel:
         }
         return cls(card, functions, device)
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
         return self._call("serving_default", [tf.constant(list(column)) for column in columns])
 

@@ -37,9 +37,9 @@ def load(
     Args:
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
       kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
-        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
-        for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
-        its discriminator; with "fill_mask" its generator fills masks.
+        question_answering, fill_mask, next_sentence, embeddings, reranker. "": the one that it was
+        trained for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run
+        embeds by its discriminator; with "fill_mask" its generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
       batch_size: maximum number of rows per batch.
@@ -101,7 +101,7 @@ def _load_trained(
 ) -> Predictor:
     """Loads a checkpoint or a .keras file."""
     from bert_tf.inference import graphs
-    from bert_tf.inference.keras_models import KERAS_KINDS, make_keras_model
+    from bert_tf.inference.keras_models import make_keras_model
     from bert_tf.inference.serving_models import read_model
 
     def scope() -> contextlib.AbstractContextManager[Any]:
@@ -117,20 +117,5 @@ def _load_trained(
         kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
         raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
-        if trained.kind in KERAS_KINDS:
-            model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
-            return Predictor(model, metadata, batch_size, scope)
-        graph = graphs.GraphModel.of_served(_serve(path, given), device)
-    return Predictor(OutputAnswers(graph), graph.card, batch_size)
-
-
-def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
-    """Makes the served model of a checkpoint or of a .keras file."""
-    from bert_tf.inference.serving_models import load as load_served
-    from bert_tf.serving.kind import PAIR, SINGLE
-
-    kind, length = given["kind"], given["max_seq_length"]
-    options: dict[str, Any] = {}
-    if given["pair"] is not None:
-        options["texts"] = PAIR if given["pair"] else SINGLE
-    return load_served(str(path), kind, length, **options)
+        model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
+    return Predictor(model, metadata, batch_size, scope)

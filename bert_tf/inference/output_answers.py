@@ -16,6 +16,7 @@ from bert_tf.tasks.masked_words.answers import (
     token_answer,
 )
 from bert_tf.tasks.question_answering.columns import read_asked
+from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_pairs
 from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
@@ -34,8 +35,12 @@ class TextModel(Protocol):
 
     card: Row
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
-        """Returns the outputs by name for each row of texts; strings are bytes."""
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
+        """Returns the outputs by name for each row of texts; strings are bytes.
+
+        Args:
+          columns: texts; of a reranker's documents lists of texts.
+        """
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns the outputs by name for each list of words, of a tagger."""
@@ -69,6 +74,8 @@ class OutputAnswers:
         return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
 
     def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        if self.kind == "reranker":
+            return self._score_pairs(*read_query_pairs(texts), batch_size)
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
@@ -147,6 +154,51 @@ class OutputAnswers:
         rows = self._rows(columns if columns[0] else [[""]], batch_size)
         return np.stack([row["embedding"] for row in rows])[: len(columns[0])]
 
+    def encode_query(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        return self._encode_side("query", texts, batch_size)
+
+    def encode_document(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        return self._encode_side("document", texts, batch_size)
+
+    def _encode_side(self, side: str, texts: Any, batch_size: int) -> np.ndarray:
+        """Embeds the texts of a side.
+
+        Raises:
+          ValueError: if the model was exported with another prompt, or does not record the side's.
+        """
+        prompt = self._model.card.get(f"{side}_prompt")
+        exported = self._model.card.get("prompt", "")
+        if prompt is None:
+            raise ValueError(
+                f"The exported model does not record the prompt of a {side}; export it again, or "
+                f"use encode, which has the prompt {exported!r}."
+            )
+        if prompt != exported:
+            raise ValueError(
+                f"The model was exported with the prompt {exported!r}, but a {side} needs "
+                f"{prompt!r}: export it with --side={side}, or load the original model."
+            )
+        return self.encode(texts, batch_size)
+
+    def rank(self, query: str, documents: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+        texts = read_candidates(query, documents)
+        if not texts:
+            return []
+        (row,) = self._model.rows([query], [_as_documents(texts)])
+        return ranked(texts, row["order"], row["scores"])
+
+    def _score_pairs(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> list[float]:
+        """Scores pairs, each as a query with a single document."""
+        sizes = [len(query) + len(text) for query, text in zip(queries, documents, strict=True)]
+
+        def compute(chosen: list[int]) -> list[Row]:
+            lists = [_as_documents([documents[i]]) for i in chosen]
+            return self._model.rows([queries[i] for i in chosen], lists)
+
+        return [float(row["scores"][0]) for row in by_length(sizes, batch_size, compute)]
+
     def _rows(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
         if not columns[0]:
             return []
@@ -155,3 +207,8 @@ class OutputAnswers:
             *(sizes, batch_size),
             lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns)),
         )
+
+
+def _as_documents(texts: Sequence[str]) -> list[str]:
+    """Returns documents for a graph, in which "" stands for none."""
+    return [text or " " for text in texts]

@@ -33,10 +33,10 @@ class Predictor:
 
     Attributes:
       kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
-        question_answering, fill_mask or embeddings.
+        question_answering, fill_mask, embeddings or reranker.
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
-        ("question", "context").
+        ("question", "context"), of rerankers ("query", "documents").
       max_seq_length: maximum length of a row.
     """
 
@@ -56,11 +56,6 @@ class Predictor:
         self.labels = tuple(metadata["labels"])
         self.inputs = tuple(metadata["inputs"])
         self.max_seq_length = int(metadata["max_seq_length"])
-        if self.kind == "reranker":
-            raise ValueError(
-                "A reranker has no predictor; load it with "
-                "bert_tf.search.reranker.Reranker.from_pretrained."
-            )
         if self.kind not in ANSWERING:
             raise ValueError(
                 f"A model of kind {self.kind} has no predictor; expected one of "
@@ -112,11 +107,17 @@ class Predictor:
     def score(self, texts: Any) -> list[float]:
         """Scores texts.
 
-        The score is a regression's number, the unnormalised score of a choice after its context, or
-        the probability that the second text follows the first.
+        Args:
+          texts: texts; of a reranker pairs (query, document).
+
+        Returns:
+          For each text the number that a regression predicts; the probability that the second text
+          follows the first; the unnormalised score of a choice after
+          its context; or a reranker's score, the probability that the document is relevant,
+          or its unnormalised score if it was trained with another loss than bce.
 
         Raises:
-          ValueError: if the model does not, or one of the texts is no string.
+          ValueError: if the model does not score texts, or one of the texts is not a string.
         """
         return self._ask("score", self._columns(texts))
 
@@ -211,15 +212,43 @@ class Predictor:
         return self._ask("fill_mask", texts, top_k=top_k)
 
     def encode(self, texts: Any) -> np.ndarray:
-        """Embeds texts.
+        """Embeds texts, with the model's default prompt; an exported model has that of its export.
 
         Returns:
           float32 [B, D].
 
         Raises:
-          ValueError: if the model does not, or one of the texts is no string.
+          ValueError: if the model does not embed, or one of the texts is not a string.
         """
         return self._ask("encode", texts)
+
+    def encode_query(self, texts: Any) -> np.ndarray:
+        """Embeds queries, with the prompt of queries if the model has one; see `encode`.
+
+        Raises:
+          ValueError: as `encode`; also if the model was exported with another prompt.
+        """
+        return self._ask("encode_query", texts)
+
+    def encode_document(self, texts: Any) -> np.ndarray:
+        """Embeds documents, with the prompt of documents if there is one; see `encode_query`."""
+        return self._ask("encode_document", texts)
+
+    def rank(self, query: str, documents: Any) -> list[dict[str, Any]]:
+        """Ranks documents for a query.
+
+        Args:
+          query: a text.
+          documents: texts.
+
+        Returns:
+          A dict for each document, the best first: {"index": 2, "score": 0.98, "document": "..."},
+          the index being that in `documents`, and the score that of `score`.
+
+        Raises:
+          ValueError: if the model is not a reranker, or one of the texts is not a string.
+        """
+        return self._ask("rank", query, documents)
 
     def embed(self, texts: Any) -> np.ndarray:
         """Returns `encode(texts)`; the earlier name."""

@@ -18,7 +18,8 @@ from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.model import Serving
-from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.packing import prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
@@ -252,7 +253,8 @@ def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
     skipped = prompt_pieces(model.tokenizer, embedding, prompt)
     lower = embedding.lower_case_texts
-    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower}
+    prompts = {side: embedding.side_prompt(side) for side in ("query", "document")}
+    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower, "prompts": prompts}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:

@@ -8,8 +8,8 @@ import keras
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning_defaults import default_learning_rate
 from bert_tf.models.compiled_losses import loss_of_scores, takes_one_hot, takes_probabilities
-from bert_tf.models.with_preprocessor import WithPreprocessor
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pretrained import FromPretrained
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import WarmupFactor
 
@@ -20,7 +20,7 @@ WARMUP_PROPORTION = OptimizerConfig().warmup_proportion
 RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 
 
-class DefaultCompileMixin(WithPreprocessor):
+class DefaultCompileMixin(FromPretrained):
     """Compiles a Keras model with `bert`, its encoder; mixed in before it.
 
     A subclass defines `task_loss` and `default_metrics`.

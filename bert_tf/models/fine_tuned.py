@@ -11,12 +11,13 @@ from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.text_fit import TextFitMixin
-from bert_tf.models.with_preprocessor import Preprocessing
+from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
 from bert_tf.network.pooling import pool_tokens
 from bert_tf.renamed import accepts_earlier_names
+from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ def head_dropout(model: Any) -> Dropout:
     return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
 
 
-class FineTunedModel(TextFitMixin, keras.Model):
+class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
     """The encoder, dropout and one head; subclasses define its purpose.
 
     Args:
@@ -98,6 +99,21 @@ class FineTunedModel(TextFitMixin, keras.Model):
         sequence = encoded["sequence_output"]
         pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
         return self._score(ops.cast(pooled, sequence.dtype), seed)
+
+    def score_choices(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's score of each of C texts per row, float32 [B, C].
+
+        Args:
+          inputs: the encoder's inputs, int32 [B, C, T].
+          training, seed: see `BertEncoder`.
+        """
+        _, num_choices, length = ops.shape(inputs["input_word_ids"])
+        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
+        if "packed_places" in inputs:  # The texts are packed already.
+            starts = ops.reshape(inputs["packed_starts"], (-1,))
+            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
+        scores = self.score_texts(rows, training, seed)  # [B * C, 1]
+        return ops.reshape(scores, (-1, num_choices))
 
     def _score(self, encoded: Any, seed: Any) -> Any:
         if self.config.head_transform:

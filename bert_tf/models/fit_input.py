@@ -94,11 +94,12 @@ def split_off(x: Any, y: Any, weights: Any, share: float) -> tuple[Any, Any, Any
     first = int(count * (1.0 - share))
     if not 0 < first < count:
         raise ValueError(f"validation_split={share} of {count} texts leaves one part empty.")
-    labels = y if getattr(y, "ndim", 1) == 2 else read_column(y, "y")  # A matrix stays one.
+    is_whole = y is None or getattr(y, "ndim", 1) == 2  # A matrix stays one.
+    labels = y if is_whole else read_column(y, "y")
 
     def part(chosen: slice) -> list[Any]:
         inputs = tuple(column[chosen] for column in columns)
-        return [inputs if is_columns else inputs[0], labels[chosen]]
+        return [inputs if is_columns else inputs[0], None if y is None else labels[chosen]]
 
     given = None if weights is None else list(weights)
     later = part(slice(first, None)) + ([] if given is None else [given[first:]])

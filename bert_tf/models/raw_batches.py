@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+from bert_tf.examples.columns import TO_LIST
 
 Pack = Callable[[Any], Any]
 
@@ -115,3 +118,30 @@ def holds_texts(x: Any) -> bool:
     if kind == "O" and len(x):
         return holds_texts(list(x))
     return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string
+
+
+def is_text_column(values: Any) -> bool:
+    """Returns whether a value is a column of texts, in any form, or of lists of them."""
+    if isinstance(values, str | bytes | tf.data.Dataset) or values is None:
+        return False
+    if isinstance(values, list | tuple | np.ndarray):
+        return holds_texts(values)
+    method = next((name for name in TO_LIST if hasattr(values, name)), "")
+    return bool(method) and holds_texts(getattr(values, method)())
+
+
+def unpack_text_columns(data: Any) -> tuple[Any, Any, Any]:
+    """Returns x, y and weights of validation data whose x may be a tuple of columns without y.
+
+    Args:
+      data: x, (x, y) or (x, y, weights).
+    """
+    if isinstance(data, list):
+        return data, None, None
+    if not isinstance(data, tuple) or not is_text_column(data[0]):
+        return keras.utils.unpack_x_y_sample_weight(data)
+    if len(data) == 3 and data[2] is None:
+        return data
+    if len(data) == 2 and not is_text_column(data[1]):
+        return *data, None
+    return data, None, None

@@ -28,6 +28,7 @@ from bert_tf.fine_tuning_defaults import (
 )
 from bert_tf.models.default_compile import DefaultCompileMixin, check_rate_is_settable
 from bert_tf.models.fit_input import FitArguments, FitInput, check_is_alone, counted
+from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.raw_batches import (
     first_batch,
     holds_texts,
@@ -40,6 +41,7 @@ from bert_tf.models.raw_batches import (
 from bert_tf.models.row_outputs import RowOutputs, stack
 from bert_tf.network.losses import WeightedSum
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 KerasBatch = tuple[dict[str, Any], Any, Any]
@@ -55,10 +57,18 @@ class Examples(Protocol):
 class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
     """Gives a Keras model with `bert`, its encoder, the loop for raw input; mixed in before it.
 
+    `WithPreprocessor`, mixed in after this class, gives the tokenizer and its settings.
+
     A subclass defines its raw input (`read_examples`), what Keras gets from a batch (`keras_batch`)
     and the loss (`task_loss`).
     """
 
+    preprocessor: BertPreprocessor | None
+    needed_preprocessor: BertPreprocessor
+    tokenizer: Tokenizer
+    max_seq_length: int
+    # Whether there is nothing to train on without labels.
+    needs_labels = True
     # Classes of whole texts; 0: there are none.
     num_text_classes = 0
     # Whether a tuple is a column of examples; of other models it may be one of columns.
@@ -171,7 +181,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """Reads raw input; see `fit`."""
         arguments.split_validation(self.is_one_column)
         x, y = arguments.x, arguments.y
-        if y is None:
+        if y is None and self.needs_labels:
             raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
         weights = self.weigh_classes(y, arguments.class_weight, arguments.sample_weight)
         examples = self.read_examples(x, y, weights)
@@ -380,7 +390,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         Raises:
           ValueError: if there are no labels, or as `read_examples`.
         """
-        if y is None:
+        if y is None and self.needs_labels:
             raise ValueError("A batch has no labels; expected (texts, labels).")
         examples = self.read_examples(x, y, weights)
         if is_evaluated:
@@ -473,16 +483,20 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         data, steps = epoch_batches(rows, batch_size, first_epoch * steps, seed, buckets)
         return data.map(self.keras_batch), steps
 
+    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+        """Returns x, y and weights of validation data."""
+        return keras.utils.unpack_x_y_sample_weight(data)
+
     def evaluation_data(self, data: Any, batch_size: int) -> Any:
         """Returns validation data as Keras takes it: raw input as a dataset, all else as it is."""
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
         if is_stream(data):
             return self._stream_of(data, is_evaluated=True)[0]
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return keras.utils.pack_x_y_sample_weight(x, self._ids_of(y), weights)
-        if y is None:
+        if y is None and self.needs_labels:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         rows = self.judged_rows(self.read_examples(x, y, weights))
         buckets = self._buckets(rows)

@@ -1,39 +1,34 @@
-"""A cross-encoder: one score for a query and a document that it reads together."""
+"""A cross-encoder for search: one score for a query and a document that it reads together."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
-from bert_tf.examples.columns import read_texts
-from bert_tf.tasks.embedding.text_model import TextModel
-from bert_tf.tasks.models import BertClassifier
-from bert_tf.text.packing import PackedText, pack_pair
-from bert_tf.text.tokenization import make_tokenizer
+from bert_tf.models.with_preprocessor import make_preprocessor
+from bert_tf.tasks.reranking.answers import activate, read_candidates
+from bert_tf.tasks.reranking.model import BertReranker
+from bert_tf.text.packing import PackedText
 
 
-class Reranker(TextModel):
-    """Scores pairs of texts, as sentence-transformers' CrossEncoder does.
+class Reranker:
+    """A `BertReranker` with arrays as answers.
 
         reranker = Reranker.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2")
         order = reranker.rank("a query", documents)
 
     Args:
-      model: a `BertClassifier` with one label.
-      tokenizer: of the model.
+      model: with its preprocessor.
+      batch_size: pairs per batch.
+
+    Attributes:
       activation: `sigmoid` or `identity`, what `scores` makes of the logits.
-      sizes: max_seq_length and batch_size of `TextModel`.
+      max_seq_length: maximum length of a pair.
     """
 
-    def __init__(
-        self, model: BertClassifier, tokenizer: Any, activation: str = "sigmoid", **sizes: int
-    ) -> None:
-        def select(logits: Any, _: Any) -> Any:
-            return logits[:, 0]
-
-        super().__init__(model, tokenizer, select, **sizes)
-        self.activation = activation
+    def __init__(self, model: BertReranker, batch_size: int = 32) -> None:
+        self.model, self.batch_size = model, batch_size
+        self.activation, self.max_seq_length = model.activation, model.max_seq_length
 
     @classmethod
     def from_pretrained(
@@ -43,40 +38,46 @@ class Reranker(TextModel):
 
         Args:
           path: the checkpoint.
-          max_seq_length: pieces of a pair; 0: what the folder says, else all positions up to 512.
-          batch_size: pairs computed at once.
+          max_seq_length: maximum length of a pair; 0: as the folder states, else 512 or all
+            positions.
+          batch_size: pairs per batch.
 
         Raises:
           ValueError: if it cannot be read, or has another number of labels.
         """
         found = read_cross_encoder(path)
-        vocab, config = found.checkpoint.vocab, found.checkpoint.config
-        if vocab is None:
-            raise ValueError(f"{path} has no vocabulary; put its vocab.txt beside the weights.")
-        tokenizer = make_tokenizer(vocab, config.do_lower_case)
-        model = BertClassifier.from_checkpoint(found.checkpoint, unpad=True)
-        length = max_seq_length or found.max_seq_length
-        return cls(model, tokenizer, found.activation, max_seq_length=length, batch_size=batch_size)
+        if found.checkpoint.vocab is None:
+            raise ValueError(
+                f"{path} has no vocabulary; put its vocab.txt into the folder of the weights."
+            )
+        model = BertReranker.from_checkpoint(
+            found.checkpoint,
+            activation=found.activation,
+            preprocessor=make_preprocessor(
+                found.checkpoint, max_seq_length or found.max_seq_length
+            ),
+        )
+        return cls(model, batch_size)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes a query and a document and cuts them to the length."""
-        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
-        return pack_pair(vocab, encode(text_a), encode(text_b), self.max_seq_length)
+        """Tokenizes a query and a document and cuts them to the maximum length."""
+        return self.model.pack(text_a, text_b)
 
     def logits(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns the unnormalised score of each pair (query, document), float32 [N]."""
-        return np.array(self.run([self.pack(*pair) for pair in pairs]), np.float32)
+        queries = [query for query, _ in pairs]
+        documents = [document for _, document in pairs]
+        return self.model.pair_logits(queries, documents, self.batch_size)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns the score of each pair as CrossEncoder.predict does, float32 [N]."""
-        logits = self.logits(pairs)
-        return 1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits
+        return activate(self.logits(pairs), self.activation)
 
     def rank(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Returns the places of the documents, the best first, int64 [N]; equal ones keep order.
+        """Returns the indices of the documents, the best first, int64 [N]; equal ones keep order.
 
         Raises:
           ValueError: if `documents` is a single string, or holds something else.
         """
-        documents = read_texts(documents, "documents") if len(documents) else []
-        return np.argsort(-self.logits([(query, text) for text in documents]), kind="stable")
+        texts = read_candidates(query, documents)
+        return np.argsort(-self.logits([(query, text) for text in texts]), kind="stable")

@@ -44,6 +44,7 @@ class Kind:
         them, take from a caller.
       model_options: arguments of the Keras class, to leave out what the kind does not use.
       has_one_label: whether the head must have exactly one label.
+      inputs: names of the texts of a request, unless `recorded` gives them as `texts`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kind:
     options: tuple[str, ...] = ()
     model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_one_label: bool = False
+    inputs: tuple[str, ...] = SINGLE
 
     @property
     def model_name(self) -> str:

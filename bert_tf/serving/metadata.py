@@ -34,7 +34,10 @@ ROW_OUTPUTS = {
 OF_CLASSES = ("classifier", "multi_label", "tagger")
 
 REQUIRED = ("kind", "inputs", "labels", "max_seq_length", "do_lower_case")
-TEXTS = ("kind", "long_texts", "prompt", "mask", "source", "quantize", "activation", "store")
+TEXTS = (
+    *("kind", "long_texts", "mask", "source", "quantize", "activation", "store"),
+    *("prompt", "query_prompt", "document_prompt"),
+)
 FLAGS = ("do_lower_case", "keep_tail", "text_input", "lower_case_texts", "version_2")
 COUNTS = (
     *("max_seq_length", "vocab_size", "top_k"),

@@ -240,7 +240,7 @@ def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
     folder = make_model(tmp_path, "tagger")
     with pytest.raises(ValueError, match="no classifier head.* it can as tagger"):
         bert_tf.load(folder, kind="classifier")
-    with pytest.raises(ValueError, match="kind is 'encoder', expected one of classifier"):
+    with pytest.raises(ValueError, match="'encoder'.*classifier"):
         bert_tf.load(folder, kind="encoder")
     with pytest.raises(ValueError, match="device is 'gpu:7'; this machine has .*CPU:0"):
         bert_tf.load(folder, device="gpu:7")

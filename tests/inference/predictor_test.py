@@ -235,8 +235,6 @@ def test_methods_of_other_kinds_name_the_right_one():
         regression.choose(["a"], [["b"]])
     with pytest.raises(ValueError, match="kind encoder has no predictor"):
         predictor_of(MadeUpModel("encoder", length))
-    with pytest.raises(ValueError, match=r"with bert_tf\.search\.reranker\.Reranker\.from_pre"):
-        predictor_of(MadeUpModel("reranker", length))
     with pytest.raises(ValueError, match="batch_size is 0"):
         predictor_of(MadeUpModel("regression", length), batch_size=0)
     with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import is_missing
+from bert_tf.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.examples.tables import (
     RowError,
     RowErrors,
@@ -120,6 +120,47 @@ def read_embedding_examples(
     if len({has_scores for _, has_scores in widths}) > 1:
         bare = next(e for e in examples if not e.scores)
         raise ValueError(f"{bare.source} has no score, but other examples have; score all or none.")
+    return examples
+
+
+def read_embedding_columns(x: Any, y: Any = None) -> list[EmbeddingExample]:
+    """Reads columns or lists of tuples, as tables are read.
+
+    Args:
+      x: columns, (queries, positives) or (queries, positives, negatives), where a query may have a
+        list of positives or of negatives, and more columns hold more negatives; or the same as a
+        list of tuples; or a list of single texts.
+      y: scores of pairs; with negatives the teacher's margins, one for each negative. None: there
+        are none.
+
+    Raises:
+      ValueError: naming the examples that are wrong, if there are no examples, or columns have
+        different lengths.
+    """
+    columns = read_tuples(x)
+    count = len(columns[0])
+    if len(columns) == 1:  # Single texts: each is its own positive.
+        columns *= 2
+    scores = None if y is None else read_column(y, "y")
+    if scores is not None and len(scores) != count:
+        raise ValueError(f"Got {len(scores):,} scores y for {count:,} examples.")
+    negatives = [f"negative_{number}" for number in range(1, len(columns) - 1)]
+    names: dict[str, list[str]] = {
+        "query": ["query"],
+        "positive": ["positive"],
+        "negative": negatives,
+        "score": [] if scores is None else ["score"],
+    }
+    column_names = ["query", "positive", *negatives]
+    examples: list[EmbeddingExample] = []
+    errors = RowErrors()
+    for index, cells in enumerate(zip(*columns, strict=True)):
+        row = dict(zip(column_names, map(as_cell, cells), strict=True))
+        if scores is not None:
+            row["score"] = as_cell(scores[index])
+        with errors:
+            examples += list(_examples(row, names, f"x[{index}]"))
+    errors.raise_any(count - len(errors.errors))
     return examples
 
 

@@ -10,12 +10,19 @@ texts are negatives:
 and returns a `WeightedSum`, whose quotient is the loss. B counts the rows of all devices.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from bert_tf.fine_tuning_config import RetrieverConfig, comma_numbers
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize
+from bert_tf.tasks.embedding.examples import EmbeddingExample
+
+IN_BATCH = ("in_batch", "symmetric")
+OF_SCORES = ("cosent", "cosine", "margin_mse")
+OF_NEGATIVES = ("triplet", "margin_mse")
 
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
 LOWEST = -1e9  # In place of the score of what only fills.
@@ -243,3 +250,76 @@ def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     counts = tf.cast(weights > 0, tf.float32)
     means = tf.linalg.matvec(vectors, counts, transpose_a=True) / tf.reduce_sum(counts)
     return tf.reduce_sum(tf.square(means))
+
+
+def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
+    """Returns the default loss for a form of examples."""
+    if not examples[0].scores:
+        return "in_batch"
+    return "margin_mse" if any(example.negatives for example in examples) else "cosent"
+
+
+def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:
+    """Raises ValueError naming an example that lacks what a loss needs."""
+    for example in examples:
+        if loss in OF_NEGATIVES and not example.negatives:
+            raise ValueError(f"{example.source} has no negative, which the loss {loss} needs.")
+        if loss in OF_SCORES and not example.scores:
+            raise ValueError(f"{example.source} has no score, which the loss {loss} needs.")
+        if loss in ("cosent", "cosine") and example.negatives:
+            raise ValueError(
+                f"{example.source} has negatives, but the loss {loss} is for pairs; leave them out."
+            )
+        if loss == "cosine" and not -1.0 <= example.scores[0] <= 1.0:
+            raise ValueError(
+                f"{example.source}: the score is {example.scores[0]}, expected a cosine, -1 to 1; "
+                "divide by the highest score, or give --retrieval_loss=cosent, which accepts any "
+                "score."
+            )
+
+
+def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
+    """Returns the loss with a name.
+
+    Args:
+      name: of `RETRIEVER_LOSSES`, except denoising.
+      task: the loss's settings, as flags name them.
+      dimension: size of the model's embeddings.
+
+    Raises:
+      ValueError: if `matryoshka_dims` has a size that the model does not have.
+    """
+    loss = make_losses(task)[name]
+    if not task.matryoshka_dims:
+        return loss
+    sizes = comma_numbers(task.matryoshka_dims, "--matryoshka_dims")
+    weights = comma_numbers(task.matryoshka_weights, "--matryoshka_weights")
+    factors = weights or [1.0] * len(sizes)
+    wrong = [size for size in sizes if size > dimension]
+    if wrong:
+        raise ValueError(
+            f"--matryoshka_dims: {wrong[0]:g} is not a size for embeddings of {dimension} numbers."
+        )
+    return matryoshka(loss, [int(size) for size in sizes], factors)
+
+
+def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, Loss]:
+    """Returns all losses by name, with what the flags say of them.
+
+    Args:
+      task: the flags.
+      similarity: of the losses over a batch, cosine or dot.
+    """
+    in_batch = functools.partial(
+        in_batch_negatives, scale=task.loss_scale_factor, similarity=similarity
+    )
+    return {
+        "in_batch": in_batch,
+        "symmetric": functools.partial(in_batch, symmetric=True),
+        "cosent": functools.partial(cosent, scale=task.loss_scale_factor),
+        "cosine": cosine_similarity,
+        "triplet": functools.partial(
+            triplet, margin=task.triplet_margin, distance=task.triplet_distance
+        ),
+        "margin_mse": margin_mse,
+    }

@@ -1,6 +1,7 @@
 """Embeds texts: the encoder, pooling and further layers as a Keras model.
 
 model = BertEmbedder.from_pretrained("all-MiniLM-L6-v2")  # a folder of sentence-transformers
+model.fit((queries, positives))
 vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 """
 
@@ -17,27 +18,70 @@ from keras import ops
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
+from bert_tf.corpus.input_shard import ALL
 from bert_tf.examples.columns import read_texts
+from bert_tf.examples.contrastive_batches import (
+    TextGroups,
+    evaluation_group_batches,
+    group_batches,
+)
+from bert_tf.examples.rows import length_buckets
+from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.models.raw_batches import (
+    first_batch,
+    holds_texts,
+    is_stream,
+    is_text_column,
+    parts_of,
+    unpack_text_columns,
+)
+from bert_tf.models.text_fit import (
+    BATCH_SIZE,
+    KerasBatch,
+    TextFitMixin,
+)
 from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.network.positions import initializer
-from bert_tf.network.pretrained import FromPretrained
 from bert_tf.renamed import accepts_earlier_names
+from bert_tf.tasks.embedding.examples import read_embedding_columns
+from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
+from bert_tf.tasks.embedding.losses import IN_BATCH, in_batch_accuracy, make_loss
+from bert_tf.tasks.embedding.packing import pack_text, prompt_pieces
+from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
-from bert_tf.text.packing import INPUTS, PackedText, pack, pad_batch
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
+
+SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbedder(FromPretrained, keras.Model):
+class InBatchAccuracy(keras.metrics.Mean):
+    """The share of queries whose positive scores highest of all documents of the batch."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch; arguments are those of `BertEmbedder.task_loss`."""
+        queries, documents = y_pred[:, 0], y_pred[:, 1:]
+        found = in_batch_accuracy(queries, documents, y_true[:, : ops.shape(documents)[1]])
+        super().update_state(found.mean(), found.weight)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEmbedder(TextFitMixin, keras.Model):
     """The encoder with pooling, dense layers and normalization.
 
-    `save` and `keras.models.load_model` keep vocabulary and prompts, too.
+        model.fit((queries, positives))             # pairs
+        model.fit((queries, positives, negatives))  # triplets
+        model.fit((firsts, seconds), scores)        # scored pairs
+
+    `save` and `keras.models.load_model` keep vocabulary and prompts.
 
     Args:
       config: shape of the network.
-      embedding: the layers on top of the encoder; None: the mean of the pieces.
+      embedding: the layers on top of the encoder; None: the mean of the tokens.
       vocab: vocabulary for `encode`; None: `encode` is not available.
       use_pooler: whether the encoder has a pooler, which is not used here but is kept.
       recompute: see `BertEncoder`.
@@ -45,12 +89,14 @@ class BertEmbedder(FromPretrained, keras.Model):
 
     Call arguments:
       inputs: texts, or a dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B],
-        the number of first pieces of each row to exclude from the pooling; other keys are ignored.
+        the number of first tokens of each row to exclude from the pooling; other keys are ignored.
+        A batch of `TextGroups` instead has the same keys after query/ and document/.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
     Returns:
-      float32 [B, D], D = `dimension`.
+      float32 [B, D], D = `dimension`; of a batch of `TextGroups` float32 [B, 1 + M, D], the query
+      before its M documents.
 
     Reference: Reimers and Gurevych 2019, "Sentence-BERT".
     """
@@ -96,6 +142,8 @@ class BertEmbedder(FromPretrained, keras.Model):
         if unpad is None:
             self.bert.leave_out_padding(vocab is not None and not self.jit_compile)
         self._compute: Any = None
+        self._settings = RetrieverConfig()
+        self._loss_name = ""
 
     @property
     def dimension(self) -> int:
@@ -103,6 +151,12 @@ class BertEmbedder(FromPretrained, keras.Model):
         return self.embedding.dimension(self.config.hidden_size)
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        if "query/input_word_ids" in inputs:
+            seed = self.bert.draw_dropout_seed(training, dropout_seed)
+            queries, documents = embed_sides(
+                lambda texts, own_seed: self.call(texts, training, own_seed), inputs, seed
+            )
+            return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         return self.embed_pieces(
             encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
@@ -119,8 +173,8 @@ class BertEmbedder(FromPretrained, keras.Model):
     def embed_pieces(self, sequence: Any, mask: Any, prompt_pieces: Any = None) -> Any:
         """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""
         if prompt_pieces is not None:
-            places = ops.arange(ops.shape(mask)[1], dtype="int32")
-            mask = mask * ops.cast(places >= prompt_pieces[:, None], mask.dtype)
+            positions = ops.arange(ops.shape(mask)[1], dtype="int32")
+            mask = mask * ops.cast(positions >= prompt_pieces[:, None], mask.dtype)
         parts = [pool_tokens(sequence, mask, name) for name in self.embedding.pooling]
         vectors = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         for index in range(len(self.embedding.dense)):
@@ -138,7 +192,7 @@ class BertEmbedder(FromPretrained, keras.Model):
         """Embeds texts.
 
         Args:
-          texts: N texts; each is cut to `embedding.max_seq_length` pieces.
+          texts: N texts; each is cut to `embedding.max_seq_length` tokens.
           prompt_name: name of the prompt before each text; None: the model's default, if any.
           prompt: prefix of each text, instead of a named prompt.
           batch_size: texts per batch; texts of similar length share a batch.
@@ -151,8 +205,6 @@ class BertEmbedder(FromPretrained, keras.Model):
             single string, or holds something else, which is named with its index, or `batch_size`
             is below 1.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
         if isinstance(texts, Iterator):
             texts = list(texts)
         if isinstance(texts, str) or len(texts):
@@ -160,14 +212,26 @@ class BertEmbedder(FromPretrained, keras.Model):
         before = self.embedding.prompt(prompt_name) if prompt is None else prompt
         rows = [self.pack(text, before) for text in texts]
         skipped = prompt_pieces(self.tokenizer, self.embedding, before)
-        order = np.argsort([-len(row.ids) for row in rows], kind="stable")
-        vectors = np.zeros([len(rows), self.dimension], np.float32)
-        for start in range(0, len(rows), batch_size):
-            chosen = order[start : start + batch_size]
+        vectors = self.encode_rows(rows, skipped, batch_size)
+        return np.stack(vectors) if vectors else np.zeros([0, self.dimension], np.float32)
+
+    def encode_rows(
+        self, rows: Sequence[PackedText], skipped: int = 0, batch_size: int = BATCH_SIZE
+    ) -> list[np.ndarray]:
+        """Embeds packed texts, float32 [D] each.
+
+        Args:
+          rows: of `pack`.
+          skipped: number of first tokens of each that the pooling leaves out.
+          batch_size: texts per batch; texts of similar length share a batch.
+        """
+
+        def compute(chosen: list[int]) -> np.ndarray:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
-            pieces = np.full([len(chosen)], skipped, np.int32)
-            vectors[chosen] = self._computed()({**batch, "prompt_pieces": pieces}).numpy()
-        return vectors
+            counts = np.full([len(chosen)], skipped, np.int32)
+            return self._computed()({**batch, "prompt_pieces": counts}).numpy()
+
+        return by_length([len(row.ids) for row in rows], batch_size, compute)
 
     def encode_query(self, texts: Sequence[str], **options: Any) -> np.ndarray:
         """Embeds queries, with the prompt `query` if there is one; see `encode`."""
@@ -180,6 +244,198 @@ class BertEmbedder(FromPretrained, keras.Model):
     def pack(self, text: str, prompt: str = "") -> PackedText:
         """Tokenizes a text after a prompt and cuts it to the length."""
         return pack_text(self.tokenizer, self.embedding, text, prompt)
+
+    # Training ----------------------------------------------------------------------------------
+
+    needs_labels = False
+
+    def fit(  # type: ignore[override]
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        *,
+        loss: str = "",
+        num_negatives: int = 4,
+        loss_scale_factor: float = 20.0,
+        triplet_margin: float = 5.0,
+        triplet_distance: str = "euclidean",
+        matryoshka_dims: Sequence[int] = (),
+        matryoshka_weights: Sequence[float] = (),
+        **options: Any,
+    ) -> Any:
+        """Trains on texts that belong together, as `run_retriever` does.
+
+            model.fit((queries, positives), epochs=1, batch_size=64)
+            model.fit([("a query", "its answer", "another answer"), ...])
+            model.fit((firsts, seconds), scores, validation_data=((firsts, seconds), scores))
+
+        Args:
+          x: pairs or triplets, as columns or as a list of tuples; see `read_embedding_columns`.
+            Single texts are pairs of a text with itself (SimCSE).
+          y: scores of pairs, or a teacher's margins of triplets.
+          batch_size: examples per step; None: 32. With in-batch losses the other examples of a
+            batch give the negatives, and no text is in a batch twice.
+          epochs: see `TextFitMixin.fit`.
+          loss: in_batch, symmetric, cosent, cosine, triplet or margin_mse; "": chosen by the form
+            of the examples: in_batch, for scored pairs cosent, for margins margin_mse.
+          num_negatives: maximum number of negatives that an example uses; each epoch uses others.
+          loss_scale_factor: factor of the cosines, 1 / temperature.
+          triplet_margin, triplet_distance: of the triplet loss; euclidean or cosine.
+          matryoshka_dims: sizes: the first N numbers of the embeddings are trained as well.
+          matryoshka_weights: one for each size; (): 1 each.
+          options: arguments of `TextFitMixin.fit`, such as `validation_data`, in the form of x or
+            (x, y), `callbacks`, `learning_rate` and `verbose`. Validation reports the loss and, of
+            in-batch losses, the accuracy within batches of the validation examples.
+
+        Returns:
+          Keras' `History`.
+
+        Raises:
+          ValueError: for errors in the examples or the settings, before anything is traced.
+        """
+        if self.is_raw(x):
+            self._settings = training_settings(
+                retrieval_loss=loss,
+                num_negatives=num_negatives,
+                loss_scale_factor=float(loss_scale_factor),
+                triplet_margin=float(triplet_margin),
+                triplet_distance=triplet_distance,
+                matryoshka_dims=comma_text(matryoshka_dims),
+                matryoshka_weights=comma_text(matryoshka_weights),
+            )
+            batch_size = batch_size or BATCH_SIZE
+        return super().fit(x, y, batch_size, epochs, **options)
+
+    def predict(
+        self, x: Any, batch_size: int | None = None, *arguments: Any, **options: Any
+    ) -> Any:
+        """Keras' own; of texts the embeddings, as `encode` returns them."""
+        if self.is_raw(x):
+            return self.encode(x, batch_size=batch_size or BATCH_SIZE)
+        return super().predict(x, batch_size, *arguments, **options)
+
+    def is_raw(self, x: Any) -> bool:
+        """Returns whether input is texts, or goes to Keras unchanged."""
+        return is_text_column(x)
+
+    def read_examples(  # type: ignore[override]
+        self, x: Any, y: Any = None, weights: Any = None
+    ) -> TrainingExamples:
+        if weights is not None:
+            raise ValueError("BertEmbedder has no sample_weight: its losses are of whole batches.")
+        if self.compiled and not (self._has_own_loss or self.is_compiled_by_default):
+            raise ValueError(
+                "The model is compiled with a loss, but embeddings are trained with losses of "
+                'whole batches: compile it without one, and give fit(..., loss="in_batch").'
+            )
+        examples = read_embedding_columns(x, y)
+        packer = TextPacker(self.tokenizer, self.embedding)
+        config = self.config
+        has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
+        made, loss_name = prepare_training(packer, examples, self._settings, has_dropout)
+        make_loss(loss_name, self._settings, self.dimension)  # Raises an error for wrong sizes.
+        if loss_name != self._loss_name:  # Keras' graphs of a step have the loss before.
+            self.train_function = None
+            self.test_function = None
+        self._loss_name = loss_name
+        return made
+
+    def prepare_head(self, examples: Any) -> None:
+        """Keeps the loss of the training examples, also for those of the validation."""
+        self._settings = dataclasses.replace(self._settings, retrieval_loss=self._loss_name)
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        inputs = {name: value for name, value in batch.items() if name.startswith(SIDE_NAMES)}
+        labels = [batch["document_weights"]]
+        if "scores" in batch:
+            labels.append(batch["scores"])
+        return inputs, tf.concat(labels, axis=1), batch["example_weights"]
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        """Returns the loss of a batch.
+
+        Args:
+          x: without effect.
+          y: float32 [B, M + S]: the weights of the documents, then the scores.
+          outputs: float32 [B, 1 + M, D], see the class.
+          weights: without effect: a filling example has documents of weight 0.
+        """
+        queries, documents = outputs[:, 0], outputs[:, 1:]
+        count = ops.shape(documents)[1]
+        loss = make_loss(self._loss_name, self._settings, self.dimension)
+        return loss(queries, documents, y[:, :count], y[:, count:])
+
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """See `TextFitMixin`; only examples of several texts have a loss of the task."""
+        if len(outputs.shape) != 3:
+            return None
+        return super().own_loss(x, y, outputs, weights, training)
+
+    @property
+    def default_metrics(self) -> Any:
+        return [InBatchAccuracy(name="accuracy")] if self._loss_name in IN_BATCH else []
+
+    def training_data(
+        self, examples: Any, batch_size: int, seed: int | None, first_epoch: int = 0
+    ) -> tuple[tf.data.Dataset, int]:
+        groups: TextGroups = examples.rows
+        steps = groups.batches_per_epoch(batch_size)
+        buckets = self._buckets(groups.rows)
+        data = group_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
+        return data.map(self.keras_batch), steps
+
+    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+        return unpack_text_columns(data)
+
+    def evaluation_data(self, data: Any, batch_size: int) -> Any:
+        x, y, weights = self.unpack_texts(data)
+        if not self.is_raw(x):
+            return super().evaluation_data(data, batch_size)
+        groups = self.read_examples(x, y, weights).rows
+        buckets = self._buckets(groups.rows)
+        return evaluation_group_batches(groups, batch_size, buckets).map(self.keras_batch)
+
+    def pack_batch(
+        self,
+        x: Any,
+        y: Any,
+        weights: Any = None,
+        is_evaluated: bool = False,
+        length: int = 0,
+    ) -> KerasBatch:
+        groups = self.read_examples(x, y, weights).rows
+        chosen = np.arange(len(groups))
+        batch = groups.batch(chosen, 0, len(groups), groups.longest(chosen, 0))
+        return tf.nest.map_structure(np.asarray, self.keras_batch(batch))
+
+    def _stream_of(
+        self, data: Any, class_weight: Any = None, is_evaluated: bool = False
+    ) -> tuple[Any, Any]:
+        if is_stream(data):
+            batch, data = first_batch(data)
+            if holds_texts(parts_of(batch)[0]):
+                raise ValueError(
+                    "BertEmbedder does not train on a generator of texts: give lists, of which it "
+                    "makes batches without the same text twice."
+                )
+        return data, class_weight
+
+    def _buckets(self, rows: Any) -> list[int]:
+        return length_buckets(max(1, int(rows.lengths.max())), bool(self.jit_compile))
+
+    def _what_is_traced(self) -> tuple[Any, ...]:
+        return *super()._what_is_traced(), self._loss_name, self._settings
+
+    @property
+    def max_seq_length(self) -> int:  # type: ignore[override]
+        """Maximum length of a text."""
+        return self.embedding.max_seq_length
+
+    preprocessor = None  # The vocabulary takes its place.
+
+    # Checkpoints -------------------------------------------------------------------------------
 
     @classmethod
     @accepts_earlier_names
@@ -221,7 +477,7 @@ class BertEmbedder(FromPretrained, keras.Model):
         return super().from_config({**config, **made})
 
     @functools.cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
         """The tokenizer of `encode`."""
         if self.vocab is None:
             raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")
@@ -238,18 +494,20 @@ class BertEmbedder(FromPretrained, keras.Model):
         return self._compute
 
 
-def pack_text(
-    tokenizer: Tokenizer, embedding: EmbeddingConfig, text: str, prompt: str
-) -> PackedText:
-    """Tokenizes a text behind a prompt and cuts it to the length of the embedding."""
-    text = prompt + text
-    pieces = tokenizer.encode(text.lower() if embedding.lower_case_texts else text)
-    return pack(tokenizer.vocab, pieces, [], embedding.max_seq_length)
+def training_settings(**settings: Any) -> RetrieverConfig:
+    """Returns the settings of training, checked as the flags of `run_retriever` are.
+
+    Raises:
+      ValueError: naming the one that is wrong, or has no effect.
+    """
+    config = RetrieverConfig(**settings)
+    if config.retrieval_loss == "denoising":
+        raise ValueError("loss is 'denoising', for which there is only run_retriever.")
+    given = [name for name, value in settings.items() if value != getattr(RetrieverConfig(), name)]
+    config.check_needs(given)
+    return config
 
 
-def prompt_pieces(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str) -> int:
-    """Returns how many first pieces of a row do not count in the pooling."""
-    if embedding.include_prompt or not prompt:
-        return 0
-    prompt = prompt.lower() if embedding.lower_case_texts else prompt
-    return 1 + len(tokenizer.encode(prompt))  # [CLS] among them.
+def comma_text(numbers: Sequence[float] | str) -> str:
+    """Returns numbers as a flag has them, separated by commas."""
+    return numbers if isinstance(numbers, str) else ",".join(map(str, numbers))

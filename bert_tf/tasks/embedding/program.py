@@ -1,7 +1,6 @@
 """The retriever program: reads texts that belong together; trains and evaluates an embedder."""
 
 import dataclasses
-import functools
 import pathlib
 from typing import Any
 
@@ -13,24 +12,19 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_config import RetrieverConfig, comma_numbers
+from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.metrics.trec import run_lines
 from bert_tf.tasks.embedding import losses
-from bert_tf.tasks.embedding.examples import EmbeddingExample
-from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.task import (
-    EmbeddingTask,
+from bert_tf.tasks.embedding.features import (
     RankingExamples,
     TextPacker,
     make_ranking_examples,
     make_scored_examples,
-    make_training_examples,
+    prepare_training,
 )
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.text.tokenization import Tokenizer
-
-IN_BATCH = ("in_batch", "symmetric")
-OF_SCORES = ("cosent", "cosine", "margin_mse")
-OF_NEGATIVES = ("triplet", "margin_mse")
 
 
 class Retriever(Program):
@@ -118,36 +112,12 @@ class Retriever(Program):
 
     def read_training(self, packer: TextPacker) -> Any:
         """Makes what to train on: an object with `rows`."""
-        task: RetrieverConfig = self.configs.task
-        examples = self.inputs["train"]
-        self.loss_name = task.retrieval_loss or natural_loss(examples)
-        check_examples(examples, self.loss_name)
-        self.check_dropout(examples, packer)
-        most = max(len(example.negatives) for example in examples)
-        count = min(task.num_negatives, most)
-        if self.loss_name in OF_NEGATIVES and not count:
-            raise ValueError(f"--num_negatives=0, but {self.loss_name} needs negatives.")
-        made = make_training_examples(packer, examples, count, self.loss_name in IN_BATCH)
-        logging.info(
-            "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d "
-            "cut to %d pieces); loss %s.",
-            *(len(examples), count, len(made.rows.rows), made.num_cut),
-            *(self.embedding.max_seq_length, self.loss_name),
+        config = self.configs.model
+        has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
+        made, self.loss_name = prepare_training(
+            packer, self.inputs["train"], self.configs.task, has_dropout
         )
         return made
-
-    def check_dropout(self, examples: list[EmbeddingExample], packer: TextPacker) -> None:
-        """Raises ValueError if most texts are their own positive, and have but one embedding."""
-        config, prompts = self.configs.model, set(packer.prompts.values())
-        same = [example for example in examples if example.query == example.positive]
-        has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-        if not self.configs.task.learn_labels:  # The teacher's embedding is learned.
-            return
-        if 2 * len(same) > len(examples) and not has_dropout and len(prompts) == 1:
-            raise ValueError(
-                f"{same[0].source} is a text alone, whose two embeddings differ by dropout alone "
-                "(SimCSE), and the model has none; give --hidden_dropout_prob=0.1."
-            )
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
@@ -187,7 +157,7 @@ class Retriever(Program):
             model,
             *data,
             loss=self.make_loss(model) if is_trained else None,
-            is_ranking=is_trained and self.loss_name in IN_BATCH,
+            is_ranking=is_trained and self.loss_name in losses.IN_BATCH,
             best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
             teacher=self.configs.task,
@@ -199,7 +169,7 @@ class Retriever(Program):
 
     def make_loss(self, model: Any) -> losses.Loss:
         """Returns the loss that the model is trained with."""
-        return make_loss(self.loss_name, self.configs.task, model)
+        return losses.make_loss(self.loss_name, self.configs.task, model.dimension)
 
     def check_rows(self) -> None:
         """Raises ValueError if rows are to be packed."""
@@ -216,78 +186,3 @@ class Retriever(Program):
         except ValueError as error:
             logging.warning("No run.trec is written: %s", error)
             return {}
-
-    def write_predictions(
-        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: Any
-    ) -> None:
-        """Nothing is predicted; see `run_retriever.find_files`."""
-        raise NotImplementedError
-
-
-def natural_loss(examples: list[EmbeddingExample]) -> str:
-    """Returns the default loss for a form of examples."""
-    if not examples[0].scores:
-        return "in_batch"
-    return "margin_mse" if any(example.negatives for example in examples) else "cosent"
-
-
-def check_examples(examples: list[EmbeddingExample], loss: str) -> None:
-    """Raises ValueError naming an example that lacks what a loss needs."""
-    for example in examples:
-        if loss in OF_NEGATIVES and not example.negatives:
-            raise ValueError(f"{example.source} has no negative, which the loss {loss} needs.")
-        if loss in OF_SCORES and not example.scores:
-            raise ValueError(f"{example.source} has no score, which the loss {loss} needs.")
-        if loss in ("cosent", "cosine") and example.negatives:
-            raise ValueError(
-                f"{example.source} has negatives, but the loss {loss} is for pairs; leave them out."
-            )
-        if loss == "cosine" and not -1.0 <= example.scores[0] <= 1.0:
-            raise ValueError(
-                f"{example.source}: the score is {example.scores[0]}, expected a cosine, -1 to 1; "
-                "divide by the highest score, or give --retrieval_loss=cosent, which accepts any "
-                "score."
-            )
-
-
-def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.Loss:
-    """Returns the loss with a name, configured by the flags.
-
-    Raises:
-      ValueError: if --matryoshka_dims has a size that the model does not have.
-    """
-    loss = make_losses(task)[name]
-    if not task.matryoshka_dims:
-        return loss
-    sizes = comma_numbers(task.matryoshka_dims, "--matryoshka_dims")
-    weights = comma_numbers(task.matryoshka_weights, "--matryoshka_weights")
-    factors = weights or [1.0] * len(sizes)
-    wrong = [size for size in sizes if size > model.dimension]
-    if wrong:
-        raise ValueError(
-            f"--matryoshka_dims: {wrong[0]:g} is not a size for embeddings of {model.dimension} "
-            f"numbers."
-        )
-    return losses.matryoshka(loss, [int(size) for size in sizes], factors)
-
-
-def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, losses.Loss]:
-    """Returns all losses by name, with what the flags say of them.
-
-    Args:
-      task: the flags.
-      similarity: of the losses over a batch, cosine or dot.
-    """
-    in_batch = functools.partial(
-        losses.in_batch_negatives, scale=task.loss_scale_factor, similarity=similarity
-    )
-    return {
-        "in_batch": in_batch,
-        "symmetric": functools.partial(in_batch, symmetric=True),
-        "cosent": functools.partial(losses.cosent, scale=task.loss_scale_factor),
-        "cosine": losses.cosine_similarity,
-        "triplet": functools.partial(
-            losses.triplet, margin=task.triplet_margin, distance=task.triplet_distance
-        ),
-        "margin_mse": losses.margin_mse,
-    }

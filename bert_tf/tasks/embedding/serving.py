@@ -1,5 +1,6 @@
 """Serving functions for embeddings."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -9,13 +10,14 @@ from bert_tf.serving.model import Batch, Outputs, Serving
 
 
 class EmbeddingServing(Serving):
-    """A `BertEmbedder`: a vector a text.
+    """A `BertEmbedder`: one vector for each text.
 
     Args:
       arguments: of `Serving`.
-      prompt: stands before each text; of ids it is part of them.
-      prompt_pieces: how many first pieces do not count in the pooling.
+      prompt: stands before each text; ids already include it.
+      prompt_pieces: number of first tokens that the pooling leaves out.
       lower: whether texts are lower-cased before they are tokenized.
+      prompts: those of the model for queries and documents, for the metadata.
 
     Outputs:
       embedding: float32 [B, D].
@@ -29,14 +31,17 @@ class EmbeddingServing(Serving):
         prompt: str = "",
         prompt_pieces: int = 0,
         lower: bool = False,
+        prompts: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.prompt, self.prompt_pieces, self.lower = prompt, prompt_pieces, lower
+        self.prompts = prompts or {}
 
     def card(self) -> dict[str, Any]:
         """Also says what is done to texts first, for programs that tokenize outside the graph."""
-        return {**super().card(), "prompt": self.prompt, "lower_case_texts": self.lower}
+        sides = {f"{side}_prompt": prompt for side, prompt in self.prompts.items()}
+        return {**super().card(), "prompt": self.prompt, **sides, "lower_case_texts": self.lower}
 
     def from_ids(self, batch: Batch) -> Outputs:
         if self.prompt_pieces:

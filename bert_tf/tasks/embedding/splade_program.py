@@ -16,7 +16,7 @@ from bert_tf.fine_tuning.program import Examples
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.run_record import recorded
 from bert_tf.tasks.embedding import losses
-from bert_tf.tasks.embedding.program import Retriever, make_losses
+from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
 from bert_tf.tasks.embedding.splade_task import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
@@ -84,5 +84,5 @@ class SparseRetriever(Retriever):
     def make_loss(self, model: Any) -> losses.Loss:
         """Returns the loss with the regularizer."""
         task: RetrieverConfig = self.configs.task
-        loss = make_losses(task, "dot")[self.loss_name]
+        loss = losses.make_losses(task, "dot")[self.loss_name]
         return losses.sparse(loss, task.query_regularizer, task.document_regularizer)

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.tasks.embedding.task import EmbeddingTask, RankingExamples
+from bert_tf.tasks.embedding.features import RankingExamples
+from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.task import Batch
 from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 

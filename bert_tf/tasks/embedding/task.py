@@ -1,180 +1,28 @@
 """The embedding task: training on similar and dissimilar texts, evaluation by retrieval."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.examples.contrastive_batches import TextGroups, group_batches
-from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
-from bert_tf.network.dropout import mix
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.distillation import EMBEDDING_DISTANCES
-from bert_tf.tasks.embedding.beir import Beir
-from bert_tf.tasks.embedding.examples import EmbeddingExample
+from bert_tf.tasks.embedding.features import SIDES, RankingExamples, ScoredExamples
 from bert_tf.tasks.embedding.losses import Loss, in_batch_accuracy
-from bert_tf.tasks.embedding.model import INPUTS, pack_text, prompt_pieces
-from bert_tf.text.packing import PackedText
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.training.cached_step import CachedStep, Embeddings
 from bert_tf.training.task import Batch
 from bert_tf.vectors.exact import top_k
 
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100", "accuracy@1")
 DEPTH = 100  # documents of a run
-SIDES = ("query", "document")
 TEACHERS = tuple(f"{side}/teacher_embedding" for side in SIDES)
-
-
-class TextPacker:
-    """Packs texts of both sides, each text of a side once.
-
-    Args:
-      tokenizer: of the model.
-      embedding: its prompts and its length.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, embedding: EmbeddingConfig) -> None:
-        self.tokenizer, self.embedding = tokenizer, embedding
-        self.prompts = {side: embedding.side_prompt(side) for side in SIDES}
-        self.skipped = {
-            side: prompt_pieces(tokenizer, embedding, prompt)
-            for side, prompt in self.prompts.items()
-        }
-        self.places: dict[tuple[str, str], int] = {}
-        self.packed: list[PackedText] = []
-        self.pieces: list[int] = []
-        self.num_cut = 0
-
-    def add(self, side: str, text: str) -> int:
-        """Returns the row of a text."""
-        prompt = self.prompts[side]
-        key = (prompt, text)
-        if key not in self.places:
-            self.places[key] = len(self.packed)
-            row = self.pack(side, text)
-            self.num_cut += len(row.ids) == self.embedding.max_seq_length
-            self.packed.append(row)
-            self.pieces.append(self.skipped[side])
-        return self.places[key]
-
-    def pack(self, side: str, text: str) -> PackedText:
-        """Packs a text, which is not kept."""
-        return pack_text(self.tokenizer, self.embedding, text, self.prompts[side])
-
-    def rows(self) -> TokenizedDataset:
-        """Returns all rows; `prompt_pieces` are there if any piece does not count."""
-        labels = {}
-        if any(self.skipped.values()):
-            labels["prompt_pieces"] = np.array(self.pieces, np.int32)
-        return TokenizedDataset(self.packed, labels, pad_id=self.tokenizer.vocab.pad_id)
-
-    def text_numbers(self) -> np.ndarray:
-        """Returns a number for each row, the same for rows of one text."""
-        numbers: dict[str, int] = {}
-        return np.array(
-            [numbers.setdefault(text, len(numbers)) for _, text in self.places], np.int64
-        )
-
-
-class TrainingExamples(NamedTuple):
-    """What is trained on."""
-
-    rows: TextGroups
-    num_cut: int
-
-    @property
-    def texts_per_row(self) -> int:
-        """Texts that a row brings: query, positive, negatives."""
-        return 2 + self.rows.num_negatives
-
-
-class RankingExamples(NamedTuple):
-    """A collection in which queries look for documents."""
-
-    rows: TokenizedDataset
-    query_rows: np.ndarray  # int64 [Q]
-    document_rows: np.ndarray  # int64 [N]
-    beir: Beir
-    num_cut: int
-    is_labelled: bool = True
-
-
-class ScoredExamples(NamedTuple):
-    """Pairs of texts with a number that says how like they are."""
-
-    rows: TokenizedDataset
-    pairs: np.ndarray  # int64 [E, 2], rows
-    scores: np.ndarray  # float64 [E]
-    num_cut: int
-    is_labelled: bool = True
-
-
-def make_training_examples(
-    packer: TextPacker,
-    examples: Sequence[EmbeddingExample],
-    num_negatives: int,
-    no_duplicates: bool,
-) -> TrainingExamples:
-    """Packs examples; see `TextGroups`."""
-    queries = np.array([packer.add("query", example.query) for example in examples], np.int64)
-    positives = np.array([packer.add("document", e.positive) for e in examples], np.int64)
-    negatives = [[packer.add("document", text) for text in e.negatives] for e in examples]
-    groups = TextGroups(
-        packer.rows(),
-        packer.text_numbers(),
-        queries,
-        positives,
-        negatives,
-        [example.scores for example in examples] if examples[0].scores else (),
-        num_negatives,
-        no_duplicates,
-    )
-    return TrainingExamples(groups, packer.num_cut)
-
-
-def make_ranking_examples(packer: TextPacker, beir: Beir) -> RankingExamples:
-    """Packs the queries and documents of a collection."""
-    queries = [packer.add("query", text) for text in beir.queries.values()]
-    documents = [packer.add("document", text) for text in beir.documents.values()]
-    return RankingExamples(
-        packer.rows(),
-        np.array(queries, np.int64),
-        np.array(documents, np.int64),
-        beir,
-        packer.num_cut,
-    )
-
-
-def make_scored_examples(
-    packer: TextPacker, examples: Sequence[EmbeddingExample]
-) -> ScoredExamples:
-    """Packs scored pairs; both texts are taken as queries, since neither looks for the other.
-
-    Raises:
-      ValueError: if there are no scores, or negatives, or all scores are equal.
-    """
-    for example in examples:
-        if len(example.scores) != 1 or example.negatives:
-            raise ValueError(
-                f"{example.source}: expected a pair of texts with a score; give a collection of "
-                f"documents to search as --data_dir."
-            )
-    if len({example.scores[0] for example in examples}) < 2:
-        raise ValueError(
-            f"{examples[0].source}: all {len(examples)} pairs have the score "
-            f"{examples[0].scores[0]:g}; a correlation needs two different ones."
-        )
-    pairs = [[packer.add("query", text) for text in (e.query, e.positive)] for e in examples]
-    scores = np.array([example.scores[0] for example in examples], np.float64)
-    return ScoredExamples(packer.rows(), np.array(pairs, np.int64), scores, packer.num_cut)
 
 
 class EmbeddingTask(RowsTask):
@@ -232,25 +80,11 @@ class EmbeddingTask(RowsTask):
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Returns float32 [b, D] of the queries and [b, M, D] of the documents."""
-        sides = {}
-        for number, side in enumerate(SIDES):
-            names = (*INPUTS, "prompt_pieces")
-            inputs = {name: batch[f"{side}/{name}"] for name in names if f"{side}/{name}" in batch}
-            shape = tf.shape(inputs["input_word_ids"])
-            flat = {
-                name: tf.reshape(value, [-1, shape[-1]] if name in INPUTS else [-1])
-                for name, value in inputs.items()
-            }
-            # Another mask for each side: the same text on both has then two embeddings (SimCSE).
-            seed = mix(dropout_seed + number)
-            if (before := batch.get(f"{side}/before")) is not None:
-                seed = tf.concat([[seed], before[0]], axis=0)
-            vectors = self.model(flat, training=True, dropout_seed=seed)
-            sides[side] = tf.cast(vectors, tf.float32)
-        documents = batch["document/input_word_ids"]
-        num_documents = documents.shape[1]
-        by_example = tf.reshape(sides["document"], [-1, num_documents, self.model.dimension])
-        return sides["query"], by_example
+        return embed_sides(
+            lambda inputs, seed: self.model(inputs, training=True, dropout_seed=seed),
+            batch,
+            dropout_seed,
+        )
 
     def sizes(self, batch: Batch) -> Batch:
         """Returns the texts and pieces of each row and side, int32 [B, 2]."""
@@ -292,9 +126,9 @@ class EmbeddingTask(RowsTask):
         total = loss.total + factor * taught.mean() * loss.weight
         return {"teacher_loss": taught, "loss": loss._replace(total=total)}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Not called: the loss is that of `batch_sums`."""
-        raise NotImplementedError
+    def loss_and_metric_sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
+        """Returns `batch_sums` of a batch that is not cut into parts."""
+        return self.batch_sums(outputs, batch)
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the embedding of each row."""

@@ -1,6 +1,5 @@
 """An encoder with its tokenizer: computes the encoder's vectors of texts."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -16,7 +15,8 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import l2_normalize, pool_tokens
-from bert_tf.tasks.embedding.model import BertEmbedder, pack_text, prompt_pieces
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.packing import prompt_pieces
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
@@ -128,49 +128,59 @@ class TextModel:
         return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 
 
-class OwnEmbedder(TextModel):
-    """Embeds texts as the model says: poolings, dense layers, normalization, default prompt.
+class OwnEmbedder:
+    """A `BertEmbedder` with the methods of `TextModel` that `extract_features` needs.
 
     Args:
-      model: with its vocabulary.
-      sizes: max_seq_length, if another than the model's, and batch_size.
+      model: with its vocabulary; texts get its default prompt.
+      batch_size: texts per batch.
     """
 
-    def __init__(self, model: BertEmbedder, max_seq_length: int = 0, batch_size: int = 32) -> None:
-        embedding = model.embedding
-        length = max_seq_length or embedding.max_seq_length
-        self.embedding = dataclasses.replace(embedding, max_seq_length=length)
-        self.prompt = embedding.prompt(None)
-        skipped = prompt_pieces(model.tokenizer, embedding, self.prompt)
-
-        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
-            pieces = ops.full(ops.shape(input_mask)[:1], skipped, dtype="int32")
-            return model.embed_pieces(outputs["sequence_output"], input_mask, pieces)
-
-        super().__init__(model.bert, model.tokenizer, select, length, batch_size)
+    def __init__(self, model: BertEmbedder, batch_size: int = 32) -> None:
+        self.model, self.batch_size = model, batch_size
+        self.tokenizer, self.max_seq_length = model.tokenizer, model.max_seq_length
+        self.prompt = model.embedding.prompt(None)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, max_seq_length: int = 0, batch_size: int = 32
+    ) -> Self:
         """Makes it from a checkpoint that was read.
 
+        Args:
+          checkpoint: of an embedder.
+          max_seq_length: maximum number of tokens of a text; 0: the model's own.
+          batch_size: texts per batch.
+
         Raises:
-          ValueError: if it does not say how it embeds.
+          ValueError: if the checkpoint does not state its pooling.
         """
         if checkpoint.embedding is None:
             raise ValueError(
                 f"{checkpoint.source} does not state its pooling; give one, for example "
                 f"--pooling=mean."
             )
-        return cls(BertEmbedder.from_checkpoint(checkpoint), *arguments, **keywords)
+        given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
+        return cls(BertEmbedder.from_checkpoint(checkpoint, **given), batch_size)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes a text behind the prompt and cuts it to the length; pairs are of no use."""
+        """Tokenizes a text after the prompt and cuts it to the length.
+
+        Raises:
+          ValueError: if there is a second text.
+        """
         if text_b:
             raise ValueError(
                 f"{text_b[:40]!r} is a second text, but an embedding is computed from a single "
                 f"text."
             )
-        return pack_text(self.tokenizer, self.embedding, text_a, self.prompt)
+        return self.model.pack(text_a, self.prompt)
+
+    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
+        """Returns the embedding of each text, float32 [D]."""
+        embedding = self.model.embedding
+        skipped = prompt_pieces(self.tokenizer, embedding, self.prompt)
+        return self.model.encode_rows(rows, skipped, self.batch_size)
 
 
 def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:

@@ -12,9 +12,9 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.program import RowsTaskData
 from bert_tf.network.pretrained import assign_checkpoint
-from bert_tf.tasks.embedding.model import pack_text
+from bert_tf.tasks.embedding.features import TextPacker
+from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.program import Retriever
-from bert_tf.tasks.embedding.task import TextPacker
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
 from bert_tf.tasks.embedding.tsdae_noise import DamagedTexts
 from bert_tf.tasks.embedding.tsdae_task import DenoisingExamples, DenoisingTask

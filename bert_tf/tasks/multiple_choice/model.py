@@ -75,13 +75,7 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
                 f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: a row for each "
                 "choice of each question."
             )
-        _, num_choices, length = ops.shape(inputs["input_word_ids"])
-        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
-        if "packed_places" in inputs:  # Of texts already.
-            starts = ops.reshape(inputs["packed_starts"], (-1,))
-            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
-        scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
-        return ops.reshape(scores, (-1, num_choices))
+        return self.score_choices(inputs, training, dropout_seed)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         return self.predict_rows(rows, batch_size)

@@ -59,4 +59,5 @@ QUESTION_ANSWERING = Kind(
     is_default=finds_spans,
     recorded=recorded_windows,
     options=("null_score_diff_threshold",),
+    inputs=("question", "context"),
 )

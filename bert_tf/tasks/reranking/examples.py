@@ -13,11 +13,11 @@ A folder is a BEIR collection, whose queries are joined with the documents of a 
 import math
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import is_missing
+from bert_tf.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.examples.tables import Row, RowError, RowErrors, list_tables, read_rows
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.metrics.ranking import Run, rank
@@ -51,37 +51,108 @@ def read_ranking(
       ValueError: naming files and lines, if a row is of another form, a text is empty, a number is
         not finite, or lists are of different lengths; or if there is no row.
     """
-    held: dict[str, tuple[str, list[Any], list[float], list[float]]] = {}
     errors = RowErrors()
-    num_rows = 0
+    rows = (
+        row
+        for table in list_tables(path, "--train_file, --eval_file or --predict_file")
+        for row in read_rows(table, reading, ("query",), errors)
+    )
     skips = must_label and reading is not None and reading.skip_unlabelled
-    for table in list_tables(path, "--train_file, --eval_file or --predict_file"):
-        for where, row in read_rows(table, reading, ("query",), errors):
-            num_rows += 1
-            with errors:
-                if skips and _is_unlabelled(row):
-                    errors.num_skipped += 1
-                    continue
-                query = _text(row.get("query"), "query", where)
-                documents, labels, scores = _documents(row, where, must_label)
-                # Pairs of one query become one list; lists stay apart.
-                key = query if "document" in row else where
-                before = held.setdefault(key, (where, [query], [], []))
-                if bool(before[3]) != bool(scores) and len(before[1]) > 1:
-                    raise RowError(f"{where}: give scores in all rows of a query, or in none.")
-                before[1].extend(documents)
-                before[2].extend(labels)
-                before[3].extend(scores)
+    found = _read(rows, path, errors, must_label, skips)
+    if not found:
+        raise ValueError(f"{path} has no rows; expected a query with documents on each.")
+    return found
+
+
+def read_ranking_columns(x: Any, y: Any = None, loss: str = "bce") -> list[RankingExample]:
+    """Reads columns or lists of tuples, as tables are read.
+
+    Args:
+      x: columns, (queries, documents) or (queries, positives, negatives), or the same as a list of
+        tuples. A query has a document, a positive or a negative, or a list of them; more columns
+        hold more negatives.
+      y: of documents their labels, which for mse are a teacher's scores; of positives and negatives
+        the teacher's scores, a list for each query in this order. None: there are none.
+      loss: name of the loss.
+
+    Raises:
+      ValueError: naming the examples that are wrong, if there are no examples, or columns have
+        different lengths.
+    """
+    columns = read_tuples(x)
+    if len(columns) < 2:
+        raise ValueError("x is one column, expected (queries, documents).")
+    values = None if y is None else read_column(y, "y")
+    if values is not None and len(values) != len(columns[0]):
+        raise ValueError(f"Got {len(values):,} labels y for {len(columns[0]):,} examples.")
+    if len(columns) == 2 and values is None:
+        raise ValueError(
+            "y is missing: documents need labels. Give fit((queries, documents), labels), or "
+            "positives and negatives."
+        )
+    rows = []
+    for index, cells in enumerate(zip(*columns, strict=True)):
+        value = None if values is None else as_cell(values[index])
+        rows.append((f"x[{index}]", _row(cells, value, loss)))
+    return _read(rows, "x", RowErrors())
+
+
+def _row(cells: tuple[Any, ...], value: Any, loss: str) -> Row:
+    """Returns an example of columns as a row of a table."""
+    query, second, *others = map(as_cell, cells)
+    if others:
+        row = {"query": query, "positive": second}
+        row |= {f"negative_{number}": cell for number, cell in enumerate(others, 1)}
+        return row if value is None else {**row, "scores": value}
+    if isinstance(second, list):
+        row = {"query": query, "documents": second, "labels": value}
+        return {**row, "scores": value} if loss == "mse" else row
+    row = {"query": query, "document": second, "label": value}
+    return {**row, "score": value} if loss == "mse" else row
+
+
+def _read(
+    rows: Iterable[tuple[str, Row]],
+    source: str,
+    errors: RowErrors,
+    must_label: bool = True,
+    skips: bool = False,
+) -> list[RankingExample]:
+    """Reads rows; see `read_ranking`.
+
+    Args:
+      rows: where each row is, for messages, and its values.
+      source: of the rows, for messages.
+      errors: of the rows.
+      must_label: whether labels are needed.
+      skips: whether rows without a label are left out.
+    """
+    held: dict[str, tuple[str, list[Any], list[float], list[float]]] = {}
+    num_rows = 0
+    for where, row in rows:
+        num_rows += 1
+        with errors:
+            if skips and _is_unlabelled(row):
+                errors.num_skipped += 1
+                continue
+            query = _text(row.get("query"), "query", where)
+            documents, labels, scores = _documents(row, where, must_label)
+            # Pairs of one query become one list; lists stay separate.
+            key = query if "document" in row else where
+            before = held.setdefault(key, (where, [query], [], []))
+            if bool(before[3]) != bool(scores) and len(before[1]) > 1:
+                raise RowError(f"{where}: give scores in all rows of a query, or in none.")
+            before[1].extend(documents)
+            before[2].extend(labels)
+            before[3].extend(scores)
     num_good = num_rows - len(errors.errors) - errors.num_skipped
-    errors.finish(path, max(0, num_good))
+    errors.finish(source, max(0, num_good))
     found = []
     for number, (where, (query, *documents), labels, scores) in enumerate(held.values(), 1):
         ids = tuple(str(place) for place in range(1, len(documents) + 1))
         grades = {name: label for name, label in zip(ids, labels, strict=True) if label > 0}
         texts = tuple(documents), tuple(labels), tuple(scores)
         found.append(RankingExample(where, query, *texts, str(number), ids, grades))
-    if not found:
-        raise ValueError(f"{path} has no rows; expected a query with documents on each.")
     return found
 
 

@@ -33,10 +33,11 @@ RERANKER = Kind(
     name="reranker",
     request="query, documents",
     head="classifier",
-    methods=(),
-    model="bert_tf.tasks.classification.model.BertClassifier",
+    methods=("rank", "score"),
+    model="bert_tf.tasks.reranking.model.BertReranker",
     serving="bert_tf.tasks.reranking.serving.RerankingServing",
     is_default=is_cross_encoder,
     recorded=recorded_activation,
     has_one_label=True,
+    inputs=("query", "documents"),
 )

@@ -10,14 +10,51 @@ and return float32 [B], a row's total, beside the weights float32 [B] that the t
 divided by. Values and gradients are those of sentence-transformers' losses of cross-encoders.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from keras import ops
 
+from bert_tf.network.losses import WeightedSum
+
 Losses = tuple[Any, Any]
 EMPTY = -1e16  # a score of no document
+
+
+class RankingLoss:
+    """The loss of a batch of lists, for the trainer and for Keras' `fit`.
+
+    Args:
+      name: bce, mse, margin_mse, listnet or lambda.
+      pos_weight: of bce, see `binary_losses`.
+      k: of lambda, see `lambda_losses`. The total is divided by the number of all pairs of unequal
+        labels, whichever k: the weight of a batch is known before its scores are.
+    """
+
+    def __init__(self, name: str, pos_weight: float = 1.0, k: int = 0) -> None:
+        known: dict[str, Callable[..., Losses]] = {
+            "bce": functools.partial(binary_losses, pos_weight=pos_weight),
+            "mse": squared_losses,
+            "margin_mse": margin_losses,
+            "listnet": list_losses,
+            "lambda": functools.partial(lambda_losses, k=k),
+        }
+        self.name = name
+        self._losses = known[name]
+
+    def weight(self, labels: Any, mask: Any) -> Any:
+        """Returns the number of documents, margins, lists or pairs of a batch, float32 []."""
+        if self.name == "lambda":
+            return ops.sum(pair_counts(labels, mask))
+        _, weights = self._losses(ops.zeros_like(labels), labels, mask)
+        return ops.sum(weights)
+
+    def __call__(self, logits: Any, labels: Any, mask: Any) -> WeightedSum:
+        """Returns the loss; see above for the arguments."""
+        totals, _ = self._losses(logits, labels, mask)
+        return WeightedSum(ops.sum(totals), self.weight(labels, mask))
 
 
 def binary_losses(logits: Any, labels: Any, mask: Any, pos_weight: float = 1.0) -> Losses:

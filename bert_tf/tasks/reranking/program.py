@@ -13,17 +13,10 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
-from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
-from bert_tf.tasks.reranking.examples import (
-    is_folder,
-)
-from bert_tf.tasks.reranking.task import (
-    MEASURES,
-    RankingExamples,
-    RerankingTask,
-    judged_examples,
-    training_rows,
-)
+from bert_tf.tasks.reranking.examples import is_folder
+from bert_tf.tasks.reranking.features import RankingExamples, judged_examples, training_rows
+from bert_tf.tasks.reranking.model import BertReranker
+from bert_tf.tasks.reranking.task import MEASURES, RerankingTask
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50
@@ -68,7 +61,7 @@ class Reranker(Program):
     ) -> RerankingTask:
         """Makes the model and its task."""
         given = self.configs.task
-        model = BertMultipleChoice(config, **options)
+        model = BertReranker(config, **options)
         return RerankingTask(
             model,
             *data,

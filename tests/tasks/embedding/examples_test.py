@@ -12,7 +12,7 @@ from bert_tf.tasks.embedding.examples import (
     read_beir_examples,
     read_embedding_examples,
 )
-from bert_tf.tasks.embedding.task import make_scored_examples
+from bert_tf.tasks.embedding.features import make_scored_examples
 
 
 def write(path, *rows):

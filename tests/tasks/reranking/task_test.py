@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.tasks.reranking.examples import RankingExample
-from bert_tf.tasks.reranking.task import RerankingTask, judged_examples, training_rows
+from bert_tf.tasks.reranking.features import judged_examples, training_rows
+from bert_tf.tasks.reranking.task import RerankingTask
 from bert_tf.text.tokenization import make_tokenizer
 
 LABELS = ((1.0, 0.0, 0.0), (0.0, 1.0, 1.0), (0.0,))

@@ -1,22 +1,9 @@
-"""Reads and checks the examples of the fine-tuning programs, without TensorFlow.
+"""Reads and checks the files of `run_reranker`, without TensorFlow."""
 
-Whatever is wrong with a file is found here, before the seconds that TensorFlow takes to load. The
-classification program has `labelled_texts`.
-"""
-
-from typing import Any
-
-from bert_tf import config_flags
 from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Configs
-from bert_tf.fine_tuning_config import (
-    POINTWISE_LOSSES,
-    RerankerConfig,
-    RetrieverConfig,
-)
+from bert_tf.fine_tuning_config import POINTWISE_LOSSES, RerankerConfig
 from bert_tf.metrics.trec import read_run
-from bert_tf.tasks.embedding.beir import read_beir
-from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_examples
 from bert_tf.tasks.reranking.examples import (
     RankingExample,
     is_folder,
@@ -29,9 +16,6 @@ OF_FOLDERS = {
     ("train",): ("train_run_file",),
     ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
 }
-
-
-# Rankings ---------------------------------------------------------------------------------------
 
 
 def read_rankings(configs: Configs, files: dict[str, str]) -> dict[str, list[RankingExample]]:
@@ -74,27 +58,3 @@ def _read_ranking(given: RerankerConfig, use: str, file: str) -> list[RankingExa
         )
     k = given.list_size if is_training else given.rerank_k
     return read_beir_ranking(file, split, read_run(path), k, adds_relevant=is_training)
-
-
-# Texts to embed ---------------------------------------------------------------------------------
-
-
-def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
-    """Reads what `run_retriever` trains on and evaluates: examples, or a BEIR collection."""
-    task: RetrieverConfig = configs.task
-    found: dict[str, Any] = {}
-    columns = {"query_column": task.query_column, "positive_column": task.positive_column}
-    given = columns.keys() & config_flags.given(RetrieverConfig)
-    is_meant = bool(given) and "train" not in files
-    named = {"train": configs.tuning.train_file, "eval": configs.data.eval_file}
-    for use, file in files.items():
-        if named[use]:
-            must_have = use == "train" or is_meant
-            found[use] = read_embedding_examples(
-                file, f"--{use}_file", **columns, must_have=must_have, reading=task
-            )
-        elif use == "train":
-            found[use] = read_beir_examples(task.data_dir, task.train_split)
-        else:
-            found[use] = read_beir(task.data_dir, task.eval_split)
-    return found

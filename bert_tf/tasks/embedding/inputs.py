@@ -1,0 +1,30 @@
+"""Reads and checks the files of `run_retriever`, without TensorFlow."""
+
+from typing import Any
+
+from bert_tf import config_flags
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.tasks.embedding.beir import read_beir
+from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_examples
+
+
+def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
+    """Reads what `run_retriever` trains on and evaluates: examples, or a BEIR collection."""
+    task: RetrieverConfig = configs.task
+    found: dict[str, Any] = {}
+    columns = {"query_column": task.query_column, "positive_column": task.positive_column}
+    given = columns.keys() & config_flags.given(RetrieverConfig)
+    is_meant = bool(given) and "train" not in files
+    named = {"train": configs.tuning.train_file, "eval": configs.data.eval_file}
+    for use, file in files.items():
+        if named[use]:
+            must_have = use == "train" or is_meant
+            found[use] = read_embedding_examples(
+                file, f"--{use}_file", **columns, must_have=must_have, reading=task
+            )
+        elif use == "train":
+            found[use] = read_beir_examples(task.data_dir, task.train_split)
+        else:
+            found[use] = read_beir(task.data_dir, task.eval_split)
+    return found

@@ -1,0 +1,107 @@
+"""The answers of a reranker: scores of pairs, and documents in order. Loads no TensorFlow."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.examples.columns import is_empty, read_pairs, read_texts
+
+
+class RerankerAnswers(abc.ABC):
+    """Gives `score` and `rank` to anything that computes the logits of pairs.
+
+    Attributes:
+      activation: `sigmoid` or `identity`: what makes a score of a logit.
+    """
+
+    activation: str
+
+    @abc.abstractmethod
+    def pair_logits(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> np.ndarray:
+        """Returns the unnormalised score of each query with its document, float32 [N]."""
+
+    def score(self, pairs: Any, batch_size: int = 32) -> list[float]:
+        """Scores pairs of a query and a document.
+
+        Args:
+          pairs: a list of tuples (query, document), or a tuple of two columns.
+          batch_size: pairs per batch.
+
+        Returns:
+          A score for each pair: the probability that the document is relevant, for a model that was
+          trained with bce; else the unnormalised score.
+
+        Raises:
+          ValueError: if these are not pairs of texts.
+        """
+        queries, documents = read_query_pairs(pairs)
+        logits = self.pair_logits(queries, documents, batch_size)
+        return activate(logits, self.activation).tolist()
+
+    def rank(self, query: str, documents: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+        """Ranks documents for a query.
+
+        Args:
+          query: a text.
+          documents: texts.
+          batch_size: documents per batch.
+
+        Returns:
+          A dict for each document, the best first: its `index`, its `score` (see `score`) and the
+          `document` itself. Documents with equal scores keep their order.
+
+        Raises:
+          ValueError: if the query is not a text, or the documents are not a list of texts.
+        """
+        texts = read_candidates(query, documents)
+        logits = self.pair_logits([query] * len(texts), texts, batch_size)
+        order = np.argsort(-logits, kind="stable")
+        return ranked(texts, order, activate(logits, self.activation))
+
+
+def activate(logits: np.ndarray, activation: str) -> np.ndarray:
+    """Returns the scores of logits, float32 [N]."""
+    return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
+
+
+def ranked(documents: Sequence[str], order: Any, scores: Any) -> list[dict[str, Any]]:
+    """Returns the answer of `rank`.
+
+    Args:
+      documents: N texts.
+      order: their indices, the best first.
+      scores: float [N], in the order of the documents.
+    """
+    return [
+        {"index": int(index), "score": float(scores[index]), "document": documents[index]}
+        for index in order
+    ]
+
+
+def read_query_pairs(pairs: Any) -> tuple[list[str], list[str]]:
+    """Returns the queries and the documents of pairs.
+
+    Raises:
+      ValueError: if these are not pairs of texts.
+    """
+    if is_empty(pairs):
+        return [], []
+    queries, documents = read_pairs(pairs)
+    if documents is None:
+        raise ValueError("pairs holds single texts; expected tuples (query, document).")
+    return queries, documents
+
+
+def read_candidates(query: Any, documents: Any) -> list[str]:
+    """Returns the documents of a query.
+
+    Raises:
+      ValueError: if the query is not a text, or the documents are not a list of texts.
+    """
+    if not isinstance(query, str):
+        raise ValueError(f"query is {query!r:.80}, expected a text.")
+    return [] if is_empty(documents) else read_texts(documents, "documents")

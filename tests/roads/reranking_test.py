@@ -1,0 +1,92 @@
+"""Rerankers give the same scores and the same order by every road."""
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.metrics.trec import read_run
+from bert_tf.search.reranker import Reranker
+from tests.export.made_models import TEXTS, write_model
+from tests.fine_tune import fine_tune, read_tsv, write_table
+from tests.roads.roads import check_roads, largest_difference, lite_file, rest_rows, saved_model
+
+QUERY = "the river w40"
+DOCUMENTS = [*TEXTS, "the river"]
+
+
+def make_run(folder, loss):
+    """Writes a checkpoint with the record of a run of run_reranker."""
+    run = {"ranking_loss": loss, "max_seq_length": "24"}
+    return write_model(folder, "reranker", run, num_hidden_layers=1)
+
+
+@pytest.mark.parametrize("loss", ["bce", "lambda"])
+def test_answers_are_the_same(tmp_path, record_property, loss):
+    folder = make_run(tmp_path / "run", loss)
+    model = bert_tf.BertReranker.from_pretrained(folder)
+    assert model.activation == ("sigmoid" if loss == "bce" else "identity")
+    assert model.max_seq_length == 24
+    model.save(tmp_path / "model.keras")
+    model.save_pretrained(tmp_path / "cross_encoder")
+    version = saved_model(folder, tmp_path)
+    predictors = {
+        "run": bert_tf.load(folder),
+        "keras": bert_tf.load(tmp_path / "model.keras"),
+        "CrossEncoder": bert_tf.load(tmp_path / "cross_encoder"),
+        "SavedModel": bert_tf.load(version),
+    }
+    pairs = [(query, text) for text in DOCUMENTS for query in (QUERY, "b")]
+    columns = ([query for query, _ in pairs], [text for _, text in pairs])
+
+    def ask(answers):
+        return answers.score(pairs), answers.score(columns), answers.rank(QUERY, DOCUMENTS)
+
+    expected = ask(model)
+    assert [row["document"] for row in expected[2]] == [
+        DOCUMENTS[row["index"]] for row in expected[2]
+    ]
+    assert expected[0] == expected[1]
+    check_roads(expected, predictors, ask, record_property)
+    for predictor in predictors.values():
+        assert predictor.kind == "reranker" and predictor.inputs == ("query", "documents")
+        assert predictor.rank(QUERY, []) == [] and predictor.score([]) == []
+        with pytest.raises(ValueError, match="documents"):
+            predictor.rank(QUERY, "the river")
+        with pytest.raises(ValueError, match="encode"):
+            predictor.encode(["a text"])
+        with pytest.raises(AttributeError, match="BertReranker"):
+            predictor.fit(pairs, [1, 0])
+
+    # "" stands for no document in a request; a blank text is one without words.
+    documents = [text or " " for text in DOCUMENTS]
+    (row,) = rest_rows(version, {"query": [QUERY], "documents": [documents]})
+    assert row["order"] == [answer["index"] for answer in expected[2]]
+    scores = [row["scores"][index] for index in row["order"]]
+    assert largest_difference([answer["score"] for answer in expected[2]], scores) < 1e-5
+
+    # The class for search has arrays as answers.
+    search = Reranker.from_pretrained(str(folder))
+    assert search.rank(QUERY, DOCUMENTS).tolist() == row["order"]
+    np.testing.assert_allclose(search.scores(pairs), expected[0], rtol=1e-5)
+
+    with pytest.raises(ValueError, match="reranker"):
+        lite_file(folder, tmp_path)
+
+
+def test_the_program_writes_the_same_order(tmp_path):
+    """The run and the table that run_reranker predicts hold the unnormalised scores."""
+    folder = make_run(tmp_path / "run", "bce")
+    documents = [text for text in DOCUMENTS if text.strip()]
+    table = write_table(tmp_path / "dev.jsonl", [{"query": QUERY, "documents": documents}])
+    given = {"do_predict": "true", "init_checkpoint": folder, "predict_file": table}
+    out = tmp_path / "out"
+    assert fine_tune("run_reranker", output_dir=out, max_seq_length=24, **given) == 0
+    model = bert_tf.BertReranker.from_pretrained(folder)
+    logits = model.predict([(QUERY, text) for text in documents])
+    run = read_run(out / "predictions.run")["1"]
+    found = np.array([run[str(number)] for number in range(1, len(documents) + 1)])
+    np.testing.assert_allclose(found, logits, atol=1e-5)
+    ranked = [row["document"] for row in model.rank(QUERY, documents)]
+    assert [row["score"] for row in read_tsv(out / "predictions.tsv")] == [
+        f"{logits[documents.index(text)]:.6f}" for text in ranked
+    ]

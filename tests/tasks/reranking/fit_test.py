@@ -1,0 +1,208 @@
+"""`BertReranker.fit`: the examples, rows and losses of `run_reranker`, in Keras' loop."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.tasks.reranking.examples import read_ranking, read_ranking_columns
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import fine_tune, write_table
+from tests.run_reranker_test import WORDS, flags_of, make_rows
+from tests.tiny_model import write_tiny_model
+
+SEED = 12345
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model without dropout, and tables."""
+    path = tmp_path_factory.mktemp("reranker")
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    write_tiny_model(path / "model", *WORDS, "good", "bad", **still)
+    write_table(path / "train.jsonl", make_rows(1, 64))
+    write_table(path / "dev.jsonl", make_rows(2, 20))
+    return path
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+
+
+def lists_of(rows):
+    """Returns queries, lists of documents and lists of labels."""
+    documents = [[row["positive"], *row["negatives"]] for row in rows]
+    labels = [[1, *[0] * len(row["negatives"])] for row in rows]
+    return [row["query"] for row in rows], documents, labels
+
+
+def python_form(rows, loss):
+    """Returns x and y of rows: positives and negatives with scores, or documents with labels."""
+    if loss == "margin_mse":
+        columns = ("query", "positive", "negatives", "scores")
+        *x, scores = ([row[name] for row in rows] for name in columns)
+        return tuple(x), scores
+    queries, documents, labels = lists_of(rows)
+    if loss == "mse":
+        labels = [row["scores"] for row in rows]
+    if loss == "listnet":
+        return list(zip(queries, documents, strict=True)), labels
+    return (queries, documents), labels
+
+
+@pytest.mark.parametrize(
+    "loss, settings",
+    [
+        ("bce", {"positive_weight": 2.0}),
+        pytest.param("mse", {}, marks=pytest.mark.slow),
+        pytest.param("margin_mse", {"list_size": 3}, marks=pytest.mark.slow),
+        pytest.param("listnet", {}, marks=pytest.mark.slow),
+        ("lambda", {"lambda_k": 2}),
+    ],
+)
+def test_losses_are_those_of_the_program(folder, tmp_path, monkeypatch, loss, settings):
+    rows = read_lines(folder / "train.jsonl")
+    if loss == "listnet":  # It would take the scores of the table.
+        rows = [{name: row[name] for name in row if name != "scores"} for row in rows]
+    table = write_table(tmp_path / "train.jsonl", rows)
+    given = flags_of(
+        folder,
+        tmp_path / "run",
+        train_file=table,
+        ranking_loss=loss,
+        optimizer="adamw",
+        random_seed=SEED,
+        num_train_steps=STEPS,
+        log_steps=1,
+        do_eval="false",
+        do_predict="false",
+        attention_probs_dropout_prob=0,
+        **settings,
+    )
+    assert fine_tune("run_reranker", **given) == 0
+    expected = [line["loss"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    assert len(expected) == STEPS and len(set(expected)) == STEPS
+    monkeypatch.setattr(np.random, "randint", lambda *_, **__: SEED)
+    # The new head has the program's initial values.
+    keras.utils.set_random_seed(SEED)
+    model = bert_tf.BertReranker.from_pretrained(folder / "model", max_seq_length=16, new_head=True)
+    x, y = python_form(rows, loss)
+    options = {"batch_size": 16, "epochs": STEPS, "steps_per_epoch": 1, "verbose": 0}
+    found = model.fit(x, y, loss=loss, learning_rate=3e-3, **options, **settings)
+    np.testing.assert_allclose(found.history["loss"], expected, rtol=1e-5)
+    trained = bert_tf.BertReranker.from_pretrained(tmp_path / "run")
+    assert trained.activation == model.activation
+    pairs = [("boat", "boat good"), ("mill", "boat bad")]
+    np.testing.assert_allclose(model.predict(pairs), trained.predict(pairs), atol=1e-4)
+
+
+def test_columns_are_read_as_tables_are(tmp_path):
+    rows = make_rows(3, 8)
+    queries, documents, labels = lists_of(rows)
+    bare = [{name: row[name] for name in row if name != "scores"} for row in rows]
+    table = read_ranking(str(write_table(tmp_path / "lists.jsonl", bare)))
+    lists = read_ranking_columns((queries, documents), labels)
+    columns = ("query", "positive", "negatives")
+    groups = read_ranking_columns(tuple([row[name] for row in rows] for name in columns))
+    names = [f"q{number} {row['query']}" for number, row in enumerate(rows)]
+    cells = zip(names, documents, labels, strict=True)
+    flat = [(q, d, y) for q, texts, ys in cells for d, y in zip(texts, ys, strict=True)]
+    pairs = read_ranking_columns([(q, d) for q, d, _ in flat], [y for *_, y in flat])
+    for found in (lists, groups):
+        assert [example[1:] for example in found] == [example[1:] for example in table]
+    assert [example[2:] for example in pairs] == [example[2:] for example in table]
+    (scored,) = read_ranking_columns((["a"], ["b"], ["c"]), [[3.0, -1.0]])
+    assert scored.scores == (3.0, -1.0) and scored.labels == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "x, y, named",
+    [
+        ((["a"], ["b"]), None, "y"),
+        ((["a"], ["b", "c"]), [1], "x"),
+        ((["a", "b"], ["b", "c"]), [1], "y"),
+        ((["a"], [["b", "c"]]), [[1]], r"x\[0\]"),
+        ((["a", "b"], ["c", ""]), [1, 0], r"x\[1\]"),
+        ((["a", "b"], ["c", "d"]), [1, "high"], r"x\[1\]"),
+        ((["a"], ["b"], ["b"]), None, r"x\[0\]"),
+        (["a", "b"], [1, 0], "x"),
+    ],
+)
+def test_wrong_examples_are_named(x, y, named):
+    with pytest.raises(ValueError, match=named):
+        read_ranking_columns(x, y)
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    model = bert_tf.BertReranker.from_pretrained(folder / "model", max_seq_length=16, new_head=True)
+    queries, documents, labels = lists_of(read_lines(folder / "train.jsonl"))
+    few = lists_of(read_lines(folder / "dev.jsonl"))
+    history = model.fit(
+        (queries, documents),
+        labels,
+        loss="lambda",
+        batch_size=16,
+        epochs=12,
+        learning_rate=3e-3,
+        validation_data=(few[:2], few[2]),
+        verbose=0,
+    )
+    return model, history.history, few
+
+
+def test_it_learns_the_order(trained):
+    model, history, (queries, documents, labels) = trained
+    assert history["loss"][-1] < history["loss"][0] / 2
+    assert history["val_loss"][-1] < history["val_loss"][0] / 2
+    loss = model.evaluate((queries, documents), labels, batch_size=16, verbose=0)
+    assert loss == pytest.approx(history["val_loss"][-1], rel=1e-4)
+    firsts = [model.rank(*pair)[0]["index"] for pair in zip(queries, documents, strict=True)]
+    assert np.mean(np.array(firsts) == 0) > 0.9
+    assert model.activation == "identity"
+
+
+def test_a_trained_model_leaves_python(trained, tmp_path):
+    model, _, (queries, documents, _) = trained
+    expected = model.rank(queries[0], documents[0])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.rank(queries[0], documents[0]) == expected
+    model.save_pretrained(tmp_path / "folder")
+    again = bert_tf.BertReranker.from_pretrained(tmp_path / "folder")
+    assert again.rank(queries[0], documents[0]) == expected
+    assert (again.activation, again.max_seq_length) == ("identity", 16)
+    model.export(tmp_path / "served")
+    served = bert_tf.load(tmp_path / "served").rank(queries[0], documents[0])
+    assert [row["index"] for row in served] == [row["index"] for row in expected]
+    scores = [[row["score"] for row in rows] for rows in (served, expected)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
+def test_wrong_settings_and_heads_are_refused(folder, tmp_path):
+    path = folder / "model"
+    with pytest.raises(ValueError, match="new_head"):
+        bert_tf.BertReranker.from_pretrained(path)
+    classes = bert_tf.BertClassifier.from_pretrained(path, labels=["a", "b"])
+    classes.save(tmp_path / "classes.keras")
+    with pytest.raises(ValueError, match="2 labels"):
+        bert_tf.BertReranker.from_pretrained(tmp_path / "classes.keras")
+    model = bert_tf.BertReranker.from_pretrained(path, max_seq_length=16, new_head=True)
+    pairs = (["boat", "mill"], ["boat good", "boat bad"])
+    for options, named in (
+        ({"loss": "margin_mse"}, "margin_mse"),
+        ({"loss": "none"}, "none"),
+        ({"loss": "listnet"}, "No query"),  # Each query has a single document.
+        ({"lambda_k": 3}, "lambda_k"),
+        ({"sample_weight": [1, 2]}, "sample_weight"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            model.fit(pairs, [1, 0], verbose=0, **options)
+    with pytest.raises(ValueError, match="bce"):
+        model.fit(pairs, [3, 0], verbose=0)
+    bare = bert_tf.BertReranker.from_pretrained(path, preprocessor=None, new_head=True)
+    with pytest.raises(ValueError, match="preprocessor"):
+        bare.rank("boat", ["mill"])

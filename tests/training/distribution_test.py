@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
-from bert_tf.hosts import tf_config
+from bert_tf.hosts import tf_config, worker_index
 from bert_tf.training import distribution
 from bert_tf.training.distribution import (
     any_worker,
@@ -17,7 +17,6 @@ from bert_tf.training.distribution import (
     distribute,
     is_chief,
     make_strategy,
-    place,
     worker_of,
 )
 
@@ -96,7 +95,7 @@ def test_any_worker_of_one(flag):
     ],
 )
 def test_one_host_is_first(hosts, task, expected):
-    assert place(hosts, *task) == expected
+    assert worker_index(hosts, *task) == expected
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"cluster": {}}', "host1:12345", "[1]"])

@@ -22,7 +22,15 @@ INPUTS = {
     "search": ["query"],
 }
 MORE = {
-    "embeddings": {"prompt": "", "lower_case_texts": False},
+    "classifier": {"long_texts": "head"},
+    "multi_label": {"long_texts": "head"},
+    "regression": {"long_texts": "head"},
+    "embeddings": {
+        "prompt": "",
+        "query_prompt": "",
+        "document_prompt": "",
+        "lower_case_texts": False,
+    },
     "fill_mask": {"mask": "[MASK]"},
     "question_answering": {
         "version_2": True,

@@ -95,7 +95,7 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     text = "w5 the w7 river w9 a"
     versions = rewrite(masked, text, 3)
     assert versions and model.rewrite({"text": [text]}) == {"text": versions[-1]}
-    for wrong, message in {"the [MASK]": "special tokens", "w5 " * 200: "pieces"}.items():
+    for wrong, message in {"the [MASK]": "special tokens", "w5 " * 200: "202 .*48"}.items():
         with pytest.raises(ValueError, match=message):
             model.rewrite({"text": [wrong]})
     with pytest.raises(ValueError, match="expected 1 <= first <= last"):
@@ -187,11 +187,11 @@ def test_cosines_and_json_of_odd_numbers() -> None:
     [
         (None, "text_b"),
         ({"text": ["a"]}, "text_b"),
-        ({"text": "a", "text_b": ["b"]}, "text is no list of texts"),
-        ({"text": [1], "text_b": ["b"]}, "text is no list of texts"),
-        ({"text": [], "text_b": []}, "text holds 0 texts; expected 1 .. 32"),
-        ({"text": ["a"] * 33, "text_b": ["b"]}, "text holds 33 texts"),
-        ({"text": ["a", "b"], "text_b": ["b"]}, "text_b holds 1 texts"),
+        ({"text": "a", "text_b": ["b"]}, "text is "),
+        ({"text": [1], "text_b": ["b"]}, "text is "),
+        ({"text": [], "text_b": []}, "text .*0 .*1 .. 32"),
+        ({"text": ["a"] * 33, "text_b": ["b"]}, "text .*33 "),
+        ({"text": ["a", "b"], "text_b": ["b"]}, "text_b .*1 "),
         ({"text": ["a"], "text_b": ["b" * 10_001]}, "text_b has 10001 characters; expected at"),
     ],
 )

@@ -213,7 +213,8 @@ def test_what_cannot_be_served(tmp_path) -> None:
         load(folder, "parser")
     with pytest.raises(ValueError, match="max_seq_length is 49.*48 positions"):
         load(folder, max_seq_length=49)
-    squad = str(write_model(tmp_path / "q", "question_answering"))
+    run = {"max_query_length": "64"}
+    squad = str(write_model(tmp_path / "q", "question_answering", run))
     with pytest.raises(ValueError, match="context.*68"):
         load(squad)
     lines = pathlib.Path(folder, "vocab.txt").read_text(encoding="utf8").splitlines()

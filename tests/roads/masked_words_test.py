@@ -138,7 +138,7 @@ def test_next_sentences_are_scored_alike(tmp_path) -> None:
     for road, scores in found.items():
         assert largest_difference(expected, scores) < TOLERANCE, road
     for one in (roads.model, roads.predictor("run")):
-        with pytest.raises(ValueError, match="pairs"):
+        with pytest.raises(ValueError, match="texts"):
             one.score(["a single text"])
 
 

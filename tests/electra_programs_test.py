@@ -143,7 +143,7 @@ def test_each_tower_is_converted(one, tmp_path):
         (
             "discriminator",
             "generator",
-            "is no discriminator of an ELECTRA; its heads are masked_lm",
+            "is not the discriminator of an ELECTRA; its heads are masked_lm",
         ),
     ):
         wrong = {"input": tmp_path / folder, "tower": tower, "output": tmp_path / "wrong"}
@@ -212,7 +212,7 @@ def test_what_does_not_go_together(folder):
     ):
         assert said in fail(pretrain(folder, "wrong", **theirs, **more))
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
-    assert "does not go with --span_length" in fail(spans)
+    assert "contradicts --span_length" in fail(spans)
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
     assert "generator_hidden_size 1.5" in said

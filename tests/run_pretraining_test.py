@@ -134,7 +134,7 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
     total = next(line for line in printed.splitlines() if "The river stood." in line).split()[0]
     assert sum(float(word[0]) for word in words) == pytest.approx(float(total), abs=0.01)
     printed = finish(run("score_text", text="The river \u2603 .", rewrite_rounds=1, **model))
-    line = next(line for line in printed.splitlines() if "a word" in line)
+    line = next(line for line in printed.splitlines() if "per word" in line)
     assert line.endswith("The river \u2603 .  (1 unknown left out)")
     total, mean = (float(line.split()[place]) for place in (0, 1))
     assert total / mean == pytest.approx(3, rel=0.01) and "     unknown  \u2603" in printed
@@ -188,7 +188,7 @@ def test_masked_diffusion_draws_its_own_masks(folder):
         "masking": "static",
     }.items():
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
-        assert f"does not go with --{name}" in fail(done)
+        assert f"contradicts --{name}" in fail(done)
     assert not (folder / "wrong").exists()
 
 
@@ -196,7 +196,7 @@ def test_shares_of_masks_must_have_room_and_an_end(folder):
     """Of 32 pieces 5 may be predicted; Google's 76 of 512 are below 76.8, and stay allowed."""
     for name in ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end"):
         printed = fail(pretrain(folder, "refused", **{name: 0.4}))
-        assert "0.4 of 32 pieces are 12.8 predictions" in printed
+        assert "0.4 of 32 tokens are 12.8 predictions" in printed
         assert "give --max_predictions_per_seq=13" in printed
     of_google = {"max_seq_length": 512, "max_predictions_per_seq": 76}
     of_google["max_position_embeddings"] = 64  # Refused for this, later.

@@ -15,6 +15,7 @@ import pytest
 
 from tests.shared_data import ROOT
 
+TESTS = ROOT / "tests"
 RULE = "{0} = native.{0}\n"
 PACKAGE = 'py_library(name = "{}", srcs = [], visibility = ["//visibility:public"])\n'
 FILEGROUP = 'filegroup(name = "{}", visibility = ["//visibility:public"])\n'
@@ -118,3 +119,12 @@ def test_packages_of_build_are_locked() -> None:
     lists = re.findall(r"^[A-Z]+ = \[(.*?)\]", (ROOT / "BUILD").read_text(), re.M | re.S)
     named = set(re.findall(r'"(\w+)"', " ".join(lists)))
     assert len(named) > 20 and named <= locked_packages(), named - locked_packages()
+
+
+def test_every_folder_of_tests_has_a_target() -> None:
+    """Bazel ignores a folder that no target names, so this needs no Bazel."""
+    folders = {file.relative_to(TESTS).parts[0] for file in TESTS.glob("*/**/*_test.py")}
+    build = (ROOT / "BUILD").read_text(encoding="utf8")
+    listed = re.search(r"for folder in \[(.*?)\]", build, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == folders

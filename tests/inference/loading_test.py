@@ -251,6 +251,16 @@ def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
     assert bert_tf.load(folder, device="cpu").kind == "tagger"
 
 
+def test_pair_decides_how_many_texts_a_run_without_a_record_takes(tmp_path):
+    made = make_checkpoint("classifier", seed=5, **{**SHAPE, "num_hidden_layers": 1})
+    write_checkpoint(made, tmp_path / "m", "bert_tf")
+    assert bert_tf.load(tmp_path / "m").inputs == ("text",)
+    pairs = bert_tf.load(tmp_path / "m", pair=True)
+    assert pairs.inputs == ("text", "text_b")
+    found = pairs.probabilities([("the river", "a b c"), ("the river", "c b a")])
+    assert found[0] != found[1]
+
+
 def test_a_keras_file_cannot_do_what_its_head_cannot(tmp_path):
     made = make_checkpoint("classifier", seed=5, **{**SHAPE, "num_hidden_layers": 1})
     write_checkpoint(made, tmp_path / "m", "bert_tf")

@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_tf import bounded_files
 from bert_tf.files import atomic_write, json_field, read_json, read_optional_json
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.vocab import BaseVocab
 
@@ -34,26 +35,6 @@ _NAMES = {
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 # Files in the same folder that may name the special tokens.
 _COMPANIONS = ("special_tokens_map.json", "tokenizer_config.json")
-
-
-@dataclasses.dataclass(frozen=True)
-class AddedToken:
-    """A token that is cut out of a text before the text is split into words.
-
-    Args:
-      content: the token.
-      special: whether it is a control token of the model, not text.
-      lstrip: whether it includes all white space on its left.
-      rstrip: whether it includes all white space on its right.
-      normalized: whether it is searched for after the text is normalized, in the text between the
-        other added tokens.
-    """
-
-    content: str
-    special: bool = True
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,13 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import nfc
+from bert_tf.text.added_tokens_graph import (
+    NO_TOKEN,
+    SPACES_PATTERN,
+    AddedTokenFinder,
+    Parts,
+    string_table,
+)
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.byte_level import (
@@ -29,17 +36,13 @@ from bert_tf.text.byte_level import (
     OTHER,
     SPACE,
     SPACE_MARK,
-    SPACES,
     code_point_ranges,
 )
-from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PAGE_SIZE, PagedTable
+from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes, utf8_bytes
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 
-# Marks the start and end of an added token in a string; it is not in any valid UTF-8.
-_MARKER = b"\xff"
 _NEVER = np.iinfo(np.int32).max  # rank of a pair that is not merged
-_NO_TOKEN = -1
 _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
-_SPACES = "".join(f"\\x{{{ord(char):x}}}" for char in SPACES)  # as RE2 writes them
 
 
 class _Characters(NamedTuple):
@@ -56,16 +59,6 @@ class _Characters(NamedTuple):
         return _Characters(*(tf.gather(column, indices) for column in self))
 
 
-class _Parts(NamedTuple):
-    """The parts of all strings, either text or an added token."""
-
-    strings: tf.Tensor  # string [P]
-    ids: tf.Tensor  # int32 [P], the id of an added token, or _NO_TOKEN for text
-    rows: tf.Tensor  # int64 [P], the index of the string
-    starts: tf.Tensor  # int32 [N], see `_Characters`
-    ends: tf.Tensor  # int32 [N], see `_Characters`
-
-
 class ByteBpeTokenizer(tf.Module):
     """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does.
 
@@ -78,14 +71,17 @@ class ByteBpeTokenizer(tf.Module):
     def __init__(self, vocab: BpeVocab, name: str = "byte_bpe_tokenizer"):
         super().__init__(name)
         self.vocab = vocab
-        self._added_raw = _AddedTokens(vocab, is_normalized=False)
-        self._added_normalized = _AddedTokens(vocab, is_normalized=True)
+        raw = [token for token in vocab.added_tokens if not token.normalized]
+        normalized = [token for token in vocab.added_tokens if token.normalized]
+        normalize = nfc.normalize if vocab.normalizer else str
+        self._added_raw = AddedTokenFinder(raw, vocab.ids)
+        self._added_normalized = AddedTokenFinder(normalized, vocab.ids, normalize)
         self._byte_ids = np.array(
             [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
         )
         self._merges = _MergeTable.build(vocab)
         words, ids = _words_of_one_token(vocab)
-        self._whole_words = _string_table(words, ids)
+        self._whole_words = string_table(words, ids)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -100,7 +96,7 @@ class ByteBpeTokenizer(tf.Module):
         characters = self._read(strings)
         word_splits, row_splits = _split_words(characters, tf.size(strings))
         ids, token_splits = self._encode(characters, word_splits)
-        return _nested(ids, row_splits, token_splits)
+        return nested(ids, row_splits, token_splits)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize_with_offsets(
@@ -118,15 +114,15 @@ class ByteBpeTokenizer(tf.Module):
         word_splits, row_splits = _split_words(characters, tf.size(strings))
         ids, token_splits = self._encode(characters, word_splits)
         rows, starts, ends = self._locate(characters, word_splits, ids, token_splits)
-        columns = (ids, *_to_bytes(strings, rows, starts, ends))
-        return tuple(_nested(column, row_splits, token_splits) for column in columns)
+        columns = (ids, *to_bytes(strings, rows, starts, ends))
+        return tuple(nested(column, row_splits, token_splits) for column in columns)
 
     def _read(self, strings: tf.Tensor) -> _Characters:
         """Returns the characters of the words, with each added token as one character."""
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         row_lengths = decoded.row_lengths()
         rows = decoded.value_rowids()
-        starts = _count_up(row_lengths)
+        starts = count_up(row_lengths)
         code_points = decoded.values
 
         def read_plain() -> _Characters:
@@ -136,9 +132,9 @@ class ByteBpeTokenizer(tf.Module):
 
         def read_all() -> _Characters:
             clean = tf.strings.unicode_encode(decoded, "UTF-8")
-            parts = _Parts(
+            parts = Parts(
                 clean,
-                tf.fill(tf.shape(clean), _NO_TOKEN),
+                tf.fill(tf.shape(clean), NO_TOKEN),
                 tf.range(tf.size(clean, tf.int64)),
                 starts,
                 starts + 1,
@@ -153,17 +149,17 @@ class ByteBpeTokenizer(tf.Module):
         pattern = rf"\C*(?:{'|'.join(contents)})\C*"
         is_special = tf.reduce_any(tf.strings.regex_full_match(strings, pattern))
         if self.vocab.normalizer:
-            is_special |= tf.reduce_any(_look_up(_nfc_kinds(), code_points) != _NFC_PLAIN)
+            is_special |= tf.reduce_any(look_up(_nfc_kinds(), code_points) != _NFC_PLAIN)
         characters = tf.cond(is_special, read_all, read_plain)
         return _add_spaces(characters) if self.vocab.add_prefix_space else characters
 
-    def _join(self, parts: _Parts) -> _Characters:
+    def _join(self, parts: Parts) -> _Characters:
         """Concatenates the parts, each added token as one character."""
         decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
         part = decoded.value_rowids()  # [N]
         ids = tf.gather(parts.ids, part)
         is_added = ids >= 0
-        is_first = _count_up(decoded.row_lengths()) == 0
+        is_first = count_up(decoded.row_lengths()) == 0
         kept = tf.where(~is_added | is_first)[:, 0]
         lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
         characters = _Characters(
@@ -184,8 +180,8 @@ class ByteBpeTokenizer(tf.Module):
             )
             return tf.gather(removed, tf.gather(part, kept))
 
-        leading = count_spaces(rf"\A[{_SPACES}{SPACE_MARK}]+")
-        trailing = count_spaces(rf"[{_SPACES}{SPACE_MARK}]+\z")
+        leading = count_spaces(rf"\A[{SPACES_PATTERN}{SPACE_MARK}]+")
+        trailing = count_spaces(rf"[{SPACES_PATTERN}{SPACE_MARK}]+\z")
         trimmed = self._trim(starts, ends, leading, trailing)
         return characters._replace(
             starts=tf.where(characters.is_added, trimmed[0], starts),
@@ -289,7 +285,7 @@ class ByteBpeTokenizer(tf.Module):
         num_bytes = np.array([len(token) for token in tokens], np.int32)
         num_bytes = tf.where(is_added, 1, tf.gather(num_bytes, ids))
         after = tf.cumsum(num_bytes)
-        widths = tf.where(characters.is_added, 1, _utf8_bytes(characters.code_points))
+        widths = tf.where(characters.is_added, 1, utf8_bytes(characters.code_points))
         character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
         firsts = tf.gather(character_of_byte, after - num_bytes)
         lasts = tf.gather(character_of_byte, after - 1)
@@ -301,49 +297,6 @@ class ByteBpeTokenizer(tf.Module):
         starts = tf.where(is_added, starts, trimmed[0])
         ends = tf.where(is_added, ends, trimmed[1])
         return tf.gather(characters.rows, firsts), starts, ends
-
-
-class _AddedTokens(tf.Module):
-    """Finds the added tokens of one kind, those with or without `AddedToken.normalized`."""
-
-    def __init__(self, vocab: BpeVocab, is_normalized: bool):
-        super().__init__()
-        tokens = [token for token in vocab.added_tokens if token.normalized == is_normalized]
-        to_find = nfc.normalize if is_normalized and vocab.normalizer else str
-        contents = {to_find(token.content): vocab.ids[token.content] for token in tokens}
-        longest_first = sorted(contents, key=len, reverse=True)
-        self._pattern = "|".join(map(re.escape, longest_first))
-        self._ids = _string_table([key.encode() for key in contents], list(contents.values()))
-        self._wanting_before = [vocab.ids[token.content] for token in tokens if token.lstrip]
-        self._wanting_after = [vocab.ids[token.content] for token in tokens if token.rstrip]
-
-    def find(self, parts: _Parts) -> _Parts:
-        """Splits the texts at the tokens; white space moves to the token that includes it."""
-        if not self._pattern:
-            return parts
-        marked = tf.strings.regex_replace(
-            parts.strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER
-        )
-        marked = tf.where(parts.ids < 0, marked, parts.strings)
-        split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
-        is_token = _count_up(split.row_lengths()) % 2 == 1
-        before = split.value_rowids()
-        token_ids = self._ids.lookup(split.values)
-        ids = tf.where(is_token, token_ids, tf.gather(parts.ids, before))
-        strings = split.values
-        for wanting, pattern, is_after in (
-            (self._wanting_after, rf"\A[{_SPACES}]+", True),
-            (self._wanting_before, rf"[{_SPACES}]+\z", False),
-        ):
-            if wanting:
-                is_wanting = is_token & tf.reduce_any(ids[:, tf.newaxis] == list(wanting), 1)
-                strings = _move_spaces(strings, is_wanting, pattern, is_after)
-        kept = tf.where(tf.strings.length(strings) > 0)[:, 0]
-        return parts._replace(
-            strings=tf.gather(strings, kept),
-            ids=tf.gather(ids, kept),
-            rows=tf.gather(parts.rows, tf.gather(before, kept)),
-        )
 
 
 class _MergeTable(NamedTuple):
@@ -425,21 +378,6 @@ def _nfc_kinds() -> PagedTable:
     return PagedTable.pack(kinds)
 
 
-def _look_up(table: PagedTable, code_points: tf.Tensor) -> tf.Tensor:
-    """Returns the table's values for int32 [N] code points."""
-    page = tf.gather(table.page_of, code_points // PAGE_SIZE)
-    return tf.gather(table.pages, page * PAGE_SIZE + code_points % PAGE_SIZE)
-
-
-def _string_table(keys: list[bytes], values: list[int]) -> tf.lookup.StaticHashTable:
-    """Returns a table of strings with _NO_TOKEN as its default."""
-    # A table needs an entry. The empty string is never looked up.
-    initializer = tf.lookup.KeyValueTensorInitializer(
-        tf.constant([*keys, b""]), tf.constant([*values, _NO_TOKEN], tf.int32)
-    )
-    return tf.lookup.StaticHashTable(initializer, _NO_TOKEN)
-
-
 def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
     """Returns the words that are a single token, as UTF-8, and the ids."""
     tokenizer = ByteBpe(vocab)
@@ -480,7 +418,7 @@ def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tenso
       [B + 1].
     """
     code_points, is_added, is_first = characters[:3]
-    kinds = _look_up(_kind_table(), tf.where(is_added, 0, code_points))
+    kinds = look_up(_kind_table(), tf.where(is_added, 0, code_points))
     is_space = kinds == SPACE
 
     def before(values: tf.Tensor, filler: object, by: int = 1) -> tf.Tensor:
@@ -523,34 +461,12 @@ def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tenso
     return word_splits, tf.concat([[0], tf.cumsum(words_per_row)], 0)
 
 
-def _move_spaces(
-    strings: tf.Tensor, is_wanting: tf.Tensor, pattern: str, is_after: bool
-) -> tf.Tensor:
-    """Moves white space next to added tokens from the neighbouring text to the token.
-
-    Args:
-      strings: string [Q], text and tokens alternating.
-      is_wanting: bool [Q], the tokens that include white space.
-      pattern: matches the white space in the neighbour.
-      is_after: whether the neighbour is the next string; otherwise it is the one before.
-    """
-    shift = 1 if is_after else -1
-    is_giving = tf.roll(is_wanting, shift, 0)  # Strings start and end with text, never a token.
-    rest = tf.where(is_giving, tf.strings.regex_replace(strings, pattern, ""), strings)
-    taken_size = tf.strings.length(strings) - tf.strings.length(rest)
-    first = tf.zeros_like(taken_size) if is_after else tf.strings.length(rest)
-    taken = tf.roll(tf.strings.substr(strings, first, taken_size), -shift, 0)
-    if is_after:
-        return rest + taken
-    return taken + rest
-
-
-def _normalize(parts: _Parts) -> _Parts:
+def _normalize(parts: Parts) -> Parts:
     """Converts the text parts to NFC, segment by segment, like `bert_tf.text.nfc`."""
     decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
     part = decoded.value_rowids()
-    kinds = _look_up(_nfc_kinds(), decoded.values)
-    is_first = _count_up(decoded.row_lengths()) == 0
+    kinds = look_up(_nfc_kinds(), decoded.values)
+    is_first = count_up(decoded.row_lengths()) == 0
     follows_unknown = tf.concat([[False], kinds[:-1] == _NFC_UNKNOWN], 0)
     is_start = is_first | (kinds != _NFC_COMPOSING) | follows_unknown
     seg_starts = tf.where(is_start)[:, 0]
@@ -565,46 +481,12 @@ def _normalize(parts: _Parts) -> _Parts:
     of_segment = tf.repeat(tf.range(tf.size(segments)), lengths)
     is_changed = tf.gather(normal != segments, of_segment)
     first = tf.gather(seg_splits, of_segment)
-    same = tf.where(is_changed, first, first + tf.cast(_count_up(lengths), tf.int64))
+    same = tf.where(is_changed, first, first + tf.cast(count_up(lengths), tf.int64))
     last = tf.where(is_changed, tf.gather(seg_splits, of_segment + 1) - 1, same)
-    return _Parts(
+    return Parts(
         tf.strings.unsorted_segment_join(normal, seg_part, tf.size(parts.strings)),
         parts.ids,
         parts.rows,
         tf.gather(parts.starts, same),
         tf.gather(parts.ends, last),
     )
-
-
-def _to_bytes(
-    strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Converts character offsets in the strings to byte offsets, int32 [P]."""
-    offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")[1]
-    sizes = tf.cast(tf.strings.length(strings), tf.int64)[:, tf.newaxis]
-    bounds = tf.concat([offsets, sizes], axis=1)
-    first = tf.gather(bounds.row_splits, rows)
-
-    def byte_of(character: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.gather(bounds.values, first + tf.cast(character, tf.int64)), tf.int32)
-
-    return byte_of(starts), byte_of(ends)
-
-
-def _nested(values: tf.Tensor, row_splits: tf.Tensor, token_splits: tf.Tensor) -> tf.RaggedTensor:
-    """Groups values into words and strings, without checks, which would be much of the graph."""
-    return tf.RaggedTensor.from_nested_row_splits(
-        values, (row_splits, token_splits), validate=False
-    )
-
-
-def _count_up(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns 0, 1, 2, ... for each length, int32."""
-    lengths = tf.cast(lengths, tf.int32)
-    starts = tf.cumsum(lengths, exclusive=True)
-    return tf.range(tf.reduce_sum(lengths)) - tf.repeat(starts, lengths)
-
-
-def _utf8_bytes(code_points: tf.Tensor) -> tf.Tensor:
-    """Returns the number of UTF-8 bytes of each code point, int32 [N]."""
-    return 1 + tf.add_n([tf.cast(code_points >= c, tf.int32) for c in (0x80, 0x800, 0x10000)])

@@ -21,7 +21,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import unicode_tables
-from bert_tf.text.unicode_tables import PAGE_SIZE, PagedTable
+from bert_tf.text.tensor_characters import look_up, utf8_bytes
+from bert_tf.text.unicode_tables import PagedTable
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
@@ -137,7 +138,7 @@ class BertTokenizer(tf.Module):
         characters, word_splits, row_splits = self._split_words(strings)
         words = _encode_words(characters.code_points, word_splits)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
-        sizes = _utf8_bytes(characters.code_points)
+        sizes = utf8_bytes(characters.code_points)
         # The start byte of each word in the concatenation of all words, [W + 1].
         word_bytes = tf.gather(tf.concat([[0], tf.cumsum(sizes)], 0), word_splits)
         character_of_byte = tf.repeat(tf.range(tf.size(sizes)), sizes)
@@ -164,7 +165,7 @@ class BertTokenizer(tf.Module):
         if self.do_lower_case:
             characters = _finish_sigmas(characters, tables.casing)
         characters = _expand(characters, tables)
-        kinds = _look_up(tables.kind, characters.code_points)
+        kinds = look_up(tables.kind, characters.code_points)
         if self.do_lower_case:
             characters, kinds = _sort_marks(characters, kinds, tables.combining_class)
         is_ordinary = kinds == unicode_tables.ORDINARY
@@ -224,21 +225,15 @@ def _decode(strings: tf.Tensor) -> _Characters:
     """Returns the code points; bytes that are not UTF-8 become U+FFFD, which is deleted later."""
     code_points, offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")
     starts = tf.cast(offsets.flat_values, tf.int32)
-    ends = starts + _utf8_bytes(code_points.flat_values)
+    ends = starts + utf8_bytes(code_points.flat_values)
     return _Characters(code_points.flat_values, code_points.value_rowids(), starts, ends)
-
-
-def _look_up(table: PagedTable, code_points: tf.Tensor) -> tf.Tensor:
-    """Returns the table's values for int32 [N] code points."""
-    page = tf.gather(table.page_of, code_points // PAGE_SIZE)
-    return tf.gather(table.pages, page * PAGE_SIZE + code_points % PAGE_SIZE)
 
 
 def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Characters:
     """Replaces each capital sigma at the end of a word by the final sigma, like str.lower()."""
 
     def replace() -> tf.Tensor:
-        casing = _look_up(casing_table, characters.code_points)
+        casing = look_up(casing_table, characters.code_points)
         # Once the ignorable characters are removed, only direct neighbours matter.
         indices = tf.where(casing != unicode_tables.CASE_IGNORABLE)[:, 0]
         code_points = tf.gather(characters.code_points, indices)
@@ -262,7 +257,7 @@ def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Charac
 
 def _expand(characters: _Characters, tables: unicode_tables.CodePointTables) -> _Characters:
     """Replaces each character by its characters of the expansion table."""
-    distance = _look_up(tables.expansion, characters.code_points)
+    distance = look_up(tables.expansion, characters.code_points)
     is_long = distance >= unicode_tables.LONG
 
     def replace_each() -> _Characters:
@@ -293,7 +288,7 @@ def _sort_marks(
 
     The offsets stay in order: they are not sorted with the characters.
     """
-    classes = tf.cast(_look_up(combining_table, characters.code_points), tf.int64)
+    classes = tf.cast(look_up(combining_table, characters.code_points), tf.int64)
     code_points = characters.code_points
     rows = characters.rows
 
@@ -323,8 +318,3 @@ def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
     words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
     # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
     return tf.where(word_splits[1:] - word_splits[:-1] > MAX_WORD_CHARACTERS, UNK, words)
-
-
-def _utf8_bytes(code_points: tf.Tensor) -> tf.Tensor:
-    """Returns the number of UTF-8 bytes of each code point, int32 [N]."""
-    return 1 + tf.add_n([tf.cast(code_points >= c, tf.int32) for c in (0x80, 0x800, 0x10000)])

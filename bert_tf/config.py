@@ -188,7 +188,8 @@ class ModelConfig(Config):
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
     tokenizer: str = option(
         "wordpiece",
-        "Algorithm that splits words into tokens; byte_bpe is that of GPT-2 and RoBERTa.",
+        "Algorithm that splits words into tokens; byte_bpe is that of GPT-2 and RoBERTa, unigram "
+        "that of XLM-RoBERTa and ALBERT (SentencePiece), sentencepiece_bpe that of Gemma.",
         choices=TOKENIZERS,
     )
     pad_token_id: int = option(0, "Id of padding.", lower=0)

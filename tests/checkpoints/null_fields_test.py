@@ -29,9 +29,12 @@ SIZES = {
     "type_vocab_size": 0,
 }
 TYPED = {**SIZES, "type_vocab_size": 2}
+OF_ROBERTA = {**TYPED, "position_offset": 2, "pad_token_id": 1, "pooler_act": "tanh"}
 STRUCTURES = {
     "bert": TYPED,
-    "roberta": {**TYPED, "position_offset": 2, "pad_token_id": 1, "pooler_act": "tanh"},
+    "roberta": OF_ROBERTA,
+    "xlm-roberta": OF_ROBERTA,
+    "camembert": OF_ROBERTA,
     "distilbert": {**SIZES, "pooler_act": "relu"},
     "roformer": {**TYPED, "position_type": "rotary_interleaved", "embedding_size": 20},
     "modernbert": {
@@ -63,6 +66,8 @@ initializer_range layer_norm_eps classifier_dropout
 KEYS = {
     "bert": [*OF_BERT, "position_embedding_type"],
     "roberta": [*OF_BERT, "position_embedding_type"],
+    "xlm-roberta": [*OF_BERT, "position_embedding_type"],
+    "camembert": [*OF_BERT, "position_embedding_type"],
     "distilbert": """
         vocab_size max_position_embeddings sinusoidal_pos_embds n_layers n_heads dim hidden_dim
         dropout attention_dropout activation initializer_range qa_dropout seq_classif_dropout
@@ -129,7 +134,8 @@ def test_each_key_of_each_family(tmp_path, name):
     for key in {*good, *KEYS[name], *OF_ALL} - ours | {*KEYS[name]}:
         edit(folder / "config.json", **{key: None})
         is_refused = key not in OF_NO_OUTPUT
-        if key == "pad_token_id" and name == "roberta":  # Its positions count from padding.
+        # Its positions count from padding.
+        if key == "pad_token_id" and STRUCTURES[name] is OF_ROBERTA:
             is_refused = True
         if (name, key) in MEANINGS:
             found = FAMILIES[name].read_config({**good, key: None}, folder / "config.json")

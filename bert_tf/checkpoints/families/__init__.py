@@ -8,6 +8,7 @@ from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
 from bert_tf.checkpoints.families.roberta import ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
+from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
 from bert_tf.config import ModelConfig
 
 # By model_type. Of several that can hold a model the first is written.
@@ -18,6 +19,8 @@ FAMILIES: dict[str, Family] = {
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
     "electra": ELECTRA,
+    "xlm-roberta": XLM_ROBERTA,
+    "camembert": CAMEMBERT,
 }
 
 

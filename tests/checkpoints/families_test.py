@@ -46,6 +46,9 @@ GOLDENS = [
     "xlm_roberta/token_classification",
     "xlm_roberta/question_answering",
     "camembert/masked_lm",
+    "albert/masked_lm",
+    "albert/pretraining",
+    "albert/sequence_classification",
 ]
 
 SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spiece.model")
@@ -174,6 +177,10 @@ DEFAULTS = {
     "electra": BASE
     | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
     | {"vocab_size": 30522, "embedding_size": 128},
+    "albert": BASE
+    | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
+    | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
+    | {"attention_probs_dropout_prob": 0, "embedding_size": 128, "num_layer_groups": 1},
     "roformer": BASE
     | {"vocab_size": 50000, "max_position_embeddings": 1536, "embedding_size": 0}
     | {"position_type": "rotary_interleaved", "rotary_theta": 10000},

@@ -49,6 +49,7 @@ STRUCTURES = {
         "classifier_pooling": "cls",
         "head_transform": True,
     },
+    "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
@@ -83,6 +84,11 @@ KEYS = {
         classifier_bias classifier_activation deterministic_flash_attn sparse_prediction
         sparse_pred_ignore_index reference_compile repad_logits_with_grad head_dim
         """.split(),
+    "albert": [
+        *OF_BERT,
+        *("embedding_size", "position_embedding_type", "num_hidden_groups", "inner_group_num"),
+        "classifier_dropout_prob",
+    ],
     "electra": [
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
@@ -98,6 +104,7 @@ OF_NO_OUTPUT = {
     *"bos_token_id eos_token_id cls_token_id sep_token_id pad_token_id".split(),
     *"classifier_dropout sinusoidal_pos_embds qa_dropout seq_classif_dropout".split(),
     *"initializer_cutoff_factor layer_types rope_parameters rope_scaling embedding_dropout".split(),
+    "classifier_dropout_prob",
     *"deterministic_flash_attn sparse_prediction sparse_pred_ignore_index".split(),
     *"reference_compile repad_logits_with_grad head_dim summary_last_dropout".split(),
 }

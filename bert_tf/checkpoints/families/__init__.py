@@ -1,6 +1,7 @@
 """Families of encoders in Hugging Face folders; each has a file, and a line here."""
 
 from bert_tf.checkpoints.checkpoint import HEADS
+from bert_tf.checkpoints.families.albert import ALBERT
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.distilbert import DISTILBERT
 from bert_tf.checkpoints.families.electra import ELECTRA
@@ -21,6 +22,7 @@ FAMILIES: dict[str, Family] = {
     "electra": ELECTRA,
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
+    "albert": ALBERT,
 }
 
 

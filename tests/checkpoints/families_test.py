@@ -49,9 +49,10 @@ GOLDENS = [
     "albert/masked_lm",
     "albert/pretraining",
     "albert/sequence_classification",
+    "mmbert/masked_lm",
 ]
 
-SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCEPIECE = ("xlm_roberta", "camembert", "albert", "mmbert")
 
 
 def golden_folder(name: str) -> pathlib.Path:
@@ -59,9 +60,9 @@ def golden_folder(name: str) -> pathlib.Path:
 
 
 def weights_folder(name: str, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Returns a golden folder; a copy without tokenizer if that is a SentencePiece model."""
+    """Returns a golden folder; a copy without tokenizer if that is one of SentencePiece."""
     source = golden_folder(name)
-    if not any((source / model).exists() for model in SENTENCEPIECE_MODELS):
+    if name.partition("/")[0] not in SENTENCEPIECE:
         return source
     folder = tmp_path / "weights"
     folder.mkdir()

@@ -200,6 +200,24 @@ def test_what_a_configuration_leaves_out(name):
     assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
 
 
+def test_a_shared_network_without_projection_is_of_no_family(tmp_path):
+    made = make_checkpoint("masked_lm", num_hidden_layers=2, num_layer_groups=1)
+    assert find_family(made.config) is None
+    for form in ("huggingface", "google", "keras_hub"):
+        with pytest.raises(ValueError, match="num_layer_groups is 1"):
+            write_checkpoint(made, tmp_path / form, form)
+    written = write_checkpoint(made, tmp_path / "own", "bert_tf")
+    assert written.config == made.config
+
+
+def test_an_albert_for_sentences_is_known_by_its_pooler(tmp_path):
+    name = "albert/sequence_classification"
+    received = read_checkpoint(copy_of(name, tmp_path, architectures=None))
+    expected = read_checkpoint(golden_folder(name))
+    assert received.heads == expected.heads == ("pooler", "classifier")
+    assert not received.is_multiple_choice
+
+
 def test_newer_configurations_say_the_same(tmp_path):
     name = "modernbert/masked_lm"
     expected = read_checkpoint(golden_folder(name)).config

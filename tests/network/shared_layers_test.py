@@ -63,6 +63,11 @@ def test_layers_are_in_groups_of_neighbours(num_layers, num_groups, expected):
     assert config.num_unique_layers == expected[-1] + 1
 
 
+def test_groups_of_different_sizes_are_those_of_transformers():
+    # 9 / (18 / 14) is 6.999.. in its floating point, and 7 in exact numbers.
+    assert ModelConfig(num_hidden_layers=18, num_layer_groups=14).unique_layer(9) == 6
+
+
 def test_more_groups_than_layers_are_refused():
     with pytest.raises(ValueError, match="num_layer_groups 3 .*num_hidden_layers 2"):
         ModelConfig(num_hidden_layers=2, num_layer_groups=3)

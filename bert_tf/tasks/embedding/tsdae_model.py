@@ -187,10 +187,10 @@ class BertDenoiser(BertEmbedder):
     ) -> Any:
         layer = self.bert.encoder_layers[index]
         cross = getattr(self, f"cross_{index}")
-        layer_seed = self.bert.layer_dropout_seed(index, dropout_seed)
-        hidden = layer.attend(hidden, pattern, layer_seed)
+        dropout_seed = self.bert.layer_dropout_seed(index, dropout_seed)
+        hidden = layer.attend(hidden, pattern, dropout_seed)
         hidden = cross(hidden, vectors, layout=pattern.layout, dropout_seed=dropout_seed)
-        return layer.transform(hidden, layer_seed)
+        return layer.transform(hidden, dropout_seed)
 
 
 def check_blocks(config: ModelConfig) -> None:

@@ -12,7 +12,7 @@ import json
 import tokenizers
 
 from bert_tf.text.byte_level import replace_surrogates
-from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, to_tokenizer_json
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
 
 
 class SentencePiece:
@@ -45,7 +45,9 @@ class SentencePiece:
         return self._encode(text).ids
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the ids of one word of a sentence that was split into words."""
+        """Returns the ids of one word of a sentence: those of the word with a space before it."""
+        if not word.startswith(" "):
+            word = " " + word
         return self.encode(word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
@@ -58,6 +60,12 @@ class SentencePiece:
         tokens = [self.vocab.tokens[index] for index in encoding.ids]
         starts = [start for start, _ in encoding.offsets]
         ends = [end for _, end in encoding.offsets]
+        if self.vocab.trim_offsets:
+            for index, token in enumerate(tokens):
+                if token.startswith(SPACE_SYMBOL) and text[starts[index]].isspace():
+                    starts[index] += 1
+                elif token == SPACE_SYMBOL:  # before the first word, where the text has no space
+                    ends[index] = starts[index]
         return tokens, starts, ends
 
     def _encode(self, text: str) -> tokenizers.Encoding:

@@ -35,6 +35,7 @@ class _Text(NamedTuple):
     rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first character of its source in that string
     ends: tf.Tensor  # int32 [N], the character after its source
+    is_prefix: tf.Tensor  # bool [N], a U+2581 that stands for no space of the text
 
     def gather(self, indices: tf.Tensor) -> "_Text":
         return _Text(*(tf.gather(column, indices) for column in self))
@@ -114,6 +115,8 @@ class SentencePieceTokenizer(tf.Module):
         firsts = after - encoded.sizes
         starts = tf.gather(text.starts, firsts)
         ends = tf.gather(text.ends, after - 1)
+        if self.vocab.trim_offsets:
+            starts, ends = _trim(text, firsts, starts, ends)
         columns = (encoded.ids, *to_bytes(strings, tf.gather(text.rows, firsts), starts, ends))
         return tuple(nested(column, row_splits, encoded.splits) for column in columns)
 
@@ -150,6 +153,7 @@ class SentencePieceTokenizer(tf.Module):
                 found.parts,
                 found.starts,
                 found.ends,
+                tf.zeros_like(is_first),
             )
 
         def read_all() -> _Text:
@@ -235,8 +239,8 @@ class SentencePieceTokenizer(tf.Module):
         is_second = tf.concat([tf.fill([size], False), is_same], 0)
         is_start = tf.gather(is_start, source) & ~is_second
         text = text.gather(source)
-        text = text._replace(code_points=tf.where(is_prefix, _SPACE_CODE, text.code_points))
-        return text, is_start
+        code_points = tf.where(is_prefix, _SPACE_CODE, text.code_points)
+        return text._replace(code_points=code_points, is_prefix=is_prefix), is_start
 
     def _encode(self, text: _Text, word_splits: tf.Tensor) -> _Encoded:
         """Returns the tokens of all words."""
@@ -323,6 +327,22 @@ def _words_of_one_token(
     return words, ids
 
 
+def _trim(
+    text: _Text, firsts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the offsets without the space that begins a token.
+
+    A U+2581 alone that stands for no space of the text is empty.
+    """
+    is_symbol = tf.gather(text.code_points, firsts) == _SPACE_CODE
+    is_symbol &= ~tf.gather(text.is_added, firsts)
+    is_prefix = tf.gather(text.is_prefix, firsts)
+    is_alone = is_symbol & is_prefix & (tf.gather(text.ends, firsts) == ends)
+    next_starts = tf.gather(text.ends, firsts)
+    starts = tf.where(is_symbol & ~is_prefix, tf.minimum(next_starts, ends), starts)
+    return starts, tf.where(is_alone, starts, ends)
+
+
 def _join(parts: Parts) -> _Text:
     """Concatenates the parts, each added token as one character."""
     decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
@@ -339,6 +359,7 @@ def _join(parts: Parts) -> _Text:
         tf.gather(parts.rows, part),
         parts.starts,
         parts.ends,
+        tf.zeros_like(is_added),
     ).gather(kept)
     ends = tf.where(text.is_added, tf.gather(parts.ends, lasts), text.ends)
     return text._replace(ends=ends)

@@ -51,6 +51,7 @@ class SentencePieceVocab(BaseVocab):
       cls, sep, pad, unk, mask: the special tokens.
       num_separators: the number of `sep` between two texts.
       second_type: type id of the second text.
+      trim_offsets: whether a token's offsets exclude the space at its start.
 
     Raises:
       ValueError: if a token is duplicated, the scores are not as many as the tokens, a special
@@ -70,6 +71,7 @@ class SentencePieceVocab(BaseVocab):
     mask: str = "<mask>"
     num_separators: int = 2
     second_type: int = 0
+    trim_offsets: bool = False
 
     file_name: ClassVar[str] = TOKENIZER_FILE
 

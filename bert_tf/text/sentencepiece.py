@@ -137,7 +137,8 @@ class SentencePiece:
                     if has_prefix and position == 0:
                         end = start if len(covered) == 1 else end
                     else:
-                        start = min(covered[0].end, end)
+                        num_spaces = len(token.value) - len(token.value.lstrip(SPACE_SYMBOL))
+                        start = min(covered[num_spaces - 1].end, end)
                 position += len(token.value)
                 yield Span(token.id, start + offset, end + offset)
 

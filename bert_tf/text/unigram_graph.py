@@ -2,13 +2,11 @@
 
     words [W] -> characters [N] -> for each character and length: the token that begins there
               -> the best score of each prefix of a word (Viterbi), for all words at once
-              -> tokens [P] with their lengths
+              -> tokens [P] with their characters
 
 The order of the comparisons and the double precision are those of `tokenizers`, so that of equally
 good divisions the same one is found.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,18 +14,11 @@ import tensorflow as tf
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
+from bert_tf.text.word_tokens import WordTokens
 
 _UNKNOWN_PENALTY = 10.0
 _NO_TOKEN = -1
 _NO_NODE = -1
-
-
-class WordTokens(NamedTuple):
-    """The tokens of words, concatenated."""
-
-    ids: tf.Tensor  # int32 [P]
-    sizes: tf.Tensor  # int32 [P], characters of each token
-    counts: tf.Tensor  # int64 [W], tokens of each word
 
 
 class UnigramModel(tf.Module):
@@ -149,8 +140,9 @@ class UnigramModel(tf.Module):
             maxlength=tf.size(lengths),
             dtype=tf.int64,
         )
+        begins = tf.gather(firsts - tf.gather(splits, words), kept)
         sizes = tf.math.unsorted_segment_sum(sizes, token, tf.size(kept))
-        return WordTokens(tf.gather(ids, kept), sizes, counts)
+        return WordTokens(tf.gather(ids, kept), begins, begins + sizes, counts)
 
 
 def _build_trie(

@@ -25,8 +25,14 @@ FOLDERS = (
     "multilingual_sentence/paraphrase",
     "albert/masked_lm",
     "camembert/masked_lm",
+    "mmbert/masked_lm",
 )
-WITH_TEXTS = (*FOLDERS[:2], *FOLDERS[3:], "mmbert/masked_lm")
+WITH_TEXTS = (*FOLDERS[:2], *FOLDERS[3:])
+# Tracing takes seconds for each.
+FAST = ("xlm_roberta/masked_lm", "mmbert/masked_lm")
+FAST_OR_SLOW = [
+    pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in FOLDERS
+]
 MODELS = {
     "xlm_roberta/tokenization": "sentencepiece.bpe.model",
     "camembert/masked_lm": "sentencepiece.bpe.model",
@@ -100,7 +106,7 @@ def test_ids_of_texts_and_pairs_are_the_golden_ones(name):
                 assert packed["input_type_ids"].tolist() == row["token_type_ids"]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", FAST_OR_SLOW)
 def test_the_graph_gives_the_ids_and_offsets_of_python(name):
     source = random.Random(name)
     texts = golden_texts("xlm_roberta/masked_lm") + ODD_TEXTS
@@ -185,7 +191,7 @@ def test_a_model_file_gives_the_tokenizer_of_tokenizer_json(name, tmp_path):
     assert bert_tf.load_tokenizer(tmp_path).vocab == vocab_of(name)
 
 
-@pytest.mark.parametrize("name", (*FOLDERS, "mmbert/masked_lm"))
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_written_vocabulary_is_the_same(name, tmp_path):
     path = tmp_path / "tokenizer.json"
     vocab_of(name).write(path)

@@ -6,11 +6,14 @@ has one function, which returns the tokens to keep; `TRIMMED` lists them by the 
     kind        kept for the texts                      kept for other texts
     WordPiece   tokens; those before a failed match     the characters of the texts, and ASCII
     byte BPE    tokens; the merges that make them       all bytes
+    Unigram     tokens; the least probable one          the characters of the texts, and ASCII
+    BPE         tokens; the merges that make them       all bytes, as <0x00>
 
 Reference: Abdaoui et al. 2020, Load What You Need: Smaller Versions of Multilingual BERT.
 """
 
 import dataclasses
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,10 +25,13 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.byte_level import BYTE_CHARACTERS
+from bert_tf.text.sentencepiece import SentencePiece
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
 
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 ReadTexts = Callable[[], Iterable[str]]
 
 
@@ -110,14 +116,9 @@ def trim_wordpiece(tokenizer: WordPiece, texts: Iterable[str]) -> Vocab:
     for text in texts:
         words.update(split_words(text, lower))
     _check_not_empty(words)
-    characters = set(string.digits + string.punctuation + string.ascii_lowercase)
     for word in words:
         kept.update(_word_tokens(tokenizer, word))
-        characters.update(word)
-    if not lower:
-        # A word may also begin a sentence, or be in a heading.
-        characters.update([char.upper() for char in characters])
-        characters.update([char.lower() for char in characters])
+    characters = spelling_characters("".join(words), not lower)
     for char in characters:
         for token in (char, CONTINUATION_PREFIX + char):
             if token in vocab.ids:
@@ -140,8 +141,48 @@ def _word_tokens(tokenizer: WordPiece, word: str) -> list[int]:
     return []
 
 
+def spelling_characters(text: str, has_case: bool = True) -> set[str]:
+    """Returns the characters of a text and of ASCII, with their capitals if there is case."""
+    characters = {*text, *string.digits, *string.punctuation, *string.ascii_lowercase}
+    if has_case:
+        # A word may also begin a sentence, or be in a heading.
+        characters.update([char.upper() for char in characters])
+        characters.update([char.lower() for char in characters])
+    return characters
+
+
 def trim_byte_bpe(tokenizer: ByteBpe, texts: Iterable[str]) -> BpeVocab:
     """Returns the tokens of the texts with the merges that make them, and all bytes."""
+    vocab = tokenizer.vocab
+    used = _used_tokens(tokenizer, texts)
+    tokens, merges = _with_merges(vocab, used | (vocab.ids.keys() & {*BYTE_CHARACTERS}))
+    return dataclasses.replace(vocab, tokens=tokens, merges=merges)
+
+
+def trim_sentencepiece(tokenizer: SentencePiece, texts: Iterable[str]) -> SentencePieceVocab:
+    """Returns the tokens of the texts, and those that spell others.
+
+    Of BPE the bytes spell them. Of Unigram the least probable token is kept as well: the score of
+    an unknown character is counted from it.
+    """
+    vocab = tokenizer.vocab
+    used = _used_tokens(tokenizer, texts)
+    if not vocab.is_unigram:
+        used.update(filter(_BYTE_TOKEN.fullmatch, vocab.tokens))
+        tokens, merges = _with_merges(vocab, used)
+        return dataclasses.replace(vocab, tokens=tokens, merges=merges)
+    used.update(spelling_characters("".join(used)))
+    used.add(vocab.tokens[vocab.scores.index(min(vocab.scores))])
+    kept = [index for index, token in enumerate(vocab.tokens) if token in used]
+    return dataclasses.replace(
+        vocab,
+        tokens=tuple(vocab.tokens[index] for index in kept),
+        scores=tuple(vocab.scores[index] for index in kept),
+    )
+
+
+def _used_tokens(tokenizer: ByteBpe | SentencePiece, texts: Iterable[str]) -> set[str]:
+    """Returns the tokens of the texts, the special tokens and the added tokens."""
     vocab = tokenizer.vocab
     ids: set[int] = set()
     for text in texts:
@@ -149,26 +190,29 @@ def trim_byte_bpe(tokenizer: ByteBpe, texts: Iterable[str]) -> BpeVocab:
             ids.update(tokenizer.encode(form))
             ids.update(tokenizer.encode_word(form))
     _check_not_empty(ids)
+    special = {vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask}
     added = {token.content for token in vocab.added_tokens}
-    kept = {*added, *(vocab.ids.keys() & BYTE_CHARACTERS)}
+    return {vocab.tokens[index] for index in ids} | special | added
+
+
+def _with_merges(
+    vocab: BpeVocab | SentencePieceVocab, used: set[str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Returns the tokens that are used or merged on the way to them, and these merges."""
+    added = {token.content for token in vocab.added_tokens}
     ranks = {pair: rank for rank, pair in enumerate(vocab.merges)}
-    used: set[tuple[str, str]] = set()
-    for index in ids:
-        token = vocab.tokens[index]
-        kept.add(token)
-        if token not in added:
-            used.update(_merges_of(token, ranks))
-    for left, right in used:
+    kept = set(used)
+    needed: set[tuple[str, str]] = set()
+    for token in used - added:
+        needed.update(_merges_of(token, ranks))
+    for left, right in needed:
         kept.update((left, right, left + right))
-    return dataclasses.replace(
-        vocab,
-        tokens=tuple(token for token in vocab.tokens if token in kept),
-        merges=tuple(pair for pair in vocab.merges if pair in used),
-    )
+    tokens = tuple(token for token in vocab.tokens if token in kept)
+    return tokens, tuple(pair for pair in vocab.merges if pair in needed)
 
 
 def _merges_of(token: str, ranks: dict[tuple[str, str], int]) -> Iterator[tuple[str, str]]:
-    """Yields the merges that make a token from its bytes, in their order.
+    """Yields the merges that make a token from its bytes or characters, in their order.
 
     They are the same inside of a longer word: no merge reached across the ends of the token.
     """
@@ -188,6 +232,7 @@ def _merges_of(token: str, ranks: dict[tuple[str, str], int]) -> Iterator[tuple[
 TRIMMED: dict[type, Callable[[Any, Iterable[str]], AnyVocab]] = {
     Vocab: trim_wordpiece,
     BpeVocab: trim_byte_bpe,
+    SentencePieceVocab: trim_sentencepiece,
 }
 
 

@@ -22,7 +22,8 @@ from tests.programs import fail, finish, run
 from tests.shared_data import ROOT
 
 VOCABULARIES = ROOT / "tests/golden/vocab"
-ROBERTA = ROOT / "tests/golden/families/roberta/masked_lm"
+FAMILIES = ROOT / "tests/golden/families"
+ROBERTA = FAMILIES / "roberta/masked_lm"
 TEXTS = [
     "The cat sat by the river; unaffable, isn't it?",
     "  Déjà vu in Zürich, 中文 and привет мир. ",
@@ -111,6 +112,25 @@ def test_a_byte_bpe_roberta_answers_as_before(tmp_path):
     assert after.vocab.added_tokens == before.vocab.added_tokens
     assert_same_answers(before, after, texts)
     assert tokens_of(after, "\U0001f600") == list("ðŁĺĢ")  # The bytes of any text.
+
+
+@pytest.mark.parametrize("family", ["xlm_roberta", "mmbert"])
+def test_a_sentencepiece_model_answers_as_before(family, tmp_path):
+    folder = FAMILIES / family / "masked_lm"
+    golden = json.loads((folder / "tokenizer_golden.json").read_text(encoding="utf8"))
+    rows = golden if isinstance(golden, list) else golden["texts"]
+    texts = [row["text"] for row in rows[:4]] + TEXTS
+    before = read_checkpoint(folder)
+    (tmp_path / "texts.json").write_text(json.dumps([{"text": text} for text in texts]))
+    _, after = convert(folder, tmp_path / "small", str(tmp_path / "texts.json"), to="huggingface")
+    assert len(after.vocab) < len(before.vocab) - 50
+    assert after.vocab.added_tokens == before.vocab.added_tokens
+    assert_same_answers(before, after, texts)
+    if before.vocab.is_unigram:
+        # The score of an unknown character is counted from the least probable token.
+        assert min(after.vocab.scores) == min(before.vocab.scores)
+    else:
+        assert "<0x00>" in after.vocab.ids
 
 
 def test_bpe_needs_the_merges_of_its_tokens_and_no_others():

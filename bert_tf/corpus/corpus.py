@@ -44,6 +44,7 @@ from bert_tf.corpus import text_lines
 from bert_tf.corpus.corpus_format import SENTENCE_END, detect_format, is_wrapped, open_decompressed
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfds_corpus import is_dataset_name, list_dataset_parts, read_dataset
+from bert_tf.corpus.unspaced_text import join_lines, line_separator
 
 WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a paragraph
 SAMPLE_BYTES = 1 << 16
@@ -246,8 +247,13 @@ def _split_text(text: str) -> list[str]:
     """Returns the sentences of a text, whose paragraphs may be hard-wrapped."""
     breaks = text.count("\n")
     if breaks > 3 and len(text) < 100 * breaks and is_wrapped(text.split("\n")):
-        text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*\S)", " ", text)
+        text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*(\S))", _line_separator, text)
     return split_sentences(text)
+
+
+def _line_separator(match: re.Match[str]) -> str:
+    """Returns what replaces a line break within a paragraph."""
+    return line_separator(match.string[match.start() - 1], match[1])
 
 
 def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
@@ -276,11 +282,11 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         is_first = bool(blanks or was_long or is_long)
         if is_first and paragraph:
             is_title = len(paragraph) == 1 and _is_title(paragraph[0])
-            document += split_sentences(" ".join(paragraph))
+            document += split_sentences(join_lines(paragraph))
             paragraph = []
         is_cut = offset >= cut and (is_first or offset >= cut + block // 4)
         if is_cut or is_first and _is_boundary(stripped, blanks, is_title):
-            document += split_sentences(" ".join(paragraph))
+            document += split_sentences(join_lines(paragraph))
             if document:
                 yield document
             document, paragraph = [], []
@@ -292,7 +298,7 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         if is_in_part:
             paragraph.append(stripped)
         blanks = 0
-    document += split_sentences(" ".join(paragraph))
+    document += split_sentences(join_lines(paragraph))
     if document:
         yield document
 

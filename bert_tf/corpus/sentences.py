@@ -5,7 +5,7 @@ then anything but a lower-case letter follow. A full stop does not end a sentenc
 (`J. Smith`), a title (`Dr. Jones`), an item number (`2. Rice`), nor in `No.` and the like before a
 number. After abbreviations that may end a sentence (`Inc.`, `U.S.`) it does only if the next word
 usually opens a sentence (`The`, `He`, `In` ...). A line break always ends a sentence. The
-full-width marks of Chinese and Japanese end a sentence without white space.
+marks of other scripts, and long runs of text without marks, are the subject of `unspaced_text.py`.
 
 Known limits: a sentence that starts with a lower-case letter joins the one before (`iPhone`); one
 that ends in an initial or a title joins the next (`vitamin C. Oranges ...`); names with a mark are
@@ -13,6 +13,8 @@ split (`Yahoo! Inc`); there is no list of abbreviations for languages other than
 """
 
 import re
+
+from bert_tf.corpus.unspaced_text import Span, split_at_terminals, split_long_run
 
 # These are followed by a name or a phrase, and hardly ever end a sentence.
 _NEVER_LAST = frozenset(
@@ -37,14 +39,17 @@ _OPENING_WORDS = frozenset(
     "Several She Since So Some Such That The Their Then There These They This Those Though Thus To "
     "Two Under Until We What When Where While Who With Yet You Your".split()
 )
+# Single letters of these scripts before a full stop are titles and initials.
+_ABBREVIATING_LETTER = re.compile("[\u05d0-\u05ea\u0621-\u064a]")
+# The blocks in which other scripts' terminals and scripts without spaces lie.
+_OTHER_SCRIPT = re.compile("[\u0530-\u1dff\u2c00-\ud7ff\uf900-\U0010ffff]")
 _OPENERS = "\"'“‘«„‹([{*_"
 _END = re.compile(
-    r"[.!?…]+[\"'”’»›)\]}*_]*"  # the mark and what closes behind it
-    r"(\s+)(?![a-z.,;:!?…&])"  # [1]: the gap
+    # The mark and what closes behind it. German closes with “ and French puts a space before ».
+    r"[.!?…]+[\"'”’»›)\]}*_]*(?:[“‘](?=\s)|[ \u00a0\u202f]»(?=[\s.,;]))?"
+    r"(\s+)(?![a-z.,;:!?…&]|»[\s.,;])"  # [1]: the gap
     rf"[{re.escape(_OPENERS)}]*(?=([^\W_]*))"  # [2]: the next word, as far as letters and digits go
 )
-_WIDE_MARKS = "。！？"
-_WIDE_END = re.compile(r"(?<=[。！？])(?![。！？」』”’）])|(?<=[。！？][」』”’）])(?![」』”’）])")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -54,31 +59,51 @@ def split_sentences(text: str) -> list[str]:
       >>> split_sentences('Mr. J. Doe left at 5 p.m. "Why?" he asked. (Nobody knew.) It rained.')
       ['Mr. J. Doe left at 5 p.m.', '"Why?" he asked.', '(Nobody knew.)', 'It rained.']
     """
-    sentences: list[str] = []
-    for line in text.splitlines():
-        _split_line(line, sentences)
-    if any(mark in text for mark in _WIDE_MARKS):
-        parts: list[str] = []
-        for sentence in sentences:
-            parts.extend(_WIDE_END.split(sentence))
-        sentences = parts
-    return [stripped for sentence in sentences if (stripped := sentence.strip())]
+    return [text[start:stop] for start, stop in sentence_spans(text)]
 
 
-def _split_line(line: str, sentences: list[str]) -> None:
-    """Appends the sentences of one line, unstripped."""
-    begin = 0
-    for match in _END.finditer(line):
+def sentence_spans(text: str) -> list[Span]:
+    """Returns start and end of each sentence in `text`, without the white space around it."""
+    spans: list[Span] = []
+    start = 0
+    for line in text.splitlines(keepends=True):
+        stop = start + len(line)
+        _split_line(text, start, stop, spans)
+        start = stop
+    if not text.isascii() and _OTHER_SCRIPT.search(text):
+        spans = _split_by_script(text, spans)
+    stripped = []
+    for start, stop in spans:
+        sentence = text[start:stop]
+        begin = start + len(sentence) - len(sentence.lstrip())
+        end = start + len(sentence.rstrip())
+        if begin < end:
+            stripped.append((begin, end))
+    return stripped
+
+
+def _split_by_script(text: str, spans: list[Span]) -> list[Span]:
+    """Splits spans further, at the terminals of other scripts than Latin and in long runs."""
+    parts: list[Span] = []
+    for span in spans:
+        for part in split_at_terminals(text, span):
+            parts.extend(split_long_run(text, part))
+    return parts
+
+
+def _split_line(text: str, begin: int, end: int, spans: list[Span]) -> None:
+    """Appends the spans of the sentences of one line, `text[begin:end]`."""
+    for match in _END.finditer(text, begin, end):
         gap, word = match.start(1), match[2]
         # The pattern excludes only a to z, and only before opening quotes.
         if word[:1].islower():
             continue
         stop = match.start()
-        if gap - stop == 1 and line[stop] == "." and not _full_stop_ends(line, begin, stop, word):
+        if gap - stop == 1 and text[stop] == "." and not _full_stop_ends(text, begin, stop, word):
             continue
-        sentences.append(line[begin:gap])
+        spans.append((begin, gap))
         begin = gap
-    sentences.append(line[begin:])
+    spans.append((begin, end))
 
 
 def _full_stop_ends(line: str, begin: int, stop: int, following: str) -> bool:
@@ -92,7 +117,9 @@ def _full_stop_ends(line: str, begin: int, stop: int, following: str) -> bool:
         # "World War I. The", but "J. Smith", "J. A. Smith"; and "c. 1850", "p. 3"
         if word.isupper():
             return len(following) > 1 and following in _OPENING_WORDS
-        return not (following[:1].isdigit() and word in _BEFORE_NUMBER) and word != "v"
+        if word == "v" or _ABBREVIATING_LETTER.match(word):
+            return False
+        return not (following[:1].isdigit() and word in _BEFORE_NUMBER)
     lowered = word.rpartition("-")[2].lower()
     if lowered in _NEVER_LAST:
         return False

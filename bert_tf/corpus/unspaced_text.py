@@ -141,3 +141,8 @@ def line_separator(before: str, after: str) -> str:
     """Returns what stands for a line break between two characters: a space, or nothing."""
     is_wide = _WIDE.match(before) and _WIDE.match(after)
     return "" if is_wide else " "
+
+
+def columns(line: str) -> int:
+    """Returns the width of a line on a terminal, where Chinese and Japanese characters take two."""
+    return len(line) if line.isascii() else len(line) + len(_WIDE.findall(line))

@@ -1,11 +1,15 @@
 """Tests of sentences in scripts with marks of their own or without spaces, on hand-cut texts."""
 
 import json
+import pathlib
 import random
+import textwrap
 import unicodedata
 
 import pytest
 
+from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.corpus.manifests import describe_parts
 from bert_tf.corpus.sentences import sentence_spans, split_sentences
 from bert_tf.corpus.unspaced_text import LONGEST_RUN, cut_units, join_lines
 from tests.shared_data import golden_file
@@ -68,6 +72,44 @@ def test_sentences_with_spaces_between(name: str) -> None:
     assert split_sentences(" ".join(SPACED_CASES[name])) == SPACED_CASES[name]
 
 
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("de", ["Am 3. Oktober kam Hr. Meier, z. B. mit Obst.", "Abb. 2 zeigt es."]),
+        ("fr", ["Il a vu M. Dupont et Mme. Durand.", "Voir fig. 3 et p. ex. Hugo."]),
+        ("es", ["El Sr. García y la Sra. López salieron.", "Véase núm. 5 hoy."]),
+        ("ru", ["Об этом пишет проф. Иванов, см. Рис. 2.", "Всё."]),
+        ("zh", ["No.", "5是这样。", "很好。"]),
+    ],
+)
+def test_abbreviations_are_those_of_the_language(language: str, sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences), language) == sentences
+    assert split_sentences(" ".join(sentences)) != sentences
+
+
+def test_english_and_auto_are_the_same() -> None:
+    text = "Mr. Smith saw No. 5 in the U.S. army. He left. 今日は。明日は"
+    assert split_sentences(text, "en") == split_sentences(text)
+
+
+def test_a_language_that_is_unknown() -> None:
+    with pytest.raises(ValueError, match=r"tlh.* de, en,"):
+        split_sentences("Heghlu'meH QaQ jajvam.", "tlh")
+    with pytest.raises(ValueError, match="--sentence_language=xx"):
+        list_parts("missing.txt", language="xx")
+
+
+def test_parts_know_their_language(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "Am 3. Mai kam er. Er blieb."}\n', encoding="utf8")
+    (part,) = list_parts(str(path), language="de")
+    assert list(read_documents(part)) == [["Am 3. Mai kam er.", "Er blieb."]]
+    (usual,) = list_parts(str(path))
+    assert list(read_documents(usual)) == [["Am 3.", "Mai kam er.", "Er blieb."]]
+    # A manifest differs only if the language differs from that of older manifests.
+    assert describe_parts([part]) == [[*describe_parts([usual])[0], "de"]]
+
+
 def test_a_long_run_is_cut_at_its_last_space() -> None:
     first, second, third = THAI.split(" ")
     assert split_sentences(THAI) == [f"{first} {second}", third]
@@ -117,6 +159,31 @@ def test_lines_of_chinese_and_japanese_are_joined_without_a_space() -> None:
     assert join_lines(["모든", "인간은"]) == "모든 인간은"
     assert join_lines(["Two", "words"]) == "Two words"
     assert join_lines([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "width", "separator"),
+    [
+        ("".join(CASES["Chinese"]) * 6, 39, ""),
+        (" ".join(CASES["Hindi"]) + " ", 90, " "),
+        (" ".join(SPACED_CASES["Arabic"]) + " ", 70, " "),
+    ],
+    ids=["Chinese", "Hindi", "Arabic"],
+)
+def test_wrapped_text_is_recognized(
+    tmp_path: pathlib.Path, paragraph: str, width: int, separator: str
+) -> None:
+    lines = textwrap.wrap(paragraph * 8, width)
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(lines), encoding="utf8")
+    (part,) = list_parts(str(path))
+    assert part.format == "prose"
+    expected = split_sentences(separator.join(lines))
+    assert list(read_documents(part)) == [expected]
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "\n".join(lines)}), encoding="utf8")
+    (part,) = list_parts(str(path))
+    assert list(read_documents(part)) == [expected]
 
 
 def test_spans_are_offsets_into_the_text_as_written() -> None:

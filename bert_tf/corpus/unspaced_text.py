@@ -46,8 +46,8 @@ _SPACE = regex.compile(r"\s++(?![ๆฯໆຯៗ])")
 _AFTER_COMMA = regex.compile(
     r"(?<=[\p{SB=SC}\p{SB=ST}་།၊\p{Pe}\p{Pf}])(?![\p{SB=SC}\p{SB=ST}།\p{Pe}\p{Pf}])"
 )
-# Thai and Lao write some vowels before their consonant. A Khmer or Burmese sign stacks consonants.
-_GRAPHEME = regex.compile(r"[\u0e40-\u0e44\u0ec0-\u0ec4]?\X(?:(?<=[\u17d2\u1039])\X)*")
+# Thai and Lao write some vowels before their consonant.
+_GRAPHEME = regex.compile(r"[\u0e40-\u0e44\u0ec0-\u0ec4]?\X")
 
 
 def split_at_terminals(text: str, span: Span) -> list[Span]:

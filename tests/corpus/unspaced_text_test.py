@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 
 from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.corpus.corpus_format import SENTENCE_END
 from bert_tf.corpus.manifests import describe_parts
 from bert_tf.corpus.sentences import sentence_spans, split_sentences
 from bert_tf.corpus.unspaced_text import LONGEST_RUN, cut_units, join_lines
@@ -131,8 +132,16 @@ def test_a_long_run_without_a_space_is_cut_between_graphemes() -> None:
             assert following[0] not in "\u0e31\u0e33\u0e34\u0e35"
             assert sentence[-1] != "เ"
     # A Khmer sign joins the consonant after it to the one before.
-    for sentence in split_sentences("ក\u17d2ត" * 100)[1:]:
-        assert sentence[0] == "ក"
+    for shift in range(3):
+        sentences = split_sentences("ក" * shift + "ក\u17d2ត" * 100)
+        assert [sentence[0] for sentence in sentences] == ["ក"] * 4
+
+
+def test_a_space_near_the_start_of_a_long_run_is_no_place_to_cut() -> None:
+    near = "ก" * (LONGEST_RUN // 5) + " " + "ข" * LONGEST_RUN
+    assert [len(one) for one in split_sentences(near)] == [LONGEST_RUN + 1, LONGEST_RUN // 5]
+    further = "ก" * (LONGEST_RUN // 3) + " " + "ข" * LONGEST_RUN
+    assert split_sentences(further) == further.split(" ")
 
 
 def test_a_grapheme_longer_than_a_part_is_cut() -> None:
@@ -184,6 +193,12 @@ def test_wrapped_text_is_recognized(
     path.write_text(json.dumps({"text": "\n".join(lines)}), encoding="utf8")
     (part,) = list_parts(str(path))
     assert list(read_documents(part)) == [expected]
+
+
+@pytest.mark.parametrize("line", ["ہے۔", "है।", "終わり。」", "ነው።", "どうか？", "好：", "End.)"])
+def test_lines_that_end_a_sentence(line: str) -> None:
+    assert SENTENCE_END.search(line)
+    assert not SENTENCE_END.search(line[0])
 
 
 def test_spans_are_offsets_into_the_text_as_written() -> None:

@@ -18,7 +18,7 @@ from bert_tf.corpus.abbreviations import AUTO, Abbreviations, abbreviations_of
 from bert_tf.corpus.unspaced_text import Span, split_at_terminals, split_long_run
 
 # Single letters of these scripts before a full stop are titles and initials.
-_ABBREVIATING_LETTER = re.compile("[\u05d0-\u05ea\u0621-\u064a]")
+_ABBREVIATING_LETTER = re.compile("[\u05d0-\u05ea\u0621-\u064a\u0e01-\u0e2e]")
 # The blocks in which other scripts' terminals and scripts without spaces lie.
 _OTHER_SCRIPT = re.compile("[\u0530-\u1dff\u2c00-\ud7ff\uf900-\U0010ffff]")
 _OPENERS = "\"'“‘«„‹([{*_"
@@ -124,6 +124,13 @@ def _full_stop_ends(
 
 
 def _is_initials(word: str) -> bool:
-    """Returns whether `word` is capitals separated by full stops: `U.S`, `J.R.R`; not `a.m`."""
+    """Returns whether `word` is capitals separated by full stops: `U.S`, `J.R.R`; not `a.m`.
+
+    Letters of scripts without capitals count as such: `ค.ศ`.
+    """
     letters = word.split(".")
-    return len(letters) > 1 and all(len(letter) == 1 and letter.isupper() for letter in letters)
+    return len(letters) > 1 and all(map(_is_initial, letters))
+
+
+def _is_initial(letter: str) -> bool:
+    return len(letter) == 1 and bool(letter.isupper() or _ABBREVIATING_LETTER.match(letter))

@@ -23,7 +23,7 @@ POSITION_TYPES = ("learned", "sinusoidal", "rotary", "rotary_interleaved", "alib
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
 # LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
 BIASES = ("attention", "feed_forward", "norm", "head", "output")
-TOKENIZERS = ("wordpiece", "byte_bpe")
+TOKENIZERS = ("wordpiece", "byte_bpe", "unigram", "sentencepiece_bpe")
 UNLIMITED = 1 << 31
 
 

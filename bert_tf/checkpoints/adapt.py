@@ -13,7 +13,6 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
 from bert_tf.files import read_lines
-from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
@@ -154,7 +153,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
         raise ValueError(f"{checkpoint.source} has no vocabulary to replace; give --vocab_file.")
     if vocab == old:
         return checkpoint
-    if isinstance(vocab, BpeVocab) or isinstance(old, BpeVocab):
+    if not isinstance(vocab, Vocab) or not isinstance(old, Vocab):
         raise ValueError(
             f"{checkpoint.source}: its vocabulary differs from the given one, but only a WordPiece "
             f"vocabulary can be replaced by another; leave --vocab_file and --added_words_file out."

@@ -265,7 +265,7 @@ def _split_text(text: str, language: str) -> list[str]:
 
 
 def _line_separator(match: re.Match[str]) -> str:
-    """Returns what replaces a line break within a paragraph."""
+    """Returns the replacement of a line break within a paragraph."""
     return line_separator(match.string[match.start() - 1], match[1])
 
 

@@ -19,7 +19,7 @@ from bert_tf.corpus.unspaced_text import Span, split_at_terminals, split_long_ru
 
 # Single letters of these scripts before a full stop are titles and initials.
 _ABBREVIATING_LETTER = re.compile("[\u05d0-\u05ea\u0621-\u064a\u0e01-\u0e2e]")
-# The blocks in which other scripts' terminals and scripts without spaces lie.
+# The blocks of other scripts: their letters and their terminals.
 _OTHER_SCRIPT = re.compile("[\u0530-\u1dff\u2c00-\ud7ff\uf900-\U0010ffff]")
 _OPENERS = "\"'“‘«„‹([{*_"
 _END = re.compile(

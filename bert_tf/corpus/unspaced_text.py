@@ -1,4 +1,4 @@
-"""Ends of sentences in scripts with marks of their own, and cuts in text without spaces.
+"""Finds ends of sentences in scripts other than Latin, and cuts text that has no spaces.
 
 The rules are those of Unicode, through the properties of `regex`:
 
@@ -25,10 +25,10 @@ _PHRASED = r"\p{LB=SA}\p{Tibetan}"
 _WIDE = regex.compile(rf"[{_EAST_ASIAN}\u3000-\u303f\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uff60]")
 # Western marks need a space. U+104A is of the class STerm, but a comma in Burmese.
 _NOT_TERMINAL = "!?‼‽⁇⁈⁉⸮၊"
-_OWN_TERMINAL = rf"[\p{{SB=ST}}--[{_NOT_TERMINAL}]]"
+_SCRIPT_TERMINAL = rf"[\p{{SB=ST}}--[{_NOT_TERMINAL}]]"
 _OPENER = r"[\p{Ps}\p{Pi}\"'¿¡]"
 _TERMINAL = regex.compile(
-    rf"{_OWN_TERMINAL}[\p{{SB=ST}}.…--၊]*"
+    rf"{_SCRIPT_TERMINAL}[\p{{SB=ST}}.…--၊]*"
     rf"|(?<=[{_EAST_ASIAN}{_PHRASED}])[!?‼‽⁇⁈⁉]+(?=[\p{{Pe}}\p{{Pf}}\"']*{_OPENER}*[{_EAST_ASIAN}{_PHRASED}])"
     # After other letters than Hiragana it may be part of a name or an item number.
     rf"|(?<=\p{{Hiragana}})[.．](?=[\p{{Pe}}\p{{Pf}}]*(?:\s|{_OPENER}*[{_EAST_ASIAN}]))",
@@ -138,7 +138,7 @@ def join_lines(lines: Sequence[str]) -> str:
 
 
 def line_separator(before: str, after: str) -> str:
-    """Returns what stands for a line break between two characters: a space, or nothing."""
+    """Returns the replacement of a line break between two characters: a space, or nothing."""
     is_wide = _WIDE.match(before) and _WIDE.match(after)
     return "" if is_wide else " "
 

@@ -1,4 +1,4 @@
-"""Tests of sentences in scripts with marks of their own or without spaces, on hand-cut texts."""
+"""Tests of sentences in scripts other than Latin or without spaces, on hand-cut texts."""
 
 import json
 import pathlib

@@ -85,6 +85,11 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
     """
     config, source = checkpoint.config, checkpoint.source
     count = config.num_hidden_layers
+    if config.num_layer_groups:
+        raise ValueError(
+            f"--keep_layers={layers}: layers of {source} share their weights; leave it out, or "
+            "start from a model whose layers have separate weights."
+        )
     kept = [int(part) if part.strip().isdecimal() else -1 for part in layers.split(",")]
     if kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
         raise ValueError(

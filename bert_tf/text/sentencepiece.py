@@ -8,11 +8,22 @@ No TensorFlow is imported, so worker processes start at once.
 """
 
 import json
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import tokenizers
 
 from bert_tf.text.byte_level import replace_surrogates
+from bert_tf.text.normalization import align
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
+
+
+class Span(NamedTuple):
+    """A token of a text."""
+
+    token_id: int
+    start: int  # first character
+    end: int  # the character after it
 
 
 class SentencePiece:
@@ -28,6 +39,8 @@ class SentencePiece:
     def __init__(self, vocab: SentencePieceVocab):
         self.vocab = vocab
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+        self._steps = vocab.normalizer_steps()
+        self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
 
     def __reduce__(self) -> tuple:
         return SentencePiece, (self.vocab,)
@@ -51,22 +64,82 @@ class SentencePiece:
         return self.encode(word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns tokens and their offsets in the original text, as `tokenizers` gives them.
+        """Returns tokens and their offsets in the original text.
+
+        A token covers all characters that its characters came from: one that has a letter of an
+        expanded U+FB01 covers U+FB01, and one with a composed letter its combining marks, too
+        (`tokenizers`: the letter alone). The space that begins a token is part of it, unless
+        `SentencePieceVocab.trim_offsets` is set. U+2581 before a text without a space is empty if
+        it is a token of its own and has no characters otherwise.
 
         Returns:
           Tokens, start characters and end characters, of equal length.
         """
+        text = replace_surrogates(text)
         encoding = self._encode(text)
+        if not self.vocab.is_unigram:
+            return self._with_given_offsets(text, encoding)
+        spans: list[Span] = []
+        start = 0
+        for index, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
+            if self._is_added(index, text[first:last]):
+                spans.extend(self._spans(text[start:first], start))
+                spans.append(Span(index, first, last))
+                start = last
+        spans.extend(self._spans(text[start:], start))
+        if [span.token_id for span in spans] != encoding.ids:
+            # A rule reached across an added token: `tokenizers` knows best.
+            pairs = zip(encoding.ids, encoding.offsets, strict=True)
+            spans = [Span(index, first, last) for index, (first, last) in pairs]
+        tokens = [self.vocab.tokens[span.token_id] for span in spans]
+        return tokens, [span.start for span in spans], [span.end for span in spans]
+
+    def _with_given_offsets(
+        self, text: str, encoding: tokenizers.Encoding
+    ) -> tuple[list[str], list[int], list[int]]:
+        """Returns the offsets of `tokenizers`, which are right where no character is replaced.
+
+        BPE with bytes has no normalizer but for spaces. Each byte of a character has its offsets.
+        """
         tokens = [self.vocab.tokens[index] for index in encoding.ids]
         starts = [start for start, _ in encoding.offsets]
         ends = [end for _, end in encoding.offsets]
         if self.vocab.trim_offsets:
             for index, token in enumerate(tokens):
-                if token.startswith(SPACE_SYMBOL) and text[starts[index]].isspace():
+                while token[:1] == SPACE_SYMBOL and starts[index] < ends[index]:
+                    token = token[1:]
                     starts[index] += 1
-                elif token == SPACE_SYMBOL:  # before the first word, where the text has no space
-                    ends[index] = starts[index]
         return tokens, starts, ends
+
+    def _is_added(self, token_id: int, text: str) -> bool:
+        """Returns whether a token was cut out of the text as an added token."""
+        if token_id == self.vocab.unk_id:  # Most are words that have no other token.
+            return text.strip() == self.vocab.unk
+        return token_id in self._added_ids
+
+    def _spans(self, text: str, offset: int) -> Iterator[Span]:
+        """Yields the tokens of a text without added tokens, `offset` characters later."""
+        aligned = align(text, self._steps)
+        if not aligned:
+            return
+        normalized = "".join(item.character for item in aligned)
+        for word, (first, last) in self._tokenizer.pre_tokenizer.pre_tokenize_str(normalized):
+            items = aligned[first:last]
+            has_prefix = len(word) > len(items)
+            if has_prefix:
+                items = [items[0], *items]
+            position = 0
+            for token in self._tokenizer.model.tokenize(word):
+                covered = items[position : position + len(token.value)]
+                start = covered[0].start
+                end = covered[-1].end
+                if self.vocab.trim_offsets and word[position] == SPACE_SYMBOL:
+                    if has_prefix and position == 0:
+                        end = start if len(covered) == 1 else end
+                    else:
+                        start = min(covered[0].end, end)
+                position += len(token.value)
+                yield Span(token.id, start + offset, end + offset)
 
     def _encode(self, text: str) -> tokenizers.Encoding:
         return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)

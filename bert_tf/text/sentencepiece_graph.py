@@ -116,7 +116,7 @@ class SentencePieceTokenizer(tf.Module):
         starts = tf.gather(text.starts, firsts)
         ends = tf.gather(text.ends, after - 1)
         if self.vocab.trim_offsets:
-            starts, ends = _trim(text, firsts, starts, ends)
+            starts, ends = _trim(text, firsts, encoded.sizes, starts, ends)
         columns = (encoded.ids, *to_bytes(strings, tf.gather(text.rows, firsts), starts, ends))
         return tuple(nested(column, row_splits, encoded.splits) for column in columns)
 
@@ -328,7 +328,7 @@ def _words_of_one_token(
 
 
 def _trim(
-    text: _Text, firsts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    text: _Text, firsts: tf.Tensor, sizes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the offsets without the space that begins a token.
 
@@ -337,7 +337,7 @@ def _trim(
     is_symbol = tf.gather(text.code_points, firsts) == _SPACE_CODE
     is_symbol &= ~tf.gather(text.is_added, firsts)
     is_prefix = tf.gather(text.is_prefix, firsts)
-    is_alone = is_symbol & is_prefix & (tf.gather(text.ends, firsts) == ends)
+    is_alone = is_symbol & is_prefix & (sizes == 1)
     next_starts = tf.gather(text.ends, firsts)
     starts = tf.where(is_symbol & ~is_prefix, tf.minimum(next_starts, ends), starts)
     return starts, tf.where(is_alone, starts, ends)

@@ -8,7 +8,6 @@ import base64
 import dataclasses
 import json
 import os
-import pathlib
 from typing import Any
 
 from bert_tf import bounded_files
@@ -16,7 +15,9 @@ from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
-_NORMAL, _UNKNOWN, _UNIGRAM = 1, 2, 1
+# Values of the protobuf's enumerations: the type of the unknown piece, and of a Unigram model.
+_UNKNOWN = 2
+_UNIGRAM = 1
 # ALBERT's pieces that end in a digit and a comma are made improbable by its converter.
 _NUMBER_COMMA_PENALTY = 100.0
 
@@ -116,25 +117,32 @@ def read_model(
     Raises:
       ValueError: if the file is corrupt, not Unigram, or the class is unknown.
     """
+    try:
+        return make_vocab(bounded_files.read_bytes(path), tokenizer_class, settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> SentencePieceVocab:
+    """Returns the vocabulary of an encoder for the content of a .model; see `read_model`."""
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
-    path = pathlib.Path(path)
     layout = _LAYOUTS.get(_layout_name(tokenizer_class))
     if layout is None:
         raise ValueError(
-            f"{path}: the rows of {tokenizer_class or 'an unnamed tokenizer'} are not known, only "
-            f"those of {', '.join(_LAYOUTS)}; save the tokenizer as tokenizer.json."
+            f"the rows of {tokenizer_class or 'an unnamed tokenizer'} are not known, only those of "
+            f"{', '.join(_LAYOUTS)}; save the tokenizer as tokenizer.json."
         )
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
-        proto.ParseFromString(bounded_files.read_bytes(path))
+        proto.ParseFromString(model)
     except DecodeError as error:
-        raise ValueError(f"{path}: not a model of SentencePiece ({error}).") from None
+        raise ValueError(f"not a model of SentencePiece ({error}).") from None
     if proto.trainer_spec.model_type != _UNIGRAM:
-        raise ValueError(f"{path}: expected a Unigram model; save it as tokenizer.json.")
+        raise ValueError("expected a Unigram model; save it as tokenizer.json.")
     if not any(piece.type == _UNKNOWN for piece in proto.pieces):
-        raise ValueError(f"{path}: the model has no unknown token; expected one.")
+        raise ValueError("the model has no unknown token; expected one.")
     pairs = list(layout.before)
     for piece in proto.pieces[layout.skipped :]:
         score = piece.score
@@ -143,32 +151,29 @@ def read_model(
         pairs.append((piece.piece, score))
     pairs.extend((token, 0.0) for token in layout.after)
     tokens = tuple(token for token, _ in pairs)
-    try:
-        return SentencePieceVocab(
-            tokens=tokens,
-            scores=tuple(score for _, score in pairs),
-            merges=(),
-            added_tokens=_added_tokens(layout, tokens, settings),
-            normalizer=json.dumps(_normalizer(layout, proto, settings), ensure_ascii=False),
-            pre_tokenizer=json.dumps(
-                {
-                    "type": "Metaspace",
-                    "replacement": SPACE_SYMBOL,
-                    "prepend_scheme": "always",
-                    "split": True,
-                },
-                ensure_ascii=False,
-            ),
-            num_separators=layout.num_separators,
-            second_type=layout.second_type,
-            cls=layout.names["cls"],
-            sep=layout.names["sep"],
-            pad=layout.names["pad"],
-            unk=layout.names["unk"],
-            mask=layout.names["mask"],
-        )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return SentencePieceVocab(
+        tokens=tokens,
+        scores=tuple(score for _, score in pairs),
+        merges=(),
+        added_tokens=_added_tokens(layout, tokens, settings),
+        normalizer=json.dumps(_normalizer(layout, proto, settings), ensure_ascii=False),
+        pre_tokenizer=json.dumps(
+            {
+                "type": "Metaspace",
+                "replacement": SPACE_SYMBOL,
+                "prepend_scheme": "always",
+                "split": True,
+            },
+            ensure_ascii=False,
+        ),
+        num_separators=layout.num_separators,
+        second_type=layout.second_type,
+        cls=layout.names["cls"],
+        sep=layout.names["sep"],
+        pad=layout.names["pad"],
+        unk=layout.names["unk"],
+        mask=layout.names["mask"],
+    )
 
 
 def _ends_in_number_comma(piece: str) -> bool:

@@ -103,7 +103,10 @@ class UnigramModel(tf.Module):
 
         start = tf.range(size)
         length, _, _, found = tf.while_loop(
-            lambda length, active, nodes, found: (length < self._longest) & (tf.size(active) > 0),
+            # Once at least, so that `found` is never empty.
+            lambda length, active, nodes, found: (
+                (length == 0) | (length < self._longest) & (tf.size(active) > 0)
+            ),
             extend,
             (tf.constant(0), start, tf.zeros_like(start), found),
             shape_invariants=(
@@ -114,7 +117,6 @@ class UnigramModel(tf.Module):
             ),
         )
         tokens = tf.reshape(found.gather(tf.range(length)), [-1, size])
-        tokens = tf.concat([tokens, tf.fill([1, size], _NO_TOKEN)], 0)  # never empty
         alone = tf.where(tokens[0] >= 0, tokens[0], self._unk_id)
         return tf.concat([alone[tf.newaxis], tokens[1:]], 0)
 

@@ -30,7 +30,7 @@ from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
+from bert_tf.text.wordpiece_options import MAX_WORD_CHARACTERS
 
 MODULES, CONFIG, SIZES = (
     "modules.json",

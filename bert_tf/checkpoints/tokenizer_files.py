@@ -15,6 +15,12 @@ import pathlib
 import re
 from typing import Any, TypeVar
 
+from bert_tf.checkpoints.wordpiece_files import (
+    StatedRules,
+    make_options,
+    rules_in_config,
+    rules_in_tokenizer_json,
+)
 from bert_tf.config import UNLIMITED, ModelConfig
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.bpe_vocab import (
@@ -35,7 +41,8 @@ from bert_tf.text.vocab import (
     UNK,
     Vocab,
 )
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
+from bert_tf.text.wordpiece import split_words
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 # By the class of a preset: the field of its config.json with the number of tokens.
@@ -110,17 +117,22 @@ def read_tokenizer(
     casings = {} if stated is None else {"the configuration": stated}
     vocabs: dict[str, Vocab] = {}
     added: dict[str, int] = {}
+    rules: dict[str, StatedRules] = {}
     if (path := folder / "vocab.txt").exists():
         vocabs["vocab.txt"] = Vocab.read(path)
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
         _refuse_other_tokenizers(values, path)
         _merge_added(added, _added_in_config(values, path), path)
+        rules[path.name] = rules_in_config(values, path)
         if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
             casings["tokenizer_config.json"] = casing
     if (path := folder / "tokenizer.json").exists():
-        vocabs["tokenizer.json"], casings["tokenizer.json"], found = _read_tokenizer_json(path)
-        _merge_added(added, found, path)
+        parts = _read_tokenizer_json(path)
+        vocabs[path.name] = parts.vocab
+        casings[path.name] = parts.do_lower_case
+        rules[path.name] = parts.rules
+        _merge_added(added, parts.added, path)
     if (path := folder / "added_tokens.json").exists():
         _merge_added(added, read_json(path), path)
     if len(set(casings.values())) > 1:
@@ -137,6 +149,11 @@ def read_tokenizer(
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
     base = next(iter(vocabs.values()))
+    if rules and base.options == DEFAULT_OPTIONS:
+        # The casing of the tokens depends on the rules for accents, and those on the casing.
+        options = make_options(rules, stated is not False, str(folder))
+        lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
+        base = dataclasses.replace(base, options=make_options(rules, lower, str(folder)))
     lower = check_casing(base, stated, str(folder))
     most = len(base) + len(added) if num_rows is None else num_rows
     vocab, added_notes = _with_added(base, added, most, lower, str(folder))
@@ -221,25 +238,13 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
             "read."
         )
-    lower = values.get("do_lower_case", True)
-    accents = values.get("strip_accents")
-    if accents is not None and accents != lower:
-        does = "lower-cased, but keeps its accents" if lower else "cased, but loses its accents"
-        raise ValueError(
-            f"{path}: strip_accents is {accents!r} and do_lower_case {lower!r}: text is {does}. "
-            "bert_tf strips accents exactly where it lower-cases, so it would read other tokens "
-            "than the model was trained with. Use a cased model of the language, or one whose "
-            "strip_accents is null."
-        )
     expected: dict[str, tuple[Any, ...]] = {
         "unk_token": (UNK,),
         "sep_token": (SEP,),
         "pad_token": (PAD,),
         "cls_token": (CLS,),
         "mask_token": (MASK,),
-        "tokenize_chinese_chars": (True,),
         "do_basic_tokenize": (True,),
-        "never_split": (None, []),
         "word_tokenizer_type": ("basic",),
         "subword_tokenizer_type": ("wordpiece",),
         "wordpieces_prefix": (CONTINUATION_PREFIX,),
@@ -255,8 +260,25 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             )
 
 
-def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int]]:
-    """Returns vocabulary, casing and added tokens of a tokenizer.json."""
+@dataclasses.dataclass(frozen=True)
+class _TokenizerJson:
+    """What a tokenizer.json of WordPiece says.
+
+    Args:
+      vocab: without the added tokens.
+      do_lower_case: the casing.
+      added: the ids of the added tokens.
+      rules: how texts are split.
+    """
+
+    vocab: Vocab
+    do_lower_case: bool
+    added: dict[str, int]
+    rules: StatedRules
+
+
+def _read_tokenizer_json(path: pathlib.Path) -> _TokenizerJson:
+    """Reads a tokenizer.json of WordPiece."""
     values = read_json(path)
     model = json_field(values, "model", dict, path) or {}
     normalizer = json_field(values, "normalizer", dict, path) or {}
@@ -268,9 +290,6 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
     lower = json_field(normalizer, "lowercase", bool, path) is not False
     _refuse_other_tokenizers(
         {
-            "do_lower_case": lower,
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             "wordpieces_prefix": model.get("continuing_subword_prefix"),
             "unk_token": model.get("unk_token", UNK),
         },
@@ -286,7 +305,8 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
         _merge_added(added, {token["content"]: token.get("id")}, path)
-    return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower, added
+    vocab = Vocab(tuple(sorted(ids, key=ids.__getitem__)))
+    return _TokenizerJson(vocab, lower, added, rules_in_tokenizer_json(normalizer, model, path))
 
 
 def _check_parts(values: dict[str, Any], normalizer: dict[str, Any], path: pathlib.Path) -> None:
@@ -398,7 +418,7 @@ def _with_added(
     # Hugging Face finds them anywhere in a text, before it is split into words.
     lost = []
     for token in words:
-        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS:
+        if split_words(token, lower) != [token] or len(token) > vocab.options.max_word_characters:
             lost.append(token)
     if lost:
         raise ValueError(
@@ -413,7 +433,7 @@ def _with_added(
     note = (
         f"{len(words)} added tokens are in the vocabulary, and match whole words only: {words[:5]}."
     )
-    return Vocab(tuple(tokens)), (note,)
+    return dataclasses.replace(vocab, tokens=tuple(tokens)), (note,)
 
 
 def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple[str, ...]]:
@@ -450,7 +470,10 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     if isinstance(vocab, BpeVocab):
         return False
     tokens = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
-    cased = [token for token in tokens if split_words(token, True) != split_words(token, False)]
+    cased = []
+    for token in tokens:
+        if split_words(token, True, vocab.options) != split_words(token, False, vocab.options):
+            cased.append(token)
     is_cased = len(cased) > CASED_SHARE * len(vocab)
     if stated is None:
         return not is_cased
@@ -543,8 +566,8 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
         settings |= {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": config.do_lower_case,
-            "strip_accents": None,
-            "tokenize_chinese_chars": True,
+            "strip_accents": vocab.options.strip_accents,
+            "tokenize_chinese_chars": vocab.options.splits_ideographs,
         }
         vocab.write(folder / "vocab.txt")
         write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
@@ -574,8 +597,8 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
+            "handle_chinese_chars": vocab.options.splits_ideographs,
+            "strip_accents": vocab.options.strip_accents,
             "lowercase": lower,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -585,7 +608,7 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "type": "WordPiece",
             "unk_token": UNK,
             "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": MAX_WORD_CHARACTERS,
+            "max_input_chars_per_word": vocab.options.max_word_characters,
             "vocab": vocab.ids,
         },
     }

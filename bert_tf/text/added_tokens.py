@@ -1,6 +1,7 @@
 """A token that is cut out of a text before the text is split into words."""
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +15,7 @@ class AddedToken:
       rstrip: whether it includes all white space on its right.
       normalized: whether it is searched for after the text is normalized, in the text between the
         other added tokens.
+      single_word: whether it is found only where no letter, digit or underscore is next to it.
     """
 
     content: str
@@ -21,3 +23,11 @@ class AddedToken:
     lstrip: bool = False
     rstrip: bool = False
     normalized: bool = False
+    single_word: bool = False
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns the fields for JSON; without `single_word`, a later field, where it is False."""
+        fields = dataclasses.asdict(self)
+        if not self.single_word:
+            del fields["single_word"]
+        return fields

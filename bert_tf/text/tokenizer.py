@@ -24,7 +24,6 @@ from bert_tf.text import unicode_tables
 from bert_tf.text.tensor_characters import look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
 MAX_CHARACTER_BYTES = 4
 # In such a string a character is a byte, and tensorflow-text splits words like the original.
@@ -62,11 +61,14 @@ class BertTokenizer(tf.Module):
         super().__init__(name)
         self.vocab = vocab
         self.do_lower_case = do_lower_case
+        options = vocab.options
+        self._strips_accents = options.strips_accents(do_lower_case)
+        self._max_word_characters = options.max_word_characters
         self._is_continuation = vocab.is_continuation
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=list(vocab.tokens),
             suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES,
+            max_bytes_per_word=options.max_word_characters * MAX_CHARACTER_BYTES,
             token_out_type=tf.int32,
             unknown_token=UNK,
             no_pretokenization=True,
@@ -74,7 +76,7 @@ class BertTokenizer(tf.Module):
         self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=_hide_other_tokens(vocab.tokens),
             suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=MAX_WORD_CHARACTERS,
+            max_bytes_per_word=options.max_word_characters,
             token_out_type=tf.int32,
             unknown_token=UNK,
             no_pretokenization=False,
@@ -131,12 +133,12 @@ class BertTokenizer(tf.Module):
 
     def _tokenize_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
-        words = _encode_words(characters.code_points, word_splits)
+        words = self._encode_words(characters.code_points, word_splits)
         return (_rows(self._wordpiece.tokenize(words), row_splits),)
 
     def _locate_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
-        words = _encode_words(characters.code_points, word_splits)
+        words = self._encode_words(characters.code_points, word_splits)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         sizes = utf8_bytes(characters.code_points)
         # The start byte of each word in the concatenation of all words, [W + 1].
@@ -160,13 +162,15 @@ class BertTokenizer(tf.Module):
           The characters of all words; row splits of the words into characters, int64 [W + 1]; and
           row splits of the strings into words, int64 [B + 1].
         """
-        tables = unicode_tables.code_point_tables(self.do_lower_case)
+        tables = unicode_tables.code_point_tables(
+            self.do_lower_case, self._strips_accents, self.vocab.options.splits_ideographs
+        )
         characters = _decode(strings)
         if self.do_lower_case:
             characters = _finish_sigmas(characters, tables.casing)
         characters = _expand(characters, tables)
         kinds = look_up(tables.kind, characters.code_points)
-        if self.do_lower_case:
+        if self._strips_accents:
             characters, kinds = _sort_marks(characters, kinds, tables.combining_class)
         is_ordinary = kinds == unicode_tables.ORDINARY
         rows = characters.rows
@@ -183,6 +187,13 @@ class BertTokenizer(tf.Module):
         )
         row_splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(words_per_row)], 0)
         return characters, word_splits, row_splits
+
+    def _encode_words(self, code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
+        """Returns the words as UTF-8, string [W]; a word that is too long becomes "[UNK]"."""
+        words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
+        # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
+        lengths = word_splits[1:] - word_splits[:-1]
+        return tf.where(lengths > self._max_word_characters, UNK, words)
 
 
 def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
@@ -311,10 +322,3 @@ def _sort_marks(
 def _rows(values: tf.Tensor | tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
     """Splits values into rows, without checks, which would be half of the graph."""
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-
-
-def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
-    """Returns the words as UTF-8, string [W]; a word of over 200 characters becomes "[UNK]"."""
-    words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
-    # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
-    return tf.where(word_splits[1:] - word_splits[:-1] > MAX_WORD_CHARACTERS, UNK, words)

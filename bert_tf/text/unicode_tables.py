@@ -11,6 +11,7 @@ TensorFlow graph have the same Unicode version. The first matching kind applies:
 The uncased rules first replace a character by its lower case, decomposed (NFD, so a Hangul
 syllable becomes its jamo) and without marks (Mn). All steps except two consider one character
 alone: the lower case of a capital sigma depends on its neighbours, and NFD sorts consecutive marks.
+Some models' tokenizers do only one of both, lower-casing or decomposing without marks.
 """
 
 import functools
@@ -85,11 +86,15 @@ class _LazyTable(dict):
 
 
 def _clean(char: str) -> str:
+    if is_cjk(char):
+        return f" {char} "
+    return _clean_only(char)
+
+
+def _clean_only(char: str) -> str:
     if is_deleted(char):
         return ""
-    if is_whitespace(char):
-        return " "
-    return f" {char} " if is_cjk(char) else char
+    return " " if is_whitespace(char) else char
 
 
 def _part(char: str) -> str:
@@ -101,6 +106,7 @@ def _part_and_strip(char: str) -> str:
 
 
 CLEAN = _LazyTable(_clean)
+CLEAN_ONLY = _LazyTable(_clean_only)  # Ideographs are not separated.
 PART = _LazyTable(_part)
 PART_AND_STRIP = _LazyTable(_part_and_strip)
 
@@ -137,8 +143,10 @@ class CodePointTables(NamedTuple):
 
 
 @functools.cache
-def code_point_tables(do_lower_case: bool) -> CodePointTables:
-    """Builds the tables of one casing (about a second, once a process)."""
+def code_point_tables(
+    do_lower_case: bool, strip_accents: bool, splits_ideographs: bool = True
+) -> CodePointTables:
+    """Builds the tables of one set of rules (about a second, once a process)."""
     expansion = np.zeros(NUM_CODE_POINTS, np.int32)
     kind = np.full(NUM_CODE_POINTS, ORDINARY, np.uint8)
     combining = np.zeros(NUM_CODE_POINTS, np.uint8)
@@ -149,7 +157,7 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
         category = unicodedata.category(char)
         if category in ("Cn", "Co", "Cs"):
             continue
-        expanded = _expand(char, do_lower_case)
+        expanded = _expand(char, do_lower_case, strip_accents)
         if len(expanded) == 1:
             expansion[code_point] = ord(expanded) - code_point
         else:
@@ -158,15 +166,16 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
             kind[code_point] = SPACE
         elif is_punctuation(char):
             kind[code_point] = ISOLATED
-        elif do_lower_case and category == "Mn":
+        elif strip_accents and category == "Mn":
             kind[code_point] = MARK
+        # Marks of category Mn were removed, or have class 0 and keep their position.
+        if strip_accents and category != "Mn":
+            combining[code_point] = unicodedata.combining(char)
         if do_lower_case:
-            # Marks of category Mn were removed, or have class 0 and keep their position.
-            if category != "Mn":
-                combining[code_point] = unicodedata.combining(char)
             casing[code_point] = _casing(char)
-    for first, last in _CJK_RANGES:  # including unassigned code points
-        kind[first : last + 1] = ISOLATED
+    if splits_ideographs:
+        for first, last in _CJK_RANGES:  # including unassigned code points
+            kind[first : last + 1] = ISOLATED
     return CodePointTables(
         expansion=PagedTable.pack(expansion),
         long_values=np.array([ord(char) for row in rows for char in row] + [0], np.int32),
@@ -177,7 +186,7 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
     )
 
 
-def _expand(char: str, do_lower_case: bool) -> str:
+def _expand(char: str, do_lower_case: bool, strip_accents: bool) -> str:
     """Returns the replacement of a character before marks are sorted.
 
     A mark (Mn) of combining class 0 is kept: marks are not sorted across it, so it can be removed
@@ -185,10 +194,12 @@ def _expand(char: str, do_lower_case: bool) -> str:
     """
     if is_deleted(char):
         return ""
-    if not do_lower_case:
+    if do_lower_case:
+        char = char.lower()
+    if not strip_accents:
         return char
     kept = []
-    for part in unicodedata.normalize("NFD", char.lower()):
+    for part in unicodedata.normalize("NFD", char):
         if unicodedata.category(part) != "Mn" or unicodedata.combining(part) == 0:
             kept.append(part)
     return "".join(kept)

@@ -4,12 +4,14 @@ import collections
 import dataclasses
 import functools
 import os
+import pathlib
 from typing import ClassVar
 
 import numpy as np
 
 from bert_tf import bounded_files
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, read_json, write_json
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
@@ -65,6 +67,8 @@ class Vocab(BaseVocab):
 
     Args:
       tokens: tokens in id order; a token that continues a word starts with "##".
+      options: how texts are split where it differs from google-research/bert. They are in a file
+        beside vocab.txt (`options_file`), which does not exist without them.
 
     Raises:
       ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
@@ -72,6 +76,7 @@ class Vocab(BaseVocab):
     """
 
     tokens: tuple[str, ...]
+    options: WordPieceOptions = DEFAULT_OPTIONS
 
     file_name: ClassVar[str] = "vocab.txt"
     num_separators: ClassVar[int] = 1  # between two texts
@@ -100,10 +105,23 @@ class Vocab(BaseVocab):
         # Only "\n" ends a line: splitlines() would also split at characters that are tokens.
         tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
         _check_tokens(tokens, str(path))
-        return cls(tuple(tokens))
+        options_path = options_file(path)
+        options = DEFAULT_OPTIONS
+        if options_path.exists():
+            options = WordPieceOptions.from_config(read_json(options_path), str(options_path))
+        return cls(tuple(tokens), options)
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes one token per line, atomically."""
+        """Writes one token per line, and the options beside it if they are not the default.
+
+        Each file is written atomically, the options first: a reader that finds the tokens finds
+        their options too.
+        """
+        options_path = options_file(path)
+        if self.options == DEFAULT_OPTIONS:
+            options_path.unlink(missing_ok=True)
+        else:
+            write_json(options_path, self.options.to_config())
         with atomic_write(path) as file:
             file.write("\n".join(self.tokens) + "\n")
 
@@ -119,6 +137,11 @@ class Vocab(BaseVocab):
     def special_ids(self) -> frozenset[int]:
         """Ids of the five special tokens."""
         return frozenset(self.ids[token] for token in SPECIAL_TOKENS)
+
+
+def options_file(path: str | os.PathLike) -> pathlib.Path:
+    """Returns the file with the options of a vocab.txt: vocab.options.json."""
+    return pathlib.Path(path).with_suffix(".options.json")
 
 
 def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.text.unicode_tables import (
     CLEAN,
+    CLEAN_ONLY,
     PART,
     PART_AND_STRIP,
+    is_cjk,
     is_deleted,
-    is_isolated,
+    is_punctuation,
     is_whitespace,
 )
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
-MAX_WORD_CHARACTERS = 200
 # At about 250 bytes an entry this is at most 150 MB a process.
 MAX_CACHED_CHUNKS = 1 << 19
 MAX_CACHED_CHARACTERS = 64
@@ -36,7 +38,9 @@ def is_printable_ascii(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def split_words(text: str, do_lower_case: bool) -> list[str]:
+def split_words(
+    text: str, do_lower_case: bool, options: WordPieceOptions = DEFAULT_OPTIONS
+) -> list[str]:
     """Splits text into words and punctuation marks, like the original's BasicTokenizer.
 
     Differs from the original only in order: lower-casing and NFD run over the whole text instead
@@ -46,9 +50,11 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
     """
     if is_printable_ascii(text):
         return _WORDS_OF_PRINTABLE_ASCII.findall(text.lower() if do_lower_case else text)
-    text = text.translate(CLEAN)
+    text = text.translate(CLEAN if options.splits_ideographs else CLEAN_ONLY)
     if do_lower_case:
-        return unicodedata.normalize("NFD", text.lower()).translate(PART_AND_STRIP).split()
+        text = text.lower()
+    if options.strips_accents(do_lower_case):
+        return unicodedata.normalize("NFD", text).translate(PART_AND_STRIP).split()
     return text.translate(PART).split()
 
 
@@ -85,18 +91,22 @@ class WordPiece:
 
     A word of over 200 characters, or with a part that no token matches, is one [UNK]. Special
     tokens written in the text are ordinary text: "[MASK]" is three words, as in the original.
+    `Vocab.options` may say otherwise.
 
     Args:
-      vocab: the tokens.
+      vocab: the tokens and options.
       do_lower_case: lower-case the text and strip accents (uncased models).
     """
 
     def __init__(self, vocab: Vocab, do_lower_case: bool):
         self.vocab = vocab
         self.do_lower_case = do_lower_case
+        self._options = vocab.options
         self._ids = vocab.ids
         self._whole_words = {
-            word: index for word, index in vocab.ids.items() if len(word) <= MAX_WORD_CHARACTERS
+            word: index
+            for word, index in vocab.ids.items()
+            if len(word) <= vocab.options.max_word_characters
         }
         self._max_length = max(map(len, vocab.tokens))
         self._chunk_ids = _ChunkIds(self)
@@ -111,14 +121,15 @@ class WordPiece:
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the text, several million per second."""
         if is_printable_ascii(text):
-            words = split_words(text, self.do_lower_case)
+            words = split_words(text, self.do_lower_case, self._options)
             return self._encode_words(words, self._chunk_ids.__getitem__)  # Words are chunks here.
         chunks = map(self._chunk_ids.__getitem__, split_chunks(text))
         return list(itertools.chain.from_iterable(chunks))
 
     def encode_uncached(self, text: str) -> list[int]:
         """Returns the same ids as `encode`, without the cache."""
-        return self._encode_words(split_words(text, self.do_lower_case), self._encode_word)
+        words = split_words(text, self.do_lower_case, self._options)
+        return self._encode_words(words, self._encode_word)
 
     def encode_word(self, word: str) -> list[int]:
         """Returns the token ids of one word of a sentence; for WordPiece, of any text."""
@@ -162,7 +173,7 @@ class WordPiece:
         return ids
 
     def _encode_word(self, word: str) -> list[int]:
-        if len(word) > MAX_WORD_CHARACTERS:
+        if len(word) > self._options.max_word_characters:
             return [self.vocab.unk_id]
         ids: list[int] = []
         start, prefix = 0, ""
@@ -183,22 +194,32 @@ class WordPiece:
         sources = [i for i, char in enumerate(text) if not is_deleted(char)]
         chars = "".join([text[i] for i in sources])
         if self.do_lower_case:
-            # NFD may swap marks when it sorts them; the sources stay in the order of the text.
             expanded_sources = []
             for char, source in zip(chars, sources, strict=True):
-                for part in unicodedata.normalize("NFD", char.lower()):
-                    if unicodedata.category(part) != "Mn":
-                        expanded_sources.append(source)
+                expanded_sources.extend([source] * len(char.lower()))
             sources = expanded_sources
-            decomposed = unicodedata.normalize("NFD", chars.lower())
+            chars = chars.lower()
+        if self._options.strips_accents(self.do_lower_case):
+            # NFD may swap marks when it sorts them; the sources stay in the order of the text.
+            kept_sources = []
+            for char, source in zip(chars, sources, strict=True):
+                for part in unicodedata.normalize("NFD", char):
+                    if unicodedata.category(part) != "Mn":
+                        kept_sources.append(source)
+            sources = kept_sources
+            decomposed = unicodedata.normalize("NFD", chars)
             chars = "".join([c for c in decomposed if unicodedata.category(c) != "Mn"])
         start = 0
         for i, char in enumerate(chars):
-            if is_whitespace(char) or is_isolated(char):
+            is_isolated = self._is_isolated(char)
+            if is_whitespace(char) or is_isolated:
                 if start < i:
                     yield chars[start:i], sources[start:i]
-                if is_isolated(char):
+                if is_isolated:
                     yield char, sources[i : i + 1]
                 start = i + 1
         if start < len(chars):
             yield chars[start:], sources[start:]
+
+    def _is_isolated(self, char: str) -> bool:
+        return is_punctuation(char) or (self._options.splits_ideographs and is_cjk(char))

@@ -112,21 +112,6 @@ def test_parts_of_a_tokenizer_json(folder, part, value):
         read_tokenizer(folder, ROWS)
 
 
-@pytest.mark.parametrize("lower", [True, False])
-def test_accents_are_stripped_exactly_where_text_is_lower_cased(folder, lower):
-    for path in (folder / "tokenizer_config.json", folder / "tokenizer.json"):
-        before = path.read_text()
-        values = json.loads(before)
-        if path.name == "tokenizer.json":
-            values["normalizer"] |= {"lowercase": lower, "strip_accents": not lower}
-        else:
-            values |= {"do_lower_case": lower, "strip_accents": not lower}
-        path.write_text(json.dumps(values))
-        with pytest.raises(ValueError, match=rf"{path.name}: strip_accents is {not lower}"):
-            read_tokenizer(folder, ROWS)
-        path.write_text(before)
-
-
 def test_the_time_of_many_added_tokens_grows_with_their_number(tmp_path):
     config = make_config(np.random.default_rng(0), do_lower_case=True)
     times = []

@@ -1,0 +1,118 @@
+"""Reads how Hugging Face's files say that WordPiece splits texts.
+
+tokenizer_config.json    strip_accents, tokenize_chinese_chars
+tokenizer.json           the same in the normalizer, and max_input_chars_per_word in the model
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from bert_tf.files import json_field
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
+
+# Hugging Face's default, which nearly every tokenizer.json has, whatever its model was trained by.
+HUGGING_FACE_LIMIT = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class StatedRules:
+    """The rules of splitting that one file states; None where it states none.
+
+    Args:
+      accents: "strip", "keep", or "lower" for stripping exactly where text is lower-cased.
+      splits_ideographs: see `WordPieceOptions`.
+      max_word_characters: see `WordPieceOptions`.
+    """
+
+    accents: str | None = None
+    splits_ideographs: bool | None = None
+    max_word_characters: int | None = None
+
+
+def rules_in_config(values: dict[str, Any], path: pathlib.Path) -> StatedRules:
+    """Returns the rules that a tokenizer_config.json states.
+
+    Raises:
+      ValueError: if a field has another type.
+    """
+    return StatedRules(
+        accents=_accents(values, path),
+        splits_ideographs=json_field(values, "tokenize_chinese_chars", bool, path, nullable=True),
+    )
+
+
+def rules_in_tokenizer_json(
+    normalizer: dict[str, Any], model: dict[str, Any], path: pathlib.Path
+) -> StatedRules:
+    """Returns the rules that a tokenizer.json states.
+
+    Raises:
+      ValueError: if a field has another type, or words may have no character.
+    """
+    limit = json_field(model, "max_input_chars_per_word", int, path, nullable=True)
+    if limit is not None and limit < 1:
+        raise ValueError(f"{path}: max_input_chars_per_word is {limit}, expected a number above 0.")
+    return StatedRules(
+        accents=_accents(normalizer, path),
+        splits_ideographs=json_field(normalizer, "handle_chinese_chars", bool, path, nullable=True),
+        max_word_characters=limit,
+    )
+
+
+def _accents(values: dict[str, Any], path: pathlib.Path) -> str | None:
+    if "strip_accents" not in values:
+        return None
+    strips = json_field(values, "strip_accents", bool, path, nullable=True)
+    if strips is None:
+        return "lower"
+    return "strip" if strips else "keep"
+
+
+def make_options(stated: dict[str, StatedRules], lower: bool, source: str) -> WordPieceOptions:
+    """Returns the options that the files of a folder state.
+
+    A limit of 100 characters a word is not taken over where nothing else differs from
+    google-research/bert's rules: Hugging Face writes it for every model, and those that were
+    trained by the original know words of up to 200 characters.
+
+    Args:
+      stated: the rules by the name of the file.
+      lower: whether texts are lower-cased.
+      source: the folder, for messages.
+
+    Raises:
+      ValueError: if two files contradict each other.
+    """
+    default = "strip" if lower else "keep"
+    accents: dict[str, str] = {}
+    ideographs: dict[str, bool] = {}
+    limits: list[int] = []
+    for name, rules in stated.items():
+        if rules.accents is not None:
+            accents[name] = default if rules.accents == "lower" else rules.accents
+        if rules.splits_ideographs is not None:
+            ideographs[name] = rules.splits_ideographs
+        if rules.max_word_characters is not None:
+            limits.append(rules.max_word_characters)
+    for key, values in (("strip_accents", accents), ("tokenize_chinese_chars", ideographs)):
+        if len(set(values.values())) > 1:
+            raise ValueError(
+                f"{source}: the files state different rules for {key}: {values}; correct one of "
+                "them."
+            )
+    options = WordPieceOptions(
+        splits_ideographs=next(iter(ideographs.values()), True),
+        max_word_characters=limits[0] if limits else HUGGING_FACE_LIMIT,
+    )
+    found = next(iter(accents.values()), default)
+    if found != default:
+        options = dataclasses.replace(options, strip_accents=found == "strip")
+    return without_usual_limit(options)
+
+
+def without_usual_limit(options: WordPieceOptions) -> WordPieceOptions:
+    """Returns default options where only Hugging Face's usual limit differs; see `make_options`."""
+    if options == WordPieceOptions(max_word_characters=HUGGING_FACE_LIMIT):
+        return DEFAULT_OPTIONS
+    return options

@@ -42,6 +42,13 @@ _CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_OTHER_WORD_CHARACTERS = (
+    (0x200C, 0x200D),
+    (0x24B6, 0x24E9),
+    (0x1F130, 0x1F149),
+    (0x1F150, 0x1F169),
+    (0x1F170, 0x1F189),
+)
 
 
 def is_deleted(char: str) -> bool:
@@ -71,6 +78,18 @@ def is_punctuation(char: str) -> bool:
 def is_isolated(char: str) -> bool:
     """Returns whether the character is always a word by itself."""
     return is_cjk(char) or is_punctuation(char)
+
+
+def is_word_character(char: str) -> bool:
+    r"""Returns whether the character matches \w in Rust's regular expressions.
+
+    These are letters, marks, decimal digits, connectors such as the underscore, joiners and circled
+    letters.
+    """
+    category = unicodedata.category(char)
+    if category[0] in "LM" or category in ("Nd", "Nl", "Pc"):
+        return True
+    return any(first <= ord(char) <= last for first, last in _OTHER_WORD_CHARACTERS)
 
 
 class _LazyTable(dict):
@@ -109,6 +128,7 @@ CLEAN = _LazyTable(_clean)
 CLEAN_ONLY = _LazyTable(_clean_only)  # Ideographs are not separated.
 PART = _LazyTable(_part)
 PART_AND_STRIP = _LazyTable(_part_and_strip)
+STRIP = _LazyTable(lambda char: "" if unicodedata.category(char) == "Mn" else char)
 
 
 class PagedTable(NamedTuple):
@@ -184,6 +204,18 @@ def code_point_tables(
         combining_class=PagedTable.pack(combining),
         casing=PagedTable.pack(casing),
     )
+
+
+@functools.cache
+def word_characters(with_ideographs: bool) -> PagedTable:
+    """Returns bool values, true for `is_word_character`; ideographs only where asked for."""
+    values = np.zeros(NUM_CODE_POINTS, np.bool_)
+    for code_point in range(NUM_CODE_POINTS):
+        values[code_point] = is_word_character(chr(code_point))
+    if not with_ideographs:
+        for first, last in _CJK_RANGES:
+            values[first : last + 1] = False
+    return PagedTable.pack(values)
 
 
 def _expand(char: str, do_lower_case: bool, strip_accents: bool) -> str:

@@ -126,6 +126,14 @@ class Vocab(BaseVocab):
             file.write("\n".join(self.tokens) + "\n")
 
     @functools.cached_property
+    def piece_ids(self) -> dict[str, int]:
+        """The id of each token that a word can be split into: all but `options.only_added`."""
+        only_added = set(self.options.only_added)
+        if not only_added:
+            return self.ids
+        return {token: index for token, index in self.ids.items() if token not in only_added}
+
+    @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """bool [V], true where the token continues a word ("##" and more)."""
         length = len(CONTINUATION_PREFIX)

@@ -16,12 +16,14 @@ from bert_tf.text.unicode_tables import (
     CLEAN_ONLY,
     PART,
     PART_AND_STRIP,
+    STRIP,
     is_cjk,
     is_deleted,
     is_punctuation,
     is_whitespace,
 )
-from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.added_tokens import AddedTokenSplitter, Part
+from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 # At about 250 bytes an entry this is at most 150 MB a process.
@@ -58,6 +60,20 @@ def split_words(
     return text.translate(PART).split()
 
 
+def normalize(text: str, do_lower_case: bool, options: WordPieceOptions = DEFAULT_OPTIONS) -> str:
+    """Returns the text as added tokens with `normalized` are searched for in it.
+
+    The words of the result are those of the text: it is cleaned, lower-cased and without accents as
+    they are. As in Hugging Face's tokenizers, spaces are added around ideographs.
+    """
+    text = text.translate(CLEAN if options.splits_ideographs else CLEAN_ONLY)
+    if do_lower_case:
+        text = text.lower()
+    if options.strips_accents(do_lower_case):
+        text = unicodedata.normalize("NFD", text).translate(STRIP)
+    return text
+
+
 def split_chunks(text: str) -> list[str]:
     """Splits text at white space into chunks, which are not changed otherwise.
 
@@ -78,7 +94,7 @@ class _ChunkIds(dict):
         self._tokenizer = tokenizer
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer.encode_uncached(chunk))
+        ids = tuple(self._tokenizer.encode_words_of(chunk))
         if len(chunk) <= MAX_CACHED_CHARACTERS:
             if len(self) >= MAX_CACHED_CHUNKS:
                 self.clear()
@@ -102,14 +118,26 @@ class WordPiece:
         self.vocab = vocab
         self.do_lower_case = do_lower_case
         self._options = vocab.options
-        self._ids = vocab.ids
+        self._ids = vocab.piece_ids
         self._whole_words = {
             word: index
-            for word, index in vocab.ids.items()
+            for word, index in vocab.piece_ids.items()
             if len(word) <= vocab.options.max_word_characters
         }
         self._max_length = max(map(len, vocab.tokens))
         self._chunk_ids = _ChunkIds(self)
+        self._raw_tokens: AddedTokenSplitter | None = None
+        self._normalized_tokens: AddedTokenSplitter | None = None
+        added = vocab.options.tokens_to_find(SPECIAL_TOKENS)
+        unread = () if vocab.options.reads_special_tokens else SPECIAL_TOKENS
+        normalized = [token for token in added if token.normalized]
+        if added:
+            raw = [token for token in added if not token.normalized]
+            self._raw_tokens = AddedTokenSplitter(raw, vocab.ids, unread)
+        if normalized:
+            self._normalized_tokens = AddedTokenSplitter(
+                normalized, vocab.ids, unread, self._normalize
+            )
 
     def __reduce__(self) -> tuple:
         return WordPiece, (self.vocab, self.do_lower_case)  # without the cached chunks
@@ -120,16 +148,52 @@ class WordPiece:
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the text, several million per second."""
+        if self._raw_tokens is not None:
+            return self._encode_around_added(text, self._encode_cached)
+        return self._encode_cached(text)
+
+    def encode_uncached(self, text: str) -> list[int]:
+        """Returns the same ids as `encode`, without the cache."""
+        if self._raw_tokens is not None:
+            return self._encode_around_added(text, self.encode_words_of)
+        return self.encode_words_of(text)
+
+    def encode_words_of(self, text: str) -> list[int]:
+        """Returns the token ids of the words of a text in which no added token is searched for."""
+        words = split_words(text, self.do_lower_case, self._options)
+        return self._encode_words(words, self._encode_word)
+
+    def _encode_cached(self, text: str) -> list[int]:
+        """Returns the same ids as `encode_words_of`."""
         if is_printable_ascii(text):
             words = split_words(text, self.do_lower_case, self._options)
             return self._encode_words(words, self._chunk_ids.__getitem__)  # Words are chunks here.
         chunks = map(self._chunk_ids.__getitem__, split_chunks(text))
         return list(itertools.chain.from_iterable(chunks))
 
-    def encode_uncached(self, text: str) -> list[int]:
-        """Returns the same ids as `encode`, without the cache."""
-        words = split_words(text, self.do_lower_case, self._options)
-        return self._encode_words(words, self._encode_word)
+    def _normalize(self, text: str) -> str:
+        return normalize(text, self.do_lower_case, self._options)
+
+    def _encode_around_added(
+        self, text: str, encode_text: Callable[[str], list[int]]
+    ) -> list[int]:
+        """Returns the ids of added tokens and of the texts between them."""
+        ids: list[int] = []
+        for raw in self._raw_tokens.split(text):
+            if raw.token_id is not None:
+                ids.append(raw.token_id)
+                continue
+            segment = text[raw.start : raw.end]
+            if not self._normalized_tokens:
+                ids.extend(encode_text(segment))
+                continue
+            normal = self._normalize(segment)
+            for part in self._normalized_tokens.split(normal):
+                if part.token_id is None:
+                    ids.extend(encode_text(normal[part.start : part.end]))
+                else:
+                    ids.append(part.token_id)
+        return ids
 
     def encode_word(self, word: str) -> list[int]:
         """Returns the token ids of one word of a sentence; for WordPiece, of any text."""
@@ -145,7 +209,12 @@ class WordPiece:
           Tokens, start characters and end characters, of equal length.
         """
         tokens, starts, ends = [], [], []
-        for word, sources in self._words_with_sources(text):
+        for word, sources, added_id in self._parts_with_sources(text):
+            if added_id is not None:
+                tokens.append(self.vocab.tokens[added_id])
+                starts.append(sources[0])
+                ends.append(sources[-1] + 1)
+                continue
             position = 0
             for index in self._encode_word(word):
                 token = self.vocab.tokens[index]
@@ -189,8 +258,60 @@ class WordPiece:
             start, prefix = end, CONTINUATION_PREFIX
         return ids
 
-    def _words_with_sources(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Yields each word with the position in `text` of the source of each of its characters."""
+    def _parts_with_sources(self, text: str) -> Iterator[tuple[str, list[int], int | None]]:
+        """Yields each word or added token.
+
+        Yields:
+          Its characters, the position in `text` of the source of each character, and the id of an
+          added token, or None for a word.
+        """
+        raw_parts = [Part(0, len(text), None)]
+        if self._raw_tokens is not None:
+            raw_parts = self._raw_tokens.split(text)
+        for raw in raw_parts:
+            segment = text[raw.start : raw.end]
+            if raw.token_id is not None:
+                yield segment, list(range(raw.start, raw.end)), raw.token_id
+                continue
+            chars, sources = self._normal_with_sources(segment)
+            sources = [raw.start + source for source in sources]
+            if self._normalized_tokens is None:
+                for word, word_sources in self._words_with_sources(chars, sources):
+                    yield word, word_sources, None
+                continue
+            yield from self._normalized_parts(chars, sources)
+
+    def _normalized_parts(
+        self, chars: str, sources: list[int]
+    ) -> Iterator[tuple[str, list[int], int | None]]:
+        """Yields the parts of a text that is normalized but for the spaces around ideographs."""
+        spaced = []
+        spaced_sources: list[int | None] = []
+        for char, source in zip(chars, sources, strict=True):
+            if is_whitespace(char):
+                char = " "
+            is_spaced = self._options.splits_ideographs and is_cjk(char)
+            spaced.append(f" {char} " if is_spaced else char)
+            spaced_sources.extend([None, source, None] if is_spaced else [source])
+        normal = "".join(spaced)
+        for part in self._normalized_tokens.split(normal):
+            part_chars = normal[part.start : part.end]
+            part_sources = spaced_sources[part.start : part.end]
+            kept_chars = []
+            kept_sources = []
+            for char, source in zip(part_chars, part_sources, strict=True):
+                if source is not None:
+                    kept_chars.append(char)
+                    kept_sources.append(source)
+            if part.token_id is None:
+                words = self._words_with_sources("".join(kept_chars), kept_sources)
+                for word, word_sources in words:
+                    yield word, word_sources, None
+            else:
+                yield part_chars, kept_sources, part.token_id
+
+    def _normal_with_sources(self, text: str) -> tuple[str, list[int]]:
+        """Returns the normalized text and the position in `text` of each character's source."""
         sources = [i for i, char in enumerate(text) if not is_deleted(char)]
         chars = "".join([text[i] for i in sources])
         if self.do_lower_case:
@@ -209,6 +330,12 @@ class WordPiece:
             sources = kept_sources
             decomposed = unicodedata.normalize("NFD", chars)
             chars = "".join([c for c in decomposed if unicodedata.category(c) != "Mn"])
+        return chars, sources
+
+    def _words_with_sources(
+        self, chars: str, sources: list[int]
+    ) -> Iterator[tuple[str, list[int]]]:
+        """Yields each word of a normalized text with the sources of its characters."""
         start = 0
         for i, char in enumerate(chars):
             is_isolated = self._is_isolated(char)

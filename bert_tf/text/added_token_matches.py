@@ -89,9 +89,7 @@ class AddedTokenMatcher(tf.Module):
         """
         ragged = tf.RaggedTensor.from_row_splits(code_points, row_splits, validate=False)
         strings = tf.strings.unicode_encode(ragged, "UTF-8")
-        marked = tf.strings.regex_replace(
-            strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER
-        )
+        marked = tf.strings.regex_replace(strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER)
         split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
         parts = split.values
         ends = tf.cumsum(tf.strings.length(parts, "UTF8_CHAR"))

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
+from bert_tf.text.added_tokens import AddedTokenSplitter, Part
 from bert_tf.text.unicode_tables import (
     CLEAN,
     CLEAN_ONLY,
@@ -22,7 +23,6 @@ from bert_tf.text.unicode_tables import (
     is_punctuation,
     is_whitespace,
 )
-from bert_tf.text.added_tokens import AddedTokenSplitter, Part
 from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
@@ -174,9 +174,7 @@ class WordPiece:
     def _normalize(self, text: str) -> str:
         return normalize(text, self.do_lower_case, self._options)
 
-    def _encode_around_added(
-        self, text: str, encode_text: Callable[[str], list[int]]
-    ) -> list[int]:
+    def _encode_around_added(self, text: str, encode_text: Callable[[str], list[int]]) -> list[int]:
         """Returns the ids of added tokens and of the texts between them."""
         ids: list[int] = []
         for raw in self._raw_tokens.split(text):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.added_tokens import AddedToken, check_overlaps
 
 MAX_WORD_CHARACTERS = 200
 
@@ -92,6 +92,10 @@ class WordPieceOptions:
         for name, is_allowed in allowed.items():
             if not is_allowed:
                 raise ValueError(f"{source}: {name} cannot be {getattr(self, name)!r}.")
+        try:
+            check_overlaps(self.added_tokens)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
 
 
 def _is_token(token: AddedToken) -> bool:

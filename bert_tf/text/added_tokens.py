@@ -74,7 +74,7 @@ class AddedTokenSplitter:
         model = tokenizers.models.WordLevel({"": 0}, unk_token="")
         self._tokenizer = tokenizers.Tokenizer(model)
         self._tokenizer.encode_special_tokens = True
-        contents = {}
+        contents: dict[str, AddedToken] = {}
         for token in tokens:
             contents.setdefault(normalize(token.content), token)
         contents.pop("", None)  # A token of deleted characters is never found.
@@ -87,9 +87,11 @@ class AddedTokenSplitter:
                 self._tokenizer.add_special_tokens(added)
             else:
                 self._tokenizer.add_tokens(added)
+        # The token ids by those that `tokenizers` gave; its first one is text.
         self._ids: list[int | None] = [None] * self._tokenizer.get_vocab_size()
-        for content, token in contents.items():
-            self._ids[self._tokenizer.token_to_id(content)] = ids[token.content]
+        for content, index in self._tokenizer.get_vocab().items():
+            if content:
+                self._ids[index] = ids[contents[content].content]
         self._beginnings = common_prefixes(list(contents))
 
     def may_find(self, text: str) -> bool:

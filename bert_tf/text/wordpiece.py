@@ -149,13 +149,13 @@ class WordPiece:
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the text, several million per second."""
         if self._raw_tokens is not None:
-            return self._encode_around_added(text, self._encode_cached)
+            return self._encode_around(self._raw_tokens, text, self._encode_cached)
         return self._encode_cached(text)
 
     def encode_uncached(self, text: str) -> list[int]:
         """Returns the same ids as `encode`, without the cache."""
         if self._raw_tokens is not None:
-            return self._encode_around_added(text, self.encode_words_of)
+            return self._encode_around(self._raw_tokens, text, self.encode_words_of)
         return self.encode_words_of(text)
 
     def encode_words_of(self, text: str) -> list[int]:
@@ -174,23 +174,27 @@ class WordPiece:
     def _normalize(self, text: str) -> str:
         return normalize(text, self.do_lower_case, self._options)
 
-    def _encode_around_added(self, text: str, encode_text: Callable[[str], list[int]]) -> list[int]:
+    def _encode_around(
+        self,
+        raw_tokens: AddedTokenSplitter,
+        text: str,
+        encode_text: Callable[[str], list[int]],
+    ) -> list[int]:
         """Returns the ids of added tokens and of the texts between them."""
         ids: list[int] = []
-        for raw in self._raw_tokens.split(text):
+        for raw in raw_tokens.split(text):
+            segment = text[raw.start : raw.end]
             if raw.token_id is not None:
                 ids.append(raw.token_id)
-                continue
-            segment = text[raw.start : raw.end]
-            if not self._normalized_tokens:
+            elif self._normalized_tokens is None:
                 ids.extend(encode_text(segment))
-                continue
-            normal = self._normalize(segment)
-            for part in self._normalized_tokens.split(normal):
-                if part.token_id is None:
-                    ids.extend(encode_text(normal[part.start : part.end]))
-                else:
-                    ids.append(part.token_id)
+            else:
+                normal = self._normalize(segment)
+                for part in self._normalized_tokens.split(normal):
+                    if part.token_id is None:
+                        ids.extend(encode_text(normal[part.start : part.end]))
+                    else:
+                        ids.append(part.token_id)
         return ids
 
     def encode_word(self, word: str) -> list[int]:
@@ -277,10 +281,10 @@ class WordPiece:
                 for word, word_sources in self._words_with_sources(chars, sources):
                     yield word, word_sources, None
                 continue
-            yield from self._normalized_parts(chars, sources)
+            yield from self._normalized_parts(self._normalized_tokens, chars, sources)
 
     def _normalized_parts(
-        self, chars: str, sources: list[int]
+        self, splitter: AddedTokenSplitter, chars: str, sources: list[int]
     ) -> Iterator[tuple[str, list[int], int | None]]:
         """Yields the parts of a text that is normalized but for the spaces around ideographs."""
         spaced = []
@@ -292,15 +296,15 @@ class WordPiece:
             spaced.append(f" {char} " if is_spaced else char)
             spaced_sources.extend([None, source, None] if is_spaced else [source])
         normal = "".join(spaced)
-        for part in self._normalized_tokens.split(normal):
+        for part in splitter.split(normal):
             part_chars = normal[part.start : part.end]
             part_sources = spaced_sources[part.start : part.end]
             kept_chars = []
             kept_sources = []
-            for char, source in zip(part_chars, part_sources, strict=True):
-                if source is not None:
+            for char, char_source in zip(part_chars, part_sources, strict=True):
+                if char_source is not None:
                     kept_chars.append(char)
-                    kept_sources.append(source)
+                    kept_sources.append(char_source)
             if part.token_id is None:
                 words = self._words_with_sources("".join(kept_chars), kept_sources)
                 for word, word_sources in words:

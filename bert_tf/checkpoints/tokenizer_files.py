@@ -487,7 +487,8 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     """
     if isinstance(vocab, BpeVocab):
         return False
-    tokens = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
+    # Added tokens are found as they are written, whatever the casing.
+    tokens = [token.removeprefix("##") for token in vocab.piece_ids if token[0] != "["]
     cased = []
     for token in tokens:
         if split_words(token, True, vocab.options) != split_words(token, False, vocab.options):

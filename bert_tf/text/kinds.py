@@ -2,6 +2,7 @@
 
 kind       file            first token of a word       special tokens written in a text
 wordpiece  vocab.txt       has no ## prefix            are ordinary words: "[", "mask", "]"
+                                                       (or special tokens: `WordPieceOptions`)
 byte_bpe   tokenizer.json  starts with the space       are special tokens: <mask>
 """
 

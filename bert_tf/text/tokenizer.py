@@ -61,8 +61,11 @@ class BertTokenizer(tf.Module):
     It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: the tokens.
+      vocab: the tokens and options.
       do_lower_case: lower-case the text and strip accents (uncased models).
+
+    Attributes:
+      matchers: those of added tokens; their tables are resources, which an export has to track.
     """
 
     def __init__(self, vocab: Vocab, do_lower_case: bool, name: str = "bert_tokenizer"):
@@ -113,11 +116,10 @@ class BertTokenizer(tf.Module):
                 lambda content: normalize(content, self.do_lower_case, unspaced),
                 options.splits_ideographs,
             )
-        self._added_patterns = []
-        for matcher in (self._raw_tokens, self._normalized_tokens):
-            pattern = matcher.plain_pattern() if matcher is not None else ""
-            if pattern:
-                self._added_patterns.append(pattern)
+        matchers = (self._raw_tokens, self._normalized_tokens)
+        self.matchers = [matcher for matcher in matchers if matcher is not None]
+        patterns = [matcher.plain_pattern() for matcher in self.matchers]
+        self._added_patterns = [pattern for pattern in patterns if pattern]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:

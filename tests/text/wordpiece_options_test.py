@@ -1,5 +1,6 @@
 """WordPiece with other rules than google-research/bert's: in Python, in the graph, in files."""
 
+import dataclasses
 import itertools
 import json
 import random
@@ -8,6 +9,7 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.kinds import content_of, to_config, vocab_from_config
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, UNK, Vocab, options_file
@@ -147,3 +149,60 @@ def test_configurations_for_keras_files():
     assert to_config(plain) == list(plain.tokens)
     assert content_of(plain) == "\n".join(plain.tokens)
     assert content_of(vocab) != content_of(Vocab(vocab.tokens))
+
+
+LETTERS = "aAbBéÉ_ .-中ß\t\u00a0<>[]0\u0301한\u00ad"
+PIECES = ("a", "b", "é", "ß", "0", "_", ".", "-", "中", "<", ">", "[", "]", "A", "B", "É", "aa")
+CONTINUATIONS = ("##a", "##b", "##é", "##0", "##\u0301", "##A", "##B", "##ab")
+
+
+def random_string(rng: random.Random, longest: int) -> str:
+    return "".join(rng.choices(LETTERS, k=rng.randint(0, longest)))
+
+
+def random_tokens(rng: random.Random) -> tuple[AddedToken, ...]:
+    tokens = {}
+    for _ in range(6):
+        content = random_string(rng, 4).strip()
+        if content and content not in (*PIECES, *CONTINUATIONS):
+            flags = [rng.random() < 0.4 for _ in range(4)]
+            tokens[content] = AddedToken(content, False, *flags)
+    return tuple(tokens.values())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4))])
+def test_random_added_tokens(seed):
+    rng = random.Random(seed)
+    base = (*SPECIAL_TOKENS, *PIECES, *CONTINUATIONS)
+    tokens = random_tokens(rng)
+    contents = tuple(token.content for token in tokens)
+    strips = rng.choice([None, True, False])
+    reads = rng.random() < 0.5
+    lower = rng.random() < 0.6
+    options = WordPieceOptions(strips, rng.random() < 0.7, 6, tokens, contents, reads)
+    vocab = Vocab((*base, *contents), options)
+    peer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: index for index, token in enumerate(base)},
+            unk_token=UNK,
+            max_input_chars_per_word=6,
+        )
+    )
+    peer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=lower, strip_accents=strips, handle_chinese_chars=options.splits_ideographs
+    )
+    peer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    peer.add_special_tokens(list(SPECIAL_TOKENS))
+    for token in tokens:
+        fields = dataclasses.asdict(token)
+        del fields["special"]
+        peer.add_tokens([tokenizers.AddedToken(**fields)])
+    peer.encode_special_tokens = not reads
+    texts = []
+    for _ in range(200):
+        choices = (random_string(rng, 3), rng.choice(contents), "[MASK]", rng.choice(contents))
+        texts.append("".join(rng.choices(choices, k=rng.randint(0, 5))))
+    tokenizer = WordPiece(vocab, lower)
+    expected = [in_python(tokenizer, text) for text in texts]
+    assert [row[0] for row in expected] == [peer.encode(text).ids for text in texts]
+    assert in_graph(vocab, lower, texts) == expected

@@ -1,11 +1,13 @@
-"""Trains a WordPiece or byte-level BPE vocabulary on raw text.
+"""Trains a WordPiece, byte-level BPE or SentencePiece Unigram vocabulary on raw text.
 
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --vocab_file=vocab.txt
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --tokenizer=byte_bpe \\
         --vocab_file=tokenizer.json
+    python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --tokenizer=unigram \\
+        --vocab_file=tokenizer.json
 
-Without --input_file the built-in corpus is used. See `text/vocab_training.py` and
-`text/bpe_training.py` for the methods.
+Without --input_file the built-in corpus is used. See `text/vocab_training.py`,
+`text/bpe_training.py` and `text/unigram_training.py` for the methods.
 """
 
 import os
@@ -18,7 +20,7 @@ from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.corpus import builtin_corpus, corpus
 from bert_tf.corpus.preparation import train_vocabulary
-from bert_tf.text.kinds import BYTE_BPE, VOCABULARY_FILES
+from bert_tf.text.kinds import VOCABULARY_FILES, WORDPIECE
 
 DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")
 MODEL_FLAGS = ("vocab_size", "tokenizer", "do_lower_case")
@@ -32,14 +34,14 @@ def main(_: list[str]) -> None:
     target = pathlib.Path(data.vocab_file).expanduser()
     if target.exists():  # Models may have been trained with it.
         raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
-    is_bpe = model.tokenizer == BYTE_BPE
-    if is_bpe:
-        refuse_flags_of_wordpiece()
-    if (target.suffix == ".json") != is_bpe:  # `read_vocab` distinguishes the kinds in this way.
+    is_json = model.tokenizer != WORDPIECE
+    if is_json:
+        refuse_flags_of_wordpiece(model.tokenizer)
+    if (target.suffix == ".json") != is_json:  # `read_vocab` distinguishes the kinds in this way.
         raise ValueError(
             f"--vocab_file {data.vocab_file} with --tokenizer={model.tokenizer} could not be read "
-            "again: the names of byte_bpe vocabularies end in .json, those of wordpiece "
-            f"vocabularies do not; name it {VOCABULARY_FILES[is_bpe]}, or change --tokenizer."
+            "again: the names of wordpiece vocabularies do not end in .json, all others do; "
+            f"name it {VOCABULARY_FILES[is_json]}, or change --tokenizer."
         )
     with tempfile.TemporaryDirectory() as folder:
         input_file = data.input_file
@@ -57,15 +59,16 @@ def main(_: list[str]) -> None:
     logging.info("Wrote %d rows to %s.", len(vocab), target)
 
 
-def refuse_flags_of_wordpiece() -> None:
-    """Raises ValueError for a given flag that byte-level BPE does not use."""
+def refuse_flags_of_wordpiece(tokenizer: str) -> None:
+    """Raises ValueError for a given flag that another kind of vocabulary does not use."""
     given = config_flags.given(DataConfig) | config_flags.given(ModelConfig)
-    # A false do_lower_case is accepted, because flagfiles of byte BPE contain it.
+    # A false do_lower_case is accepted, because flagfiles contain it.
     wrong = [name for name in ("do_lower_case", "num_workers") if given.get(name)]
     if wrong:
         raise ValueError(
-            f"--{wrong[0]}={str(given[wrong[0]]).lower()} has no effect with --tokenizer=byte_bpe, "
-            "which keeps the case and is trained in one process; leave it out."
+            f"--{wrong[0]}={str(given[wrong[0]]).lower()} has no effect with "
+            f"--tokenizer={tokenizer}, which keeps the case and is trained in one process; leave "
+            "it out."
         )
 
 

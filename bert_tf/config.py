@@ -23,7 +23,7 @@ POSITION_TYPES = ("learned", "sinusoidal", "rotary", "rotary_interleaved", "alib
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
 # LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
 BIASES = ("attention", "feed_forward", "norm", "head", "output")
-TOKENIZERS = ("wordpiece", "byte_bpe")
+TOKENIZERS = ("wordpiece", "byte_bpe", "unigram", "sentencepiece_bpe")
 UNLIMITED = 1 << 31
 
 
@@ -188,8 +188,15 @@ class ModelConfig(Config):
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
     tokenizer: str = option(
         "wordpiece",
-        "Algorithm that splits words into tokens; byte_bpe is that of GPT-2 and RoBERTa.",
+        "Algorithm that splits words into tokens; byte_bpe is that of GPT-2 and RoBERTa, unigram "
+        "that of XLM-RoBERTa and ALBERT (SentencePiece), sentencepiece_bpe that of Gemma.",
         choices=TOKENIZERS,
+    )
+    num_layer_groups: int = option(
+        0,
+        "Groups of consecutive layers that share their weights (ALBERT: 1); 0: every layer has its "
+        "own weights.",
+        lower=0,
     )
     pad_token_id: int = option(0, "Id of padding.", lower=0)
     embedding_size: int = option(
@@ -261,6 +268,11 @@ class ModelConfig(Config):
                 f"position_type {self.position_type} rotates pairs of numbers, but a head has "
                 f"{self.head_size} (hidden_size / num_attention_heads): make it even."
             )
+        if self.num_layer_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_layer_groups {self.num_layer_groups} exceeds num_hidden_layers "
+                f"{self.num_hidden_layers}; give at most one group for each layer, or 0."
+            )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(
                 f"pad_token_id is {self.pad_token_id}, but vocab_size is {self.vocab_size}; "
@@ -307,6 +319,16 @@ class ModelConfig(Config):
         if self.position_type != "learned":
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
+
+    @property
+    def num_unique_layers(self) -> int:
+        """Number of layers with separate weights: the groups of layers, where these share them."""
+        return self.num_layer_groups or self.num_hidden_layers
+
+    def unique_layer(self, layer: int) -> int:
+        """Returns the number of the unique layer that has the weights of a layer."""
+        # The division of transformers, rounding included: it decides if the groups differ in size.
+        return int(layer / (self.num_hidden_layers / self.num_unique_layers))
 
     def has_bias(self, part: str) -> bool:
         """Returns whether a part of `BIASES` has biases."""

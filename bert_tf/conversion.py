@@ -30,7 +30,8 @@ from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
+from bert_tf.text.vocab import Vocab
 
 
 def convert(
@@ -129,8 +130,8 @@ def describe(checkpoint: Checkpoint) -> str:
     family = find_family(config)
     count = sum(value.size for value in weights.values())
     kind = "uncased" if config.do_lower_case else "cased"
-    if isinstance(checkpoint.vocab, BpeVocab):
-        kind = "byte BPE"
+    if checkpoint.vocab is not None and not isinstance(checkpoint.vocab, Vocab):
+        kind = TOKENIZER_TITLES[kind_of(checkpoint.vocab)]
     unused = escaped(", ".join(checkpoint.unused)) or "none"
     size = f"{len(checkpoint.vocab)} tokens, {kind}" if checkpoint.vocab else "none"
     lines = [

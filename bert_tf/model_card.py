@@ -22,7 +22,8 @@ from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
 from bert_tf.config_flags import read_flagfile
 from bert_tf.inference.serving_models import find_kind, recorded_options
 from bert_tf.tasks.classification.glue import glue_task
-from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
+from bert_tf.text.vocab import Vocab
 
 CARD_NAME, RESULTS_NAME = "README.md", "eval_results.txt"
 
@@ -249,11 +250,12 @@ def _description(checkpoint: Checkpoint, kind: str) -> str:
         f"A {family.title} that {PURPOSES[kind].does}: {config.num_hidden_layers} layers of "
         f"{config.hidden_size} numbers, {config.num_attention_heads} heads, {size} parameters. "
     )
-    if isinstance(checkpoint.vocab, BpeVocab):
-        text += f"Its tokenizer is byte-level BPE of {len(checkpoint.vocab):,} pieces."
-    elif checkpoint.vocab is not None:
+    if isinstance(checkpoint.vocab, Vocab):
         casing = "uncased" if config.do_lower_case else "cased"
-        text += f"Its tokenizer is {casing} WordPiece of {len(checkpoint.vocab):,} pieces."
+        text += f"Its tokenizer is {casing} WordPiece of {len(checkpoint.vocab):,} tokens."
+    elif checkpoint.vocab is not None:
+        title = TOKENIZER_TITLES[kind_of(checkpoint.vocab)]
+        text += f"Its tokenizer is {title} of {len(checkpoint.vocab):,} tokens."
     if checkpoint.labels:
         text += f"\n\nLabels: {', '.join(f'`{label}`' for label in checkpoint.labels)}."
     return text
@@ -310,7 +312,7 @@ def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) ->
     is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
     example = purpose.example.format(PAIR if is_pair else TEXT)
     mask = "[MASK]"
-    if isinstance(checkpoint.vocab, BpeVocab):
+    if checkpoint.vocab is not None and not isinstance(checkpoint.vocab, Vocab):
         mask = checkpoint.vocab.tokens[checkpoint.vocab.mask_id]
     text = PAIR_INPUTS if is_pair else TEXT
     inputs = purpose.inputs.replace("{}", text).replace("{mask}", mask)

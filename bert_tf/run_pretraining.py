@@ -23,7 +23,7 @@ from bert_tf.config import (
 from bert_tf.files import cache_folder
 from bert_tf.run_identity import check_files, rewritten_files
 from bert_tf.run_record import check_same_run, has_checkpoints, recorded, shared_values
-from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
+from bert_tf.text.kinds import WORDPIECE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
@@ -253,7 +253,7 @@ def fit_to_vocabulary(configs: PretrainingConfigs) -> PretrainingConfigs:
         vocab = read_vocab(path)
         check_kind(vocab, config_flags.given(ModelConfig), path)
         return configs._replace(model=with_vocabulary(configs.model, vocab))
-    if configs.model.tokenizer == BYTE_BPE:  # The vocabulary will be trained.
+    if configs.model.tokenizer != WORDPIECE:  # The vocabulary will be trained.
         return configs._replace(model=dataclasses.replace(configs.model, do_lower_case=False))
     return configs
 

@@ -1,6 +1,7 @@
 """Every flagfile parses into valid configurations; one name has one meaning."""
 
 import dataclasses
+import math
 import pathlib
 import re
 import runpy
@@ -10,6 +11,7 @@ from collections import ChainMap
 import pytest
 from absl import flags
 
+from bert_tf.checkpoints.checkpoint import encoder_shapes, head_shapes
 from bert_tf.checkpoints.families import find_family
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.config_flags import (
@@ -119,6 +121,13 @@ def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed, tmp_path):
 def test_encoders_of_a_budget_are_modernberts(parsed, name):
     config = ModelConfig(**only(ModelConfig, parsed[name]))
     assert find_family(config, ("masked_lm",)).model_type == "modernbert"
+
+
+def test_albert_is_the_published_one(parsed):
+    config = ModelConfig(**only(ModelConfig, parsed["albert_base"]))
+    assert find_family(config, ("masked_lm", "next_sentence")).model_type == "albert"
+    shapes = {**encoder_shapes(config), **head_shapes(config, "pooler")}
+    assert sum(math.prod(shape) for shape in shapes.values()) == 11_683_584  # albert-base-v2
 
 
 @pytest.mark.parametrize(

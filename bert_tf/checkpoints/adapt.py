@@ -13,7 +13,6 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
 from bert_tf.files import read_lines
-from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import WordPiece, split_words
@@ -86,6 +85,11 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
     """
     config, source = checkpoint.config, checkpoint.source
     count = config.num_hidden_layers
+    if config.num_layer_groups:
+        raise ValueError(
+            f"--keep_layers={layers}: layers of {source} share their weights; leave it out, or "
+            "start from a model whose layers have separate weights."
+        )
     kept = [int(part) if part.strip().isdecimal() else -1 for part in layers.split(",")]
     if kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
         raise ValueError(
@@ -154,7 +158,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
         raise ValueError(f"{checkpoint.source} has no vocabulary to replace; give --vocab_file.")
     if vocab == old:
         return checkpoint
-    if isinstance(vocab, BpeVocab) or isinstance(old, BpeVocab):
+    if not isinstance(vocab, Vocab) or not isinstance(old, Vocab):
         raise ValueError(
             f"{checkpoint.source}: its vocabulary differs from the given one, but only a WordPiece "
             f"vocabulary can be replaced by another; leave --vocab_file and --added_words_file out."

@@ -20,6 +20,8 @@ Names for what that program does not have:
                                                         0 has none), instead of the two above
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
     bert/encoder/LayerNorm                              after the last of these blocks
+    bert/encoder/layer_0                                the layers of the first group, where groups
+                                                        of layers share their weights (ALBERT)
     cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
     cls/discriminator/{dense,dense_1}                   detects replaced tokens (ELECTRA)
 
@@ -270,12 +272,12 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
     has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
     is_before = config.block_type == "pre_norm"
     norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
-    for index in range(config.num_hidden_layers):
+    for index in range(config.num_unique_layers):
         layer = f"bert/encoder/layer_{index}"
         for part in ("query", "key", "value"):
             shapes |= _dense(f"{layer}/attention/self/{part}", d, d, has_attention)
         shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
-        if index or not is_before:
+        if index or not is_before or config.num_layer_groups:
             shapes |= _layer_norm(config, f"{layer}/{norms[0]}", d)
         wide = 2 * f if config.gated_feed_forward else f
         shapes |= _dense(f"{layer}/intermediate/dense", d, wide, has_wide)

@@ -42,7 +42,6 @@ from bert_tf.files import json_field, read_json, read_lines, write_json
 from bert_tf.fine_tuning_config import LABEL_KINDS
 from bert_tf.run_identity import CONFIGURATION, LABELS
 from bert_tf.run_record import RUN_NAME, is_choice_record, recorded
-from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
 CONFIG_NAME = CONFIGURATION
@@ -300,7 +299,9 @@ def _write_config(config: ModelConfig, path: pathlib.Path) -> None:
 def is_electra(checkpoint: Checkpoint) -> bool:
     """True for what google-research/electra can hold and google-research/bert does not."""
     config, heads = checkpoint.config, checkpoint.heads
-    if isinstance(checkpoint.vocab, BpeVocab) or {"next_sentence", "embedding"} & set(heads):
+    if not isinstance(checkpoint.vocab, Vocab | None):
+        return False
+    if {"next_sentence", "embedding"} & set(heads):
         return False
     if config.classifier_pooling == "cls":  # Its head; Hugging Face's has the pooler.
         config = dataclasses.replace(config, classifier_pooling="pooler")
@@ -337,8 +338,8 @@ def google_refusal(checkpoint: Checkpoint) -> str:
         return "it has dense layers that make embeddings"
     if "joint_squad" in checkpoint.heads:
         return "it has the joint head of google-research/electra"
-    if isinstance(checkpoint.vocab, BpeVocab):
-        return "its tokenizer is byte BPE, not WordPiece"
+    if not isinstance(checkpoint.vocab, Vocab | None):
+        return "its tokenizer is not WordPiece"
     return BERT.refusal(checkpoint.config, checkpoint.heads)
 
 

@@ -27,6 +27,7 @@ from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.config_flags import flags_naming
 from bert_tf.fetching import fetching
 from bert_tf.printable import first_line
+from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 # A pathlib.Path of such a name has one slash.
 _NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
@@ -37,6 +38,7 @@ _KAGGLE_ID = re.compile(r"[\w.-]+(/[\w.-]+){3}(/\d+)?", re.ASCII)
 SMALL_FILES = (
     *("config.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
     "vocab.options.json",
+    *MODEL_FILES,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
     *("sentence_*_config.json", "bert_config.json", "generator_config.json"),

@@ -58,6 +58,7 @@ DENSE_BEFORE = {
     "pooler.dense.weight": "multiple_choice",
     "pre_classifier.weight": "classifier",
     "head.dense.weight": "classifier",
+    "albert.pooler.weight": "classifier",
     "sequence_summary.summary.weight": "multiple_choice",
 }
 
@@ -135,7 +136,7 @@ def from_names(
     # Weights that the configuration excludes, for example biases, are not read.
     possible = weight_names(config)
     rows = []
-    for row in family.rows(config.num_hidden_layers, purpose):
+    for row in family.rows(config.num_unique_layers, purpose):
         if row.name in possible:
             rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))

@@ -4,6 +4,7 @@
     tokenizer_config.json    Hugging Face: do_lower_case, special tokens
     tokenizer.json           Hugging Face: the same again, with the vocabulary; also of byte BPE
     vocab.json, merges.txt   byte BPE: GPT-2's and RoBERTa's
+    *.model                  SentencePiece
 
 Casing decides the tokens of WordPiece, and a wrong one is easily overlooked: files that contradict
 each other, or the vocabulary, are an error.
@@ -14,6 +15,8 @@ import json
 import pathlib
 import re
 from typing import Any, TypeVar
+
+import numpy as np
 
 from bert_tf.checkpoints.wordpiece_files import (
     StatedRules,
@@ -37,6 +40,9 @@ from bert_tf.text.bpe_vocab import (
     BpeVocab,
     template_processing,
 )
+from bert_tf.text.kinds import kind_of
+from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
     CLS,
@@ -101,8 +107,10 @@ class TokenizerFiles:
                 f"{source}: pad_token_id is {config.pad_token_id}, but the vocabulary's padding is "
                 f"{pad_id}; positions count from it, so correct the one that is wrong."
             )
-        kind = "byte_bpe" if isinstance(self.vocab, BpeVocab) else "wordpiece"
-        return dataclasses.replace(config, pad_token_id=pad_id, tokenizer=kind)
+        lower = config.do_lower_case and isinstance(self.vocab, Vocab)
+        return dataclasses.replace(
+            config, pad_token_id=pad_id, tokenizer=kind_of(self.vocab), do_lower_case=lower
+        )
 
 
 def read_tokenizer(
@@ -123,6 +131,8 @@ def read_tokenizer(
     Raises:
       ValueError: if the files contradict each other, the vocabulary or the tokenizer that we have.
     """
+    if _has_sentencepiece(folder):
+        return _read_sentencepiece(folder, num_rows)
     if _has_byte_bpe(folder):
         return _read_byte_bpe(folder, num_rows)
     casings = {} if stated is None else {"the configuration": stated}
@@ -246,6 +256,61 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles
         vocab = dataclasses.replace(vocab, add_prefix_space=has_prefix)
     filled, notes = fill_up(vocab, num_rows, str(folder))
     return TokenizerFiles(filled, False, False, notes)
+
+
+def _has_sentencepiece(folder: pathlib.Path) -> bool:
+    if is_sentencepiece(read_optional_json(folder / TOKENIZER_FILE)):
+        return True
+    return any((folder / name).exists() for name in MODEL_FILES)
+
+
+def _read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles:
+    """Reads a SentencePiece tokenizer; if both forms of files exist, they must agree.
+
+    Raises:
+      ValueError: naming the file that is corrupt or contradicts another.
+    """
+    path = folder / "tokenizer_config.json"
+    settings = read_optional_json(path)
+    name = json_field(settings, "tokenizer_class", str, path, nullable=True) or ""
+    vocabs: dict[str, SentencePieceVocab] = {}
+    file = folder / TOKENIZER_FILE
+    if file.exists():
+        if not is_sentencepiece(read_json(file)):
+            raise ValueError(
+                f"{folder} holds two tokenizers: {TOKENIZER_FILE} is not SentencePiece's, but "
+                "there is a .model; remove one of them."
+            )
+        vocabs[TOKENIZER_FILE] = SentencePieceVocab.read(file)
+    models = [model for model in MODEL_FILES if (folder / model).exists()]
+    if models and (not vocabs or has_layout(name)):
+        vocabs[models[0]] = read_model(folder / models[0], name, settings)
+    if len(vocabs) == 2:
+        _check_same_pieces(vocabs[TOKENIZER_FILE], vocabs[models[0]], folder / models[0])
+    vocab = next(iter(vocabs.values()))
+    filled, notes = fill_up(vocab, num_rows, str(folder))
+    return TokenizerFiles(filled, False, False, notes)
+
+
+def _check_same_pieces(
+    whole: SentencePieceVocab, model: SentencePieceVocab, path: pathlib.Path
+) -> None:
+    """Raises ValueError unless a .model has the tokens and scores of tokenizer.json."""
+    size = min(len(whole), len(model))
+    different = [index for index in range(size) if whole.tokens[index] != model.tokens[index]]
+    if different:
+        index = different[0]
+        raise ValueError(
+            f"{path} has {model.tokens[index]!r} as token {index}, {TOKENIZER_FILE} has "
+            f"{whole.tokens[index]!r}; they do not belong together."
+        )
+    close = np.isclose(whole.scores[:size], model.scores[:size], rtol=1e-4, atol=1e-4)
+    if not close.all():
+        index = int(np.argmin(close))
+        raise ValueError(
+            f"{path} gives {model.tokens[index]!r} the score {model.scores[index]:g}, "
+            f"{TOKENIZER_FILE} {whole.scores[index]:g}; they do not belong together."
+        )
 
 
 def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
@@ -480,12 +545,12 @@ def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple
 def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     """Returns whether text is lower-cased: as stated, else as inferred from the tokens.
 
-    Byte BPE never does it.
+    Only WordPiece does it.
 
     Raises:
       ValueError: if the tokens contradict the stated casing.
     """
-    if isinstance(vocab, BpeVocab):
+    if not isinstance(vocab, Vocab):
         return False
     # Added tokens are found as they are written, whatever the casing.
     tokens = [token.removeprefix("##") for token in vocab.piece_ids if token[0] != "["]
@@ -574,12 +639,13 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
     settings: dict[str, Any] = {"model_max_length": length, **special}
     if config.type_vocab_size < 2:  # Some models refuse types, others have no row for the second.
         settings["model_input_names"] = ["input_ids", "attention_mask"]
-    if isinstance(vocab, BpeVocab):
+    if not isinstance(vocab, Vocab):
         settings |= {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "add_prefix_space": vocab.add_prefix_space,
             "clean_up_tokenization_spaces": False,
         }
+        if isinstance(vocab, BpeVocab):
+            settings["add_prefix_space"] = vocab.add_prefix_space
         vocab.write(folder / TOKENIZER_FILE)
     else:
         settings |= {
@@ -601,7 +667,7 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
 def _special_tokens(vocab: AnyVocab) -> dict[str, str]:
     """Returns the special tokens by Hugging Face's names of them."""
     ids = {name: getattr(vocab, f"{name}_id") for name in ("unk", "sep", "pad", "cls", "mask")}
-    if isinstance(vocab, BpeVocab):
+    if not isinstance(vocab, Vocab):
         ids |= {"bos": vocab.cls_id, "eos": vocab.sep_id}
     return {f"{name}_token": vocab.tokens[index] for name, index in ids.items()}
 

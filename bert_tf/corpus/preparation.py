@@ -47,8 +47,9 @@ from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
 from bert_tf.files import exclusive
 from bert_tf.processes import count_workers
 from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
-from bert_tf.text.kinds import BYTE_BPE, WORDPIECE
+from bert_tf.text.kinds import BYTE_BPE, SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE
 from bert_tf.text.tokenization import AnyVocab, read_vocab
+from bert_tf.text.unigram_training import train_unigram_vocab_on_parts
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
 
@@ -286,6 +287,13 @@ def train_vocabulary(
     Raises:
       ValueError: if the corpus is empty, or `vocab_size` too small.
     """
+    if tokenizer == SENTENCEPIECE_BPE:
+        raise ValueError(
+            f"--tokenizer={SENTENCEPIECE_BPE} is read from folders, but not trained; train unigram "
+            "or byte_bpe, or give --vocab_file."
+        )
+    if tokenizer == UNIGRAM:
+        return train_unigram_vocab_on_parts(parts, read_documents, vocab_size)
     if tokenizer == BYTE_BPE:
         return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
     return Vocab(

@@ -26,8 +26,7 @@ from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
-from bert_tf.text.bpe_vocab import BpeVocab
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 OF_EMBEDDINGS = {"pooling", "normalize"}
 
@@ -87,9 +86,9 @@ class TrainedModel(typing.NamedTuple):
     folder: str
 
     @property
-    def vocab(self) -> Vocab | BpeVocab:
+    def vocab(self) -> AnyVocab:
         """The vocabulary, which `read_model` has checked to be there."""
-        return typing.cast(Vocab | BpeVocab, self.checkpoint.vocab)
+        return typing.cast(AnyVocab, self.checkpoint.vocab)
 
 
 def read_model(model_dir: str, kind: str = "") -> TrainedModel:

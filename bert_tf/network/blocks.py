@@ -30,7 +30,7 @@ class Block(ConfiguredLayer):
 
     Args:
       config: shape of the network.
-      index: number of the layer, from 0; it determines the salts of the three dropouts.
+      index: number of the unique layer, from 0; it determines the salts of the three dropouts.
 
     Call arguments:
       inputs: float [U, D].
@@ -174,12 +174,13 @@ class PostNormBlock(Block):
 class PreNormBlock(Block):
     """LayerNorm before each half; see `Block`.
 
-    The first block has none before its attention: the embeddings end with a LayerNorm.
+    The first block has none before its attention, as the embeddings end with a LayerNorm; a block
+    that is shared by several layers always has one.
     """
 
     @property
     def has_attention_norm(self) -> bool:
-        return self.index > 0
+        return self.index > 0 or self.config.num_layer_groups > 0
 
     def _deviation(self, is_last: bool) -> float:
         # This keeps the variance of the sum over 2 L halves constant (GPT-2; ModernBERT).

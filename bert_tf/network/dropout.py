@@ -92,6 +92,19 @@ def _hash(positions: Tensor, seed: Tensor, salt: Tensor) -> Tensor:
     return ((x ^ _shift_right(x, 15)) + key_2) * _MULTIPLIER_2
 
 
+def repeated_seed(seed: Tensor, number: int) -> Tensor:
+    """Returns the seed for the masks of a layer that is computed a further time.
+
+    Args:
+      seed: int32 [] or [3], see `dropout`.
+      number: how many times the layer was computed before, at least 1.
+    """
+    seed = tf.convert_to_tensor(seed)
+    if not seed.shape.rank:
+        return mix(mix(seed) + number)
+    return tf.concat([mix(mix(seed[:1]) + number), seed[1:]], axis=0)
+
+
 def dropout(inputs: Tensor, rate: float, seed: Tensor, salt: int, of_rows: bool = False) -> Tensor:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 

@@ -2,7 +2,8 @@
 
   input ids, mask, types [B, T]
     -> BertEmbeddings [B, T, E], projected to D -> tokens [U, D]
-    -> L blocks, see `blocks.py`; after the last of the pre-norm form a LayerNorm
+    -> L layers, see `blocks.py`, of which groups may share a block; after the last of the pre-norm
+       form a LayerNorm
     -> sequence_output [B, T, D], and tanh(W x) of the first position: pooled_output [B, D]
 
 Layers have the names of google-research/bert's scopes and are built in the constructor, so
@@ -21,7 +22,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.activations import activation
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.blocks import BLOCKS, Block
-from bert_tf.network.dropout import mix
+from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
@@ -136,7 +137,7 @@ class BertEncoder(FromPretrained, keras.Model):
                 name="embeddings_project",
                 dtype=self.dtype_policy,
             )
-        for index in range(config.num_hidden_layers):
+        for index in range(config.num_unique_layers):
             make = BLOCKS[config.block_type]
             block = make(config, index, name=f"layer_{index}", dtype=self.dtype_policy)
             # One attribute for each layer: tf.train.Checkpoint does not look into Keras' lists.
@@ -152,8 +153,16 @@ class BertEncoder(FromPretrained, keras.Model):
         self.build()
 
     @property
+    def unique_layers(self) -> list[Block]:
+        """The layers with separate weights."""
+        return [getattr(self, f"layer_{i}") for i in range(self.config.num_unique_layers)]
+
+    @property
     def encoder_layers(self) -> list[Block]:
-        return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
+        """The L layers in the order of computation; layers of a group are the same object."""
+        layers = self.unique_layers
+        config = self.config
+        return [layers[config.unique_layer(i)] for i in range(config.num_hidden_layers)]
 
     def leave_out_padding(self, unpad: bool) -> None:
         """Sets whether the layers skip padding, which XLA cannot compile."""
@@ -162,7 +171,7 @@ class BertEncoder(FromPretrained, keras.Model):
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
-        for layer in self.encoder_layers:
+        for layer in self.unique_layers:
             layer.prepare_for_inference()
 
     def build(self, input_shape: Shape | None = None) -> None:
@@ -172,7 +181,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
         with keras.name_scope("encoder"):
-            for layer in self.encoder_layers:
+            for layer in self.unique_layers:
                 layer.build((None, size))
             if self.config.block_type == "pre_norm":
                 self.final_norm.build((None, size))
@@ -187,6 +196,15 @@ class BertEncoder(FromPretrained, keras.Model):
             return dropout_seed
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
+
+    def layer_dropout_seed(self, index: int, dropout_seed: Tensor | None) -> Tensor:
+        """Returns the dropout seed of a layer; layers of a group get different masks by it."""
+        config = self.config
+        group = config.unique_layer(index)
+        earlier = [i for i in range(index) if config.unique_layer(i) == group]
+        if dropout_seed is None or not earlier:
+            return dropout_seed
+        return repeated_seed(dropout_seed, len(earlier))
 
     def embed(self, inputs: Batch, dropout_seed: Tensor | None, layout: PaddedBatch) -> Tensor:
         """Returns the input of the first layer, float [U, D]."""
@@ -218,7 +236,8 @@ class BertEncoder(FromPretrained, keras.Model):
         for index, layer in enumerate(self.encoder_layers):
             # Bound beforehand: TensorFlow warns about arguments of `remat` without a gradient.
             pattern = patterns[config.is_local(index)]
-            run = functools.partial(layer.__call__, pattern=pattern, dropout_seed=dropout_seed)
+            seed = self.layer_dropout_seed(index, dropout_seed)
+            run = functools.partial(layer.__call__, pattern=pattern, dropout_seed=seed)
             if self.recompute and training:
                 run = keras.remat(run)
             hidden = run(hidden)  # [U, D]

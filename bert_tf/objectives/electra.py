@@ -44,11 +44,13 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
     """
     width = round(config.hidden_size * size)
     heads = max(1, width // HEAD_SIZE)
+    num_layers = max(1, round(config.num_hidden_layers * layers))
     try:
         return dataclasses.replace(
             config,
             hidden_size=width,
-            num_hidden_layers=max(1, round(config.num_hidden_layers * layers)),
+            num_hidden_layers=num_layers,
+            num_layer_groups=min(config.num_layer_groups, num_layers),
             num_attention_heads=heads,
             intermediate_size=round(config.intermediate_size * width / config.hidden_size),
             embedding_size=0 if width == config.table_width else config.table_width,

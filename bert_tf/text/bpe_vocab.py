@@ -170,7 +170,7 @@ def _check(vocab: BpeVocab, source: str) -> None:
         )
 
 
-def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
+def tokens_in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
     """Returns the tokens in id order.
 
     Raises:
@@ -207,8 +207,8 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     merges = []
     for number, line in enumerate(lines, start=1):
         if line and not line.startswith("#version"):
-            merges.append(_read_merge(f"{merges_path}, line {number}", line))
-    names = _special_names(path.parent, ids, {})
+            merges.append(read_merge(f"{merges_path}, line {number}", line))
+    names = special_names(path.parent, ids, {})
     added = []
     for content in dict.fromkeys(names.values()):
         # As in transformers for RoBERTa, the mask token includes the space on its left.
@@ -218,7 +218,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     config = _companion(path.parent, config_path.name)
     return _build(
         path,
-        tokens=_in_id_order(path, ids),
+        tokens=tokens_in_id_order(path, ids),
         merges=merges,
         added_tokens=tuple(added),
         add_prefix_space=json_field(config, "add_prefix_space", bool, config_path) is True,
@@ -235,34 +235,43 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     if pre_tokenizer.get("type") != "ByteLevel" or not pre_tokenizer.get("use_regex", True):
         raise _unsupported(path, "pre_tokenizer", pre_tokenizer, "ByteLevel with its own regex")
     ids = dict(model["vocab"])
-    added = []
+    added = read_added_tokens(path, content)
+    for token, index in added.values():
+        if ids.setdefault(token.content, index) != index:
+            raise ValueError(
+                f"{path}: {token.content!r} has id {index} among the added tokens and "
+                f"{ids[token.content]} in the vocabulary; expected one id."
+            )
+    packing: dict[str, Any] = read_post_processor(path, content.get("post_processor"))
+    names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
+    return _build(
+        path,
+        tokens=tokens_in_id_order(path, ids),
+        merges=[read_merge(path, merge) for merge in model["merges"]],
+        added_tokens=tuple(token for token, _ in added.values()),
+        add_prefix_space=json_field(pre_tokenizer, "add_prefix_space", bool, path) is not False,
+        normalizer=normalizer,
+        **packing,
+        **special_names(path.parent, added, names),
+    )
+
+
+def read_added_tokens(
+    path: pathlib.Path, content: dict[str, Any]
+) -> dict[str, tuple[AddedToken, int]]:
+    """Returns the added tokens of a tokenizer.json with their ids, by content."""
+    added = {}
     for token in content.get("added_tokens") or ():
         for flag in ("single_word", "special", "lstrip", "rstrip", "normalized"):
             json_field(token, flag, bool, path)
         if token.get("single_word"):
             raise _unsupported(path, "added token", token, "tokens with single_word false")
-        if ids.setdefault(token["content"], token["id"]) != token["id"]:
-            raise ValueError(
-                f"{path}: {token['content']!r} has id {token['id']} among the added tokens and "
-                f"{ids[token['content']]} in the vocabulary; expected one id."
-            )
         fields = {field.name: token[field.name] for field in dataclasses.fields(AddedToken)}
-        added.append(AddedToken(**fields))
-    packing: dict[str, Any] = _read_post_processor(path, content.get("post_processor"))
-    names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
-    return _build(
-        path,
-        tokens=_in_id_order(path, ids),
-        merges=[_read_merge(path, merge) for merge in model["merges"]],
-        added_tokens=tuple(added),
-        add_prefix_space=json_field(pre_tokenizer, "add_prefix_space", bool, path) is not False,
-        normalizer=normalizer,
-        **packing,
-        **_special_names(path.parent, {token.content for token in added}, names),
-    )
+        added[token["content"]] = (AddedToken(**fields), token["id"])
+    return added
 
 
-def _read_merge(source: object, merge: object) -> tuple[str, str]:
+def read_merge(source: object, merge: object) -> tuple[str, str]:
     """Reads "left right" or ["left", "right"]."""
     pair = merge.split(" ") if isinstance(merge, str) else merge
     if not isinstance(pair, list) or len(pair) != 2 or not all(pair):
@@ -305,7 +314,7 @@ def _read_normalizer(path: pathlib.Path, normalizer: dict[str, Any] | None) -> s
     return "".join(kinds)
 
 
-def _read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -> dict[str, Any]:
+def read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the fields of BpeVocab for packing."""
     processor = processor or {}
     parts = processor["processors"] if processor.get("type") == "Sequence" else [processor]
@@ -353,7 +362,7 @@ def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
     return read_optional_json(path)
 
 
-def _special_names(
+def special_names(
     folder: pathlib.Path, known: Iterable[str], given: dict[str, str]
 ) -> dict[str, str]:
     """Returns the special tokens by name: cls, sep, pad, unk, mask.

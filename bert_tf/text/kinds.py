@@ -1,9 +1,11 @@
 """The kinds of vocabularies; only this module of the package distinguishes them.
 
-kind       file            first token of a word       special tokens written in a text
-wordpiece  vocab.txt       has no ## prefix            are ordinary words: "[", "mask", "]"
-                                                       (or special tokens: `WordPieceOptions`)
-byte_bpe   tokenizer.json  starts with the space       are special tokens: <mask>
+kind               file            first token of a word    special tokens written in a text
+wordpiece          vocab.txt       has no ## prefix         are ordinary words: "[", "mask", "]"
+                                                            (or special tokens: `WordPieceOptions`)
+byte_bpe           tokenizer.json  starts with the space    are special tokens: <mask>
+unigram            tokenizer.json  starts with the space    are special tokens: <mask>
+sentencepiece_bpe  tokenizer.json  starts with the space    are special tokens: <mask>
 """
 
 import dataclasses
@@ -14,13 +16,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_tf.config import ModelConfig
-from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_level import BYTE_OF_CHARACTER
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, read_vocab
 from bert_tf.text.vocab import MASK, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
-WORDPIECE, BYTE_BPE = "wordpiece", "byte_bpe"
+WORDPIECE = "wordpiece"
+BYTE_BPE = "byte_bpe"
+UNIGRAM = "unigram"
+SENTENCEPIECE_BPE = "sentencepiece_bpe"
+TOKENIZER_TITLES = {
+    WORDPIECE: "WordPiece",
+    BYTE_BPE: "byte-level BPE",
+    UNIGRAM: "SentencePiece Unigram",
+    SENTENCEPIECE_BPE: "SentencePiece BPE with bytes",
+}
 OPTIONS = "wordpiece_options"  # the key of `to_config`
 # The first that exists is read; folders of Hugging Face may have several.
 VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "vocab.json")
@@ -28,7 +41,11 @@ VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "vocab.json")
 
 def kind_of(vocab: AnyVocab) -> str:
     """Returns the kind of a vocabulary, as `ModelConfig.tokenizer` names it."""
-    return WORDPIECE if isinstance(vocab, Vocab) else BYTE_BPE
+    if isinstance(vocab, Vocab):
+        return WORDPIECE
+    if isinstance(vocab, BpeVocab):
+        return BYTE_BPE
+    return UNIGRAM if vocab.is_unigram else SENTENCEPIECE_BPE
 
 
 def content_of(vocab: AnyVocab) -> str:
@@ -59,7 +76,8 @@ def vocab_from_config(config: list[str] | dict[str, Any]) -> AnyVocab:
         options = WordPieceOptions.from_config(config[OPTIONS], "the vocabulary's options")
         return Vocab(tuple(config["tokens"]), options)
     added = tuple(AddedToken(**token) for token in config["added_tokens"])
-    return BpeVocab(**{**config, "added_tokens": added})
+    kind = SentencePieceVocab if "scores" in config else BpeVocab
+    return kind(**{**config, "added_tokens": added})
 
 
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:
@@ -86,7 +104,7 @@ def read_vocabulary_in(folder: str | os.PathLike) -> AnyVocab:
 def with_vocabulary(config: ModelConfig, vocab: AnyVocab) -> ModelConfig:
     """Returns the configuration with the fields that the vocabulary determines, except its size.
 
-    Byte-level BPE never lower-cases, so `do_lower_case` is False.
+    Only WordPiece lower-cases by the configuration; otherwise `do_lower_case` is False.
     """
     kind = kind_of(vocab)
     lower = config.do_lower_case and kind == WORDPIECE
@@ -121,11 +139,13 @@ def with_trimmed_offsets(vocab: AnyVocab) -> AnyVocab:
 def token_texts(vocab: AnyVocab) -> tuple[str, ...]:
     """Returns the tokens as readable text.
 
-    Bytes of byte-level BPE are decoded: the first token of a word starts with a space, and a part
-    of a character is U+FFFD.
+    The first token of a word starts with a space, except in WordPiece. Bytes of byte-level BPE are
+    decoded, where a part of a character is U+FFFD.
     """
     if isinstance(vocab, Vocab):
         return vocab.tokens
+    if isinstance(vocab, SentencePieceVocab):
+        return tuple(token.replace(SPACE_SYMBOL, " ") for token in vocab.tokens)
     added = {token.content for token in vocab.added_tokens}
     texts = []
     for token in vocab.tokens:
@@ -141,9 +161,10 @@ def _decode(token: str) -> str:
 def space_before_sentences(vocab: AnyVocab) -> str:
     """Returns the separator between the sentences of a document.
 
-    In byte-level BPE the space between two sentences belongs to the first token of the second.
+    In BPE the space between two sentences belongs to the first token of the second. Unigram puts a
+    space before every text.
     """
-    return "" if isinstance(vocab, Vocab) else " "
+    return " " if kind_of(vocab) in (BYTE_BPE, SENTENCEPIECE_BPE) else ""
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Iterable[str]) -> Iterator[list[int]]:
@@ -157,10 +178,10 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Iterable[str]) -> Iterator
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Returns the token ids of a text in which [MASK] is the mask token of either kind.
+    """Returns the token ids of a text in which [MASK] is the mask token of any kind.
 
-    In byte-level BPE the name of the vocabulary, for example <mask>, works as well. The mask token
-    includes the space before it.
+    Except in WordPiece the name of the vocabulary, for example <mask>, works as well. The mask
+    token includes the space before it.
     """
     vocab = tokenizer.vocab
     if not isinstance(vocab, Vocab):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.packing import num_special_tokens, pack, pack_pair, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
+from bert_tf.text.vocab import Vocab
 
 
 class TextTokenizer:
@@ -16,10 +16,10 @@ class TextTokenizer:
         outputs = encoder(tokenizer(["A text.", "Another one."]))
 
     WordPiece treats special tokens written in a text as ordinary text, except in the models of
-    sentence-transformers; byte-level BPE treats them as special tokens.
+    sentence-transformers; byte-level BPE and SentencePiece treat them as special tokens.
 
     Args:
-      vocab: a WordPiece or byte-level BPE vocabulary.
+      vocab: a WordPiece, byte-level BPE or SentencePiece vocabulary.
       do_lower_case: whether WordPiece lower-cases.
     """
 
@@ -72,8 +72,8 @@ class TextTokenizer:
             longest = len(first_ids) + len(second_ids) + num_special
             length = longest if max_length is None else max_length
             # The two functions differ only where both texts of a pair are truncated.
-            is_bpe_pair = bool(second_ids) and isinstance(self.vocab, BpeVocab)
-            pack_texts = pack_pair if is_bpe_pair else pack
+            as_tokenizers = bool(second_ids) and not isinstance(self.vocab, Vocab)
+            pack_texts = pack_pair if as_tokenizers else pack
             rows.append(pack_texts(self.vocab, first_ids, second_ids, length))
         batch = pad_batch(rows, self.vocab.pad_id)
         if is_one:

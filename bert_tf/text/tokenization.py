@@ -1,4 +1,4 @@
-"""The interface of the tokenizers in plain Python, WordPiece and byte-level BPE.
+"""The interface of the tokenizers in plain Python: WordPiece, byte-level BPE and SentencePiece.
 
 TensorFlow is not imported, so worker processes start quickly.
 """
@@ -7,12 +7,15 @@ import os
 import pathlib
 from typing import Protocol
 
+from bert_tf.files import read_json
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
+from bert_tf.text.sentencepiece import SentencePiece
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
-AnyVocab = Vocab | BpeVocab
+AnyVocab = Vocab | BpeVocab | SentencePieceVocab
 
 
 class Tokenizer(Protocol):
@@ -40,26 +43,37 @@ class Tokenizer(Protocol):
 
 
 def read_vocab(path: str | os.PathLike) -> AnyVocab:
-    """Reads a vocabulary: byte-level BPE from JSON, WordPiece from text.
+    """Reads a vocabulary: byte-level BPE or SentencePiece from JSON, WordPiece from text.
 
     Args:
       path: a vocab.txt; a tokenizer.json; or one of vocab.json and merges.txt, which have to be in
         the same folder. ~ is expanded.
 
     Raises:
-      ValueError: see `Vocab` and `BpeVocab`.
+      ValueError: see `Vocab`, `BpeVocab` and `SentencePieceVocab`.
     """
     path = pathlib.Path(path).expanduser()  # A shell does not expand --vocab_file=~/x.
     if path.suffix == ".json" or path.name == "merges.txt":
+        if is_sentencepiece(read_json(path) if path.suffix == ".json" else {}):
+            return SentencePieceVocab.read(path)
         return BpeVocab.read(path)
+    if path.suffix == ".model":
+        raise ValueError(
+            f"{path}: a .model does not say which row each token has; give the folder of the "
+            "encoder, or save the tokenizer as tokenizer.json."
+        )
     return Vocab.read(path)
 
 
-def make_tokenizer(vocab: AnyVocab, do_lower_case: bool) -> WordPiece | ByteBpe:
+def make_tokenizer(vocab: AnyVocab, do_lower_case: bool) -> WordPiece | ByteBpe | SentencePiece:
     """Returns the vocabulary's tokenizer.
 
     Args:
       vocab: the vocabulary, which determines the kind of tokenizer.
-      do_lower_case: whether WordPiece lower-cases; byte-level BPE never does.
+      do_lower_case: whether WordPiece lower-cases; the others do what their vocabulary says.
     """
-    return ByteBpe(vocab) if isinstance(vocab, BpeVocab) else WordPiece(vocab, do_lower_case)
+    if isinstance(vocab, SentencePieceVocab):
+        return SentencePiece(vocab)
+    if isinstance(vocab, BpeVocab):
+        return ByteBpe(vocab)
+    return WordPiece(vocab, do_lower_case)

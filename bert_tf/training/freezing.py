@@ -18,6 +18,14 @@ def freeze(model: keras.Model, frozen_layers: int) -> None:
         raise ValueError(
             f"--frozen_layers={frozen_layers}, but there are only {len(layers)} layers."
         )
-    if frozen_layers >= 0:
-        for layer in (model.bert.embeddings, *layers[:frozen_layers]):
-            layer.trainable = False
+    if frozen_layers < 0:
+        return
+    frozen = layers[:frozen_layers]
+    if any(layer in frozen for layer in layers[frozen_layers:]):
+        raise ValueError(
+            f"--frozen_layers={frozen_layers} ends within a group of layers that share their "
+            f"weights: {len(layers)} layers are in {model.bert.config.num_layer_groups} groups; "
+            "freeze whole groups."
+        )
+    for layer in (model.bert.embeddings, *frozen):
+        layer.trainable = False

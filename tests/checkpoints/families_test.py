@@ -41,11 +41,34 @@ GOLDENS = [
     "electra/sequence_classification",
     "electra/token_classification",
     "electra/question_answering",
+    "xlm_roberta/masked_lm",
+    "xlm_roberta/sequence_classification",
+    "xlm_roberta/token_classification",
+    "xlm_roberta/question_answering",
+    "camembert/masked_lm",
+    "albert/masked_lm",
+    "albert/pretraining",
+    "albert/sequence_classification",
+    "mmbert/masked_lm",
 ]
+
+SENTENCEPIECE = ("xlm_roberta", "camembert", "albert", "mmbert")
 
 
 def golden_folder(name: str) -> pathlib.Path:
     return golden_file("families", *name.split("/"))
+
+
+def weights_folder(name: str, tmp_path: pathlib.Path) -> pathlib.Path:
+    """Returns a golden folder; a copy without tokenizer if that is one of SentencePiece."""
+    source = golden_folder(name)
+    if name.partition("/")[0] not in SENTENCEPIECE:
+        return source
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(source / file, folder)
+    return folder
 
 
 def copy_of(name: str, tmp_path: pathlib.Path, **values) -> pathlib.Path:
@@ -64,9 +87,9 @@ def rewrite(folder: pathlib.Path, change) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_outputs_loss_and_gradients_are_the_golden_ones(name):
-    folder = golden_folder(name)
-    golden = dict(np.load(folder / "golden.npz"))
+def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
+    folder = weights_folder(name, tmp_path)
+    golden = dict(np.load(golden_folder(name) / "golden.npz"))
     received, model = family_outputs(folder, golden)
     limit = 2e-5 if "modernbert" in name else 1e-5
     for key, difference in differences(received, golden, model.config.pad_token_id).items():
@@ -81,7 +104,7 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name):
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
-    folder = golden_folder(name)
+    folder = weights_folder(name, tmp_path)
     before = read_checkpoint(folder)
     after = write_checkpoint(before, tmp_path / "again", "huggingface")
     assert (after.config, after.vocab, after.family) == (before.config, before.vocab, before.family)
@@ -125,6 +148,13 @@ def test_a_bare_encoder_has_no_prefix(tmp_path):
         assert not any(key.startswith(start) for key in keys) and again.family == whole.family
 
 
+def test_the_tokenizer_tells_roberta_from_xlm_roberta():
+    config = read_checkpoint(golden_folder("roberta/masked_lm")).config
+    assert find_family(config).model_type == "roberta"
+    object.__setattr__(config, "tokenizer", "unigram")
+    assert find_family(config).model_type == "xlm-roberta"
+
+
 BASE = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -142,10 +172,16 @@ BASE = {
 DEFAULTS = {
     "bert": BASE | {"vocab_size": 30522, "pad_token_id": 0},
     "roberta": BASE | {"vocab_size": 50265, "pad_token_id": 1},
+    "xlm-roberta": BASE | {"vocab_size": 30522, "pad_token_id": 1, "position_offset": 2},
+    "camembert": BASE | {"vocab_size": 30522, "pad_token_id": 1, "position_offset": 2},
     "distilbert": BASE | {"vocab_size": 30522, "num_hidden_layers": 6, "type_vocab_size": 0},
     "electra": BASE
     | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
     | {"vocab_size": 30522, "embedding_size": 128},
+    "albert": BASE
+    | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
+    | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
+    | {"attention_probs_dropout_prob": 0, "embedding_size": 128, "num_layer_groups": 1},
     "roformer": BASE
     | {"vocab_size": 50000, "max_position_embeddings": 1536, "embedding_size": 0}
     | {"position_type": "rotary_interleaved", "rotary_theta": 10000},
@@ -162,6 +198,24 @@ DEFAULTS = {
 def test_what_a_configuration_leaves_out(name):
     made = FAMILIES[name].read_config({"model_type": name}, pathlib.Path("config.json"))
     assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
+
+
+def test_a_shared_network_without_projection_is_of_no_family(tmp_path):
+    made = make_checkpoint("masked_lm", num_hidden_layers=2, num_layer_groups=1)
+    assert find_family(made.config) is None
+    for form in ("huggingface", "google", "keras_hub"):
+        with pytest.raises(ValueError, match="num_layer_groups is 1"):
+            write_checkpoint(made, tmp_path / form, form)
+    written = write_checkpoint(made, tmp_path / "own", "bert_tf")
+    assert written.config == made.config
+
+
+def test_an_albert_for_sentences_is_known_by_its_pooler(tmp_path):
+    name = "albert/sequence_classification"
+    received = read_checkpoint(copy_of(name, tmp_path, architectures=None))
+    expected = read_checkpoint(golden_folder(name))
+    assert received.heads == expected.heads == ("pooler", "classifier")
+    assert not received.is_multiple_choice
 
 
 def test_newer_configurations_say_the_same(tmp_path):
@@ -206,6 +260,11 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
         ("modernbert/masked_lm", {"classifier_pooling": "max"}, "classifier_pooling is 'max'"),
+        ("albert/pretraining", {"inner_group_num": 2}, "inner_group_num is 2, expected 1"),
+        ("albert/pretraining", {"num_hidden_groups": 0}, "num_hidden_groups is 0"),
+        ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
+        ("albert/pretraining", {"num_hidden_groups": 2}, "missing .*layer_1/"),
+        ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
         ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
     ],

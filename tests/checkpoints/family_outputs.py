@@ -81,8 +81,12 @@ def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], 
             loss = tf.reduce_sum(losses * is_real) / is_real.sum()
         else:
             logits = outputs["masked_lm_logits"] if purpose == "masked_lm" else outputs
-            received["out_logits"] = logits
+            received["out_logits"] = received["out_prediction_logits"] = logits
             loss = cross_entropy(logits, golden["in_labels"])
+            if "in_sentence_order_label" in golden:
+                received["out_sop_logits"] = outputs["next_sentence_logits"]
+                order = golden["in_sentence_order_label"]
+                loss += cross_entropy(outputs["next_sentence_logits"], order)
     found = tape.gradient(loss, {name: variable.value for name, variable in variables.items()})
     gradients = {k: tf.convert_to_tensor(v).numpy() for k, v in found.items() if v is not None}
     config = json.loads((folder / "config.json").read_text())

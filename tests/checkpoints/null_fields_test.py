@@ -29,9 +29,12 @@ SIZES = {
     "type_vocab_size": 0,
 }
 TYPED = {**SIZES, "type_vocab_size": 2}
+OF_ROBERTA = {**TYPED, "position_offset": 2, "pad_token_id": 1, "pooler_act": "tanh"}
 STRUCTURES = {
     "bert": TYPED,
-    "roberta": {**TYPED, "position_offset": 2, "pad_token_id": 1, "pooler_act": "tanh"},
+    "roberta": OF_ROBERTA,
+    "xlm-roberta": OF_ROBERTA,
+    "camembert": OF_ROBERTA,
     "distilbert": {**SIZES, "pooler_act": "relu"},
     "roformer": {**TYPED, "position_type": "rotary_interleaved", "embedding_size": 20},
     "modernbert": {
@@ -46,6 +49,7 @@ STRUCTURES = {
         "classifier_pooling": "cls",
         "head_transform": True,
     },
+    "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
@@ -63,6 +67,8 @@ initializer_range layer_norm_eps classifier_dropout
 KEYS = {
     "bert": [*OF_BERT, "position_embedding_type"],
     "roberta": [*OF_BERT, "position_embedding_type"],
+    "xlm-roberta": [*OF_BERT, "position_embedding_type"],
+    "camembert": [*OF_BERT, "position_embedding_type"],
     "distilbert": """
         vocab_size max_position_embeddings sinusoidal_pos_embds n_layers n_heads dim hidden_dim
         dropout attention_dropout activation initializer_range qa_dropout seq_classif_dropout
@@ -78,6 +84,11 @@ KEYS = {
         classifier_bias classifier_activation deterministic_flash_attn sparse_prediction
         sparse_pred_ignore_index reference_compile repad_logits_with_grad head_dim
         """.split(),
+    "albert": [
+        *OF_BERT,
+        *("embedding_size", "position_embedding_type", "num_hidden_groups", "inner_group_num"),
+        "classifier_dropout_prob",
+    ],
     "electra": [
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
@@ -93,6 +104,7 @@ OF_NO_OUTPUT = {
     *"bos_token_id eos_token_id cls_token_id sep_token_id pad_token_id".split(),
     *"classifier_dropout sinusoidal_pos_embds qa_dropout seq_classif_dropout".split(),
     *"initializer_cutoff_factor layer_types rope_parameters rope_scaling embedding_dropout".split(),
+    "classifier_dropout_prob",
     *"deterministic_flash_attn sparse_prediction sparse_pred_ignore_index".split(),
     *"reference_compile repad_logits_with_grad head_dim summary_last_dropout".split(),
 }
@@ -129,7 +141,8 @@ def test_each_key_of_each_family(tmp_path, name):
     for key in {*good, *KEYS[name], *OF_ALL} - ours | {*KEYS[name]}:
         edit(folder / "config.json", **{key: None})
         is_refused = key not in OF_NO_OUTPUT
-        if key == "pad_token_id" and name == "roberta":  # Its positions count from padding.
+        # Its positions count from padding.
+        if key == "pad_token_id" and STRUCTURES[name] is OF_ROBERTA:
             is_refused = True
         if (name, key) in MEANINGS:
             found = FAMILIES[name].read_config({**good, key: None}, folder / "config.json")

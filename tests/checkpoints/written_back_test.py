@@ -23,6 +23,7 @@ NAMES = {
     "distilbert": "DistilBertForMultipleChoice",
     "modernbert": "ModernBertForMultipleChoice",
     "electra": "ElectraForMultipleChoice",
+    "albert": "AlbertForMultipleChoice",
 }
 
 

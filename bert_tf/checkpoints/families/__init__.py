@@ -1,6 +1,7 @@
 """Families of encoders in Hugging Face folders; each has a file, and a line here."""
 
 from bert_tf.checkpoints.checkpoint import HEADS
+from bert_tf.checkpoints.families.albert import ALBERT
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.distilbert import DISTILBERT
 from bert_tf.checkpoints.families.electra import ELECTRA
@@ -8,6 +9,7 @@ from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
 from bert_tf.checkpoints.families.roberta import ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
+from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
 from bert_tf.config import ModelConfig
 
 # By model_type. Of several that can hold a model the first is written.
@@ -18,6 +20,9 @@ FAMILIES: dict[str, Family] = {
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
     "electra": ELECTRA,
+    "xlm-roberta": XLM_ROBERTA,
+    "camembert": CAMEMBERT,
+    "albert": ALBERT,
 }
 
 

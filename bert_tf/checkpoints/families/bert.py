@@ -38,6 +38,7 @@ POST_NORM: dict[str, Any] = {
     "biases": "all",
     "local_attention": 0,
     "head_transform": False,
+    "num_layer_groups": 0,
 }
 
 

@@ -37,7 +37,7 @@ class Family:
       read_config: makes our configuration from a config.json; raises ValueError for what we do not
         compute. The path is for messages.
       write_config: returns the corresponding fields of a config.json.
-      rows: returns the table of weights for a number of layers and a purpose.
+      rows: returns the table of weights for a number of unique layers and a purpose.
       copies: copies of tied weights, which some files contain.
       refusal: returns why it cannot hold a configuration with these heads; "" if it can.
       constants: what computes, by name, tensors in its files that follow from the configuration.

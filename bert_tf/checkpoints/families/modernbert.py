@@ -198,6 +198,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         heads,
         block_type="pre_norm",
         gated_feed_forward=True,
+        num_layer_groups=0,
         type_vocab_size=0,
         position_type="rotary",
         embedding_size=config.hidden_size,

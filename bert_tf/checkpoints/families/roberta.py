@@ -10,7 +10,8 @@ from bert_tf.config import ModelConfig
 from bert_tf.files import json_field
 
 
-def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50265) -> ModelConfig:
+    """Makes the configuration; `vocab_size` is that of a config.json without the field."""
     expect(values, path, position_embedding_type="absolute")
     pad_id = json_field(values, "pad_token_id", int, path)
     if pad_id is None:
@@ -21,7 +22,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         values,
         path,
         FIELDS,
-        vocab_size=50265,
+        vocab_size=vocab_size,
         hidden_act="gelu_exact",
         head_act=head_act,
         pad_token_id=pad_id,
@@ -34,9 +35,16 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    # With other tokenizers the same network is an XLM-RoBERTa.
+    return structure_refusal(config, heads, tokenizer=("byte_bpe", "wordpiece"))
+
+
+def structure_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+    """Returns why RoBERTa's network is not that of a model; `held`: see `first_difference`."""
     return typed_refusal(
         config,
         heads,
+        **held,
         position_type="learned",
         position_offset=config.pad_token_id + 1,
         embedding_size=config.hidden_size,

@@ -185,7 +185,9 @@ class BertDenoiser(BertEmbedder):
     def _run_layer(
         self, index: int, pattern: AttentionPattern, dropout_seed: Any, hidden: Any, vectors: Any
     ) -> Any:
-        layer, cross = self.bert.encoder_layers[index], getattr(self, f"cross_{index}")
+        layer = self.bert.encoder_layers[index]
+        cross = getattr(self, f"cross_{index}")
+        dropout_seed = self.bert.layer_dropout_seed(index, dropout_seed)
         hidden = layer.attend(hidden, pattern, dropout_seed)
         hidden = cross(hidden, vectors, layout=pattern.layout, dropout_seed=dropout_seed)
         return layer.transform(hidden, dropout_seed)

@@ -232,6 +232,19 @@ def test_dropout_and_recomputation(monkeypatch):
     loss_of(models[0], batch_of(), training=True)
 
 
+def test_decoder_layers_that_share_weights_drop_other_elements(monkeypatch):
+    model = denoiser(dataclasses.replace(CONFIG, num_layer_groups=1, hidden_dropout_prob=0.3))
+    batch = batch_of()
+    vectors = tf.ones([len(WHOLES), CONFIG.hidden_size])
+    whole = {name: batch[WHOLE + name] for name in INPUTS}
+    seed = tf.constant(7)
+    received = model.reconstruct(vectors, whole, True, seed)["logits"]
+    np.testing.assert_array_equal(model.reconstruct(vectors, whole, True, seed)["logits"], received)
+    monkeypatch.setattr(BertEncoder, "layer_dropout_seed", lambda _, index, seed: seed)
+    same_masks = model.reconstruct(vectors, whole, True, seed)["logits"]
+    assert np.abs(received - same_masks).max() > 0.1
+
+
 def test_attention_to_a_vector_is_its_value_for_every_piece():
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.5)
     layer, lengths = VectorAttention(config, 1), [4, 1, 2]
@@ -253,7 +266,7 @@ def test_attention_to_a_vector_is_its_value_for_every_piece():
     [
         {"position_type": "rotary"},
         {"position_type": "alibi"},
-        {"embedding_size": 4},
+        {"embedding_size": 4, "num_layer_groups": 1},
         {"local_attention": 2, "global_attention_every": 2},
     ],
 )

@@ -1,0 +1,128 @@
+"""ALBERT: BERT's blocks, shared by groups of layers; tables of their own width; sentence order."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.bert import FIELDS, POST_NORM, same_fields
+from bert_tf.checkpoints.families.family import (
+    Family,
+    expect,
+    first_difference,
+    read_fields,
+    read_width,
+    task_classes,
+)
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.config import ModelConfig
+
+GROUPED_FIELDS = {**FIELDS, "num_layer_groups": "num_hidden_groups"}
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, position_embedding_type="absolute", inner_group_num=1)
+    config = read_fields(
+        values,
+        path,
+        GROUPED_FIELDS,
+        vocab_size=30000,
+        hidden_size=4096,
+        num_attention_heads=64,
+        intermediate_size=16384,
+        hidden_act="gelu_tanh",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_layer_groups=1,
+    )
+    if not config.num_layer_groups:
+        raise ValueError(f"{path}: num_hidden_groups is 0, expected at least 1.")
+    width = read_width(values, path, 128)
+    if width == config.hidden_size:
+        raise ValueError(
+            f"{path}: embedding_size and hidden_size are both {width}, expected different widths: "
+            "bert_tf projects the embeddings only then, and ALBERT always; use another model."
+        )
+    return dataclasses.replace(config, embedding_size=width)
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        **same_fields(config),
+        "num_hidden_groups": config.num_layer_groups,
+        "inner_group_num": 1,
+        "embedding_size": config.table_width,
+        "classifier_dropout_prob": config.hidden_dropout_prob,
+        "position_embedding_type": "absolute",
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    if not config.num_layer_groups:
+        return "num_layer_groups is 0, its layers share their weights"
+    if config.table_width == config.hidden_size:
+        return "embedding_size is that of the layers, it projects the embeddings"
+    return first_difference(
+        config,
+        heads,
+        **{**POST_NORM, "num_layer_groups": config.num_layer_groups},
+        position_type="learned",
+        position_offset=0,
+        classifier_pooling="pooler",
+        pooler_act="tanh",
+        transform_act=config.hidden_act,
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    """Returns the table of weights; `num_layers` is the number of groups of layers."""
+    embeddings = "albert.embeddings"
+    result = [
+        *table("bert/embeddings/word_embeddings", f"{embeddings}.word_embeddings"),
+        *table("bert/embeddings/token_type_embeddings", f"{embeddings}.token_type_embeddings"),
+        *table("bert/embeddings/position_embeddings", f"{embeddings}.position_embeddings"),
+        *norm("bert/embeddings", f"{embeddings}.LayerNorm"),
+        *dense("bert/embeddings_project", "albert.encoder.embedding_hidden_mapping_in"),
+    ]
+    for index in range(num_layers):
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"albert.encoder.albert_layer_groups.{index}.albert_layers.0"
+        for part in ("query", "key", "value"):
+            result += dense(f"{layer}/attention/self/{part}", f"{file_layer}.attention.{part}")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.dense")
+        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.LayerNorm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.ffn")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.ffn_output")
+        result += norm(f"{layer}/output", f"{file_layer}.full_layer_layer_norm")
+    return [
+        *result,
+        *dense("bert/pooler/dense", "albert.pooler"),
+        *dense("cls/predictions/transform/dense", "predictions.dense"),
+        *norm("cls/predictions/transform", "predictions.LayerNorm"),
+        Row("cls/predictions/output_bias", "predictions.bias"),
+        *scores("next_sentence", "sop_classifier.classifier"),
+        *scores("tagger" if purpose == "tagger" else "classifier", "classifier"),
+        *scores("squad", "qa_outputs"),
+    ]
+
+
+ALBERT = Family(
+    title="ALBERT",
+    model_type="albert",
+    prefix="albert.",
+    classes={
+        **task_classes("Albert"),
+        "pretrained": "AlbertForPreTraining",
+        "next_sentence": "AlbertForPreTraining",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies={
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    refusal=refusal,
+    pretrains_pooler=True,
+)

@@ -1,0 +1,22 @@
+"""XLM-RoBERTa and CamemBERT: RoBERTa's network, under the names of other classes."""
+
+import dataclasses
+import functools
+
+from bert_tf.checkpoints.families.family import task_classes
+from bert_tf.checkpoints.families.roberta import ROBERTA, read_config, structure_refusal
+
+XLM_ROBERTA = dataclasses.replace(
+    ROBERTA,
+    title="XLM-RoBERTa",
+    model_type="xlm-roberta",
+    classes=task_classes("XLMRoberta"),
+    read_config=functools.partial(read_config, vocab_size=30522),
+    refusal=structure_refusal,
+)
+CAMEMBERT = dataclasses.replace(
+    XLM_ROBERTA,
+    title="CamemBERT",
+    model_type="camembert",
+    classes=task_classes("Camembert"),
+)

@@ -1,0 +1,126 @@
+"""SentencePiece tokenization in Python, by Hugging Face's `tokenizers`.
+
+The ids are those of the fast tokenizers of transformers. SentencePiece itself gives others for a
+U+0085 alone, a typed U+2581, and a character with accents of which SentencePiece normalizes the
+first part alone, such as U+FB01 with U+0301: there `tokenizers` normalizes the whole grapheme.
+
+No TensorFlow is imported, so worker processes start at once.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tokenizers
+
+from bert_tf.text.byte_level import replace_surrogates
+from bert_tf.text.normalization import align
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
+
+
+class Span(NamedTuple):
+    """A token of a text."""
+
+    token_id: int
+    start: int  # first character
+    end: int  # the character after it
+
+
+class SentencePiece:
+    """Unigram, or BPE with bytes, of a vocabulary.
+
+    Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
+    lone surrogate, which has no UTF-8, counts as U+FFFD.
+
+    Args:
+      vocab: the tokens with their scores or merges.
+    """
+
+    def __init__(self, vocab: SentencePieceVocab):
+        self.vocab = vocab
+        self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+        self._steps = vocab.normalizer_steps()
+        self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
+
+    def __reduce__(self) -> tuple:
+        return SentencePiece, (self.vocab,)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the tokens of the text; a character without a token is the unknown token."""
+        return [self.vocab.tokens[index] for index in self.encode(text)]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of the tokens of the text."""
+        return self._encode(text).ids
+
+    def encode_uncached(self, text: str) -> list[int]:
+        """Returns the same ids as `encode`."""
+        return self._encode(text).ids
+
+    def encode_word(self, word: str) -> list[int]:
+        """Returns the ids of one word of a sentence: those of the word with a space before it."""
+        if not word.startswith(" "):
+            word = " " + word
+        return self.encode(word)
+
+    def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
+        """Returns tokens and their offsets in the original text.
+
+        A token covers all characters that its characters came from: one that has a letter of an
+        expanded U+FB01 covers U+FB01, and one with a composed letter its combining marks, too
+        (`tokenizers`: the letter alone). The space that begins a token is part of it, unless
+        `SentencePieceVocab.trim_offsets` is set. U+2581 before a text without a space is empty if
+        it is a token of its own and has no characters otherwise.
+
+        Returns:
+          Tokens, start characters and end characters, of equal length.
+        """
+        text = replace_surrogates(text)
+        encoding = self._encode(text)
+        spans: list[Span] = []
+        start = 0
+        for index, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
+            if self._is_added(index, text[first:last]):
+                spans.extend(self._spans(text[start:first], start))
+                spans.append(Span(index, first, last))
+                start = last
+        spans.extend(self._spans(text[start:], start))
+        if [span.token_id for span in spans] != encoding.ids:
+            # A rule reached across an added token: `tokenizers` knows best.
+            pairs = zip(encoding.ids, encoding.offsets, strict=True)
+            spans = [Span(index, first, last) for index, (first, last) in pairs]
+        tokens = [self.vocab.tokens[span.token_id] for span in spans]
+        return tokens, [span.start for span in spans], [span.end for span in spans]
+
+    def _is_added(self, token_id: int, text: str) -> bool:
+        """Returns whether a token was cut out of the text as an added token."""
+        if token_id == self.vocab.unk_id:  # Most are words that have no other token.
+            return text.strip() == self.vocab.unk
+        return token_id in self._added_ids
+
+    def _spans(self, text: str, offset: int) -> Iterator[Span]:
+        """Yields the tokens of a text without added tokens, `offset` characters later."""
+        aligned = align(text, self._steps)
+        if not aligned:
+            return
+        normalized = "".join(item.character for item in aligned)
+        for word, (first, last) in self._tokenizer.pre_tokenizer.pre_tokenize_str(normalized):
+            items = aligned[first:last]
+            has_prefix = len(word) > len(items)
+            if has_prefix:
+                items = [items[0], *items]
+            position = 0
+            for token in self._tokenizer.model.tokenize(word):
+                covered = items[position : position + len(token.value)]
+                start = covered[0].start
+                end = covered[-1].end
+                if self.vocab.trim_offsets and word[position] == SPACE_SYMBOL:
+                    if has_prefix and position == 0:
+                        end = start if len(covered) == 1 else end
+                    else:
+                        start = min(covered[0].end, end)
+                position += len(token.value)
+                yield Span(token.id, start + offset, end + offset)
+
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)

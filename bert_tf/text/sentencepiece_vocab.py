@@ -1,0 +1,315 @@
+"""Vocabulary of SentencePiece: Unigram, or BPE that spells unknown characters as bytes.
+
+It is read from a tokenizer.json of Hugging Face's `tokenizers` and written as one. A .model file of
+SentencePiece is read by `bert_tf.text.sentencepiece_model`.
+"""
+
+import base64
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+from typing import Any, ClassVar
+
+import numpy as np
+import tokenizers
+
+from bert_tf.files import atomic_write, read_json
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.bpe_vocab import (
+    TOKENIZER_FILE,
+    read_added_tokens,
+    read_merge,
+    read_post_processor,
+    special_names,
+    template_processing,
+    tokens_in_id_order,
+)
+from bert_tf.text.charsmap import check_charsmap
+from bert_tf.text.vocab import BaseVocab
+
+SPACE_SYMBOL = "\u2581"
+# Steps of normalizers and pre-tokenizers that Python and the graph both have.
+NORMALIZERS = frozenset(
+    {"Precompiled", "Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Prepend"}
+)
+PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split"})
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceVocab(BaseVocab):
+    """Immutable vocabulary of SentencePiece.
+
+    Args:
+      tokens: tokens in id order; the first token of a word starts with U+2581.
+      scores: the log probability of each token, for Unigram; empty for BPE.
+      merges: pairs of tokens in the order of merging, for BPE; empty for Unigram.
+      added_tokens: tokens that are cut out of a text first, including the special tokens.
+      normalizer: the normalizer of tokenizer.json, as JSON.
+      pre_tokenizer: the pre-tokenizer of tokenizer.json, as JSON.
+      cls, sep, pad, unk, mask: the special tokens.
+      num_separators: the number of `sep` between two texts.
+      second_type: type id of the second text.
+      trim_offsets: whether a token's offsets exclude the space at its start.
+
+    Raises:
+      ValueError: if a token is duplicated, the scores are not as many as the tokens, a special
+        token is missing, or the normalizer or pre-tokenizer has a step that bert_tf lacks.
+    """
+
+    tokens: tuple[str, ...]
+    scores: tuple[float, ...]
+    merges: tuple[tuple[str, str], ...]
+    added_tokens: tuple[AddedToken, ...]
+    normalizer: str
+    pre_tokenizer: str
+    cls: str = "<s>"
+    sep: str = "</s>"
+    pad: str = "<pad>"
+    unk: str = "<unk>"
+    mask: str = "<mask>"
+    num_separators: int = 2
+    second_type: int = 0
+    trim_offsets: bool = False
+
+    file_name: ClassVar[str] = TOKENIZER_FILE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        object.__setattr__(self, "scores", tuple(map(float, self.scores)))
+        object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
+        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
+        object.__setattr__(self, "added_tokens", tuple(in_order))
+        _check(self)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "SentencePieceVocab":
+        """Reads a tokenizer.json.
+
+        Raises:
+          ValueError: see the class; or if the file is corrupt or of another kind. The message
+            names the file.
+          OSError: if there is no such file.
+        """
+        path = pathlib.Path(path)
+        content = read_json(path)
+        try:
+            return _from_tokenizer_json(path, content)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: not in the format of Hugging Face's tokenizers ({error!r}); save the "
+                "tokenizer again."
+            ) from None
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Writes a tokenizer.json atomically."""
+        with atomic_write(path) as file:
+            json.dump(to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
+            file.write("\n")
+
+    @property
+    def is_unigram(self) -> bool:
+        return bool(self.scores)
+
+    @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the control tokens, which are not text."""
+        return frozenset(self.ids[token.content] for token in self.added_tokens if token.special)
+
+    @functools.cached_property
+    def is_continuation(self) -> np.ndarray:
+        """bool [V], true where the token continues a word: it does not start with U+2581.
+
+        Added tokens never continue a word.
+        """
+        added = {token.content for token in self.added_tokens}
+        return np.array([t not in added and not t.startswith(SPACE_SYMBOL) for t in self.tokens])
+
+    def normalizer_steps(self) -> list[dict[str, Any]]:
+        """Returns the steps of the normalizer, in order."""
+        return _steps(json.loads(self.normalizer), "normalizers")
+
+    def pre_tokenizer_steps(self) -> list[dict[str, Any]]:
+        """Returns the steps of the pre-tokenizer, in order."""
+        return _steps(json.loads(self.pre_tokenizer), "pretokenizers")
+
+
+def is_sentencepiece(content: dict[str, Any]) -> bool:
+    """Returns whether the content of a tokenizer.json is SentencePiece's, not byte-level BPE's."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return False
+    return model.get("type") == "Unigram" or bool(model.get("byte_fallback"))
+
+
+def decode_charsmap(step: dict[str, Any]) -> bytes:
+    """Returns the charsmap of a Precompiled step."""
+    try:
+        return base64.b64decode(step["precompiled_charsmap"] or "", validate=True)
+    except ValueError as error:
+        raise ValueError(f"precompiled_charsmap is not base64: {error}") from None
+
+
+def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    if not part:
+        return []
+    if part.get("type") != "Sequence":
+        return [part]
+    steps = []
+    for step in part[key]:
+        steps.extend(_steps(step, key))
+    return steps
+
+
+def _check(vocab: SentencePieceVocab) -> None:
+    """Raises the errors of `SentencePieceVocab`."""
+    ids = vocab.ids
+    for index, token in enumerate(vocab.tokens):
+        if ids[token] != index:
+            raise ValueError(f"{token!r} has the ids {index} and {ids[token]}; expected one id.")
+    if bool(vocab.scores) == bool(vocab.merges):
+        raise ValueError(
+            f"received {len(vocab.scores)} scores and {len(vocab.merges)} merges; expected scores "
+            "(Unigram) or merges (BPE)."
+        )
+    if vocab.scores and len(vocab.scores) != len(vocab.tokens):
+        raise ValueError(
+            f"received {len(vocab.scores)} scores for {len(vocab.tokens)} tokens; expected as many."
+        )
+    if not np.isfinite(vocab.scores).all():
+        number = int(np.argmin(np.isfinite(vocab.scores)))
+        raise ValueError(f"the score of {vocab.tokens[number]!r} is not a finite number.")
+    for pair in vocab.merges:
+        for token in (*pair, "".join(pair)):
+            if token not in ids:
+                raise ValueError(f"the merge {' '.join(pair)!r} needs the token {token!r}.")
+    names = (vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask)
+    contents = [token.content for token in vocab.added_tokens]
+    missing = [name for name in (*names, *contents) if name not in ids]
+    if missing:
+        raise ValueError(
+            f"the special tokens {missing} are missing among {len(ids)} tokens; add each with a "
+            "new id."
+        )
+    for part, steps, known in (
+        ("normalizer", vocab.normalizer_steps(), NORMALIZERS),
+        ("pre_tokenizer", vocab.pre_tokenizer_steps(), PRE_TOKENIZERS),
+    ):
+        for step in steps:
+            if step.get("type") not in known:
+                raise ValueError(
+                    f"{part} has the step {step.get('type')!r}; bert_tf has {sorted(known)}."
+                )
+        for step in steps:
+            if step.get("type") == "Precompiled":
+                check_charsmap(decode_charsmap(step))
+    try:
+        tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+    except Exception as error:  # `tokenizers` raises plain Exception
+        raise ValueError(f"`tokenizers` cannot read it: {error}") from None
+
+
+def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> SentencePieceVocab:
+    model = content["model"]
+    added = read_added_tokens(path, content)
+    packing: dict[str, Any] = read_post_processor(path, content.get("post_processor"))
+    packing.pop("trim_offsets")
+    names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
+    scores: list[float] = []
+    merges: list[tuple[str, str]] = []
+    if model.get("type") == "Unigram":
+        tokens = [token for token, _ in model["vocab"]]
+        scores = [score for _, score in model["vocab"]]
+        if model.get("byte_fallback"):
+            raise ValueError(f"{path}: Unigram with byte_fallback is not supported.")
+        unk_id = model.get("unk_id")
+        if type(unk_id) is not int or not 0 <= unk_id < len(tokens):
+            raise ValueError(
+                f"{path}: unk_id is {unk_id!r}; a Unigram model needs the id of an unknown token."
+            )
+        names["unk"] = tokens[unk_id]
+    else:
+        tokens = list(tokens_in_id_order(path, model["vocab"]))
+        merges = [read_merge(path, merge) for merge in model["merges"]]
+        names["unk"] = model.get("unk_token") or "<unk>"
+    for token, index in added.values():
+        if index == len(tokens):
+            tokens.append(token.content)
+            if scores:
+                scores.append(0.0)
+        if index > len(tokens) or tokens[index] != token.content:
+            raise ValueError(
+                f"{path}: the added token {token.content!r} has id {index}, where the vocabulary "
+                f"has {tokens[index : index + 1]}; expected the same token."
+            )
+    known = set(added) | {names["unk"]}
+    names = special_names(path.parent, known, names)
+    names = {name: token for name, token in names.items() if name in _FIELDS}
+    try:
+        return SentencePieceVocab(
+            tokens=tuple(tokens),
+            scores=tuple(scores),
+            merges=tuple(merges),
+            added_tokens=tuple(token for token, _ in added.values()),
+            normalizer=json.dumps(content.get("normalizer"), ensure_ascii=False),
+            pre_tokenizer=json.dumps(content.get("pre_tokenizer"), ensure_ascii=False),
+            **packing,
+            **names,
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+_FIELDS = frozenset({"cls", "sep", "pad", "unk", "mask"})
+
+
+def to_tokenizer_json(vocab: SentencePieceVocab) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json."""
+    added_tokens = []
+    for token in vocab.added_tokens:
+        fields = dataclasses.asdict(token)
+        added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
+    cls = (vocab.cls, vocab.cls_id)
+    sep = (vocab.sep, vocab.sep_id)
+    model: dict[str, Any] = {
+        "type": "Unigram",
+        "unk_id": vocab.unk_id,
+        "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
+        "byte_fallback": False,
+    }
+    decoder: dict[str, Any] = {
+        "type": "Metaspace",
+        "replacement": SPACE_SYMBOL,
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    if not vocab.is_unigram:
+        model = {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": vocab.unk,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": vocab.ids,
+            "merges": [list(pair) for pair in vocab.merges],
+        }
+        space = {"type": "Replace", "pattern": {"String": SPACE_SYMBOL}, "content": " "}
+        decoder = {
+            "type": "Sequence",
+            "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}],
+        }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_tokens,
+        "normalizer": json.loads(vocab.normalizer),
+        "pre_tokenizer": json.loads(vocab.pre_tokenizer),
+        "post_processor": template_processing(cls, sep, vocab.num_separators, vocab.second_type),
+        "decoder": decoder,
+        "model": model,
+    }

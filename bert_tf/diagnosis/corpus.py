@@ -144,7 +144,7 @@ class Corpus:
             return
         if unknown in ids and self._num_examined < MAX_UNKNOWN_LINES:
             self._num_examined += 1
-            words = split_words(line, tokenizer.do_lower_case)
+            words = split_words(line, tokenizer.do_lower_case, tokenizer.vocab.options)
             self.unknown_words.update(word for word in words if tokenizer.encode(word) == [unknown])
 
 

@@ -2,11 +2,12 @@
 
     python examples/read_manuals.py manpages-de_*.deb german
 
-reads the manuals of Debian packages (`apt-get download manpages-de`) with `dpkg-deb` and `groff`, and writes
-a folder in BEIR's form: `manuals.jsonl` (a manual per line, for pre-training), `corpus.jsonl` (passages of
-about 80 words), `pairs.csv` (the summary of a manual and one of its first passages), and `queries.jsonl` with
-`qrels/test.tsv` (the summaries of every tenth manual, which `pairs.csv` does not have). Passages come neither
-from the first section, which has the summary, nor from the last, which names the translators.
+reads the manuals of Debian packages (`apt-get download manpages-de`) with `dpkg-deb` and `groff`,
+and writes a folder in BEIR's form: `manuals.jsonl` (a manual per line, for pre-training),
+`corpus.jsonl` (passages of about 80 words), `pairs.csv` (the summary of a manual and one of its
+first passages), and `queries.jsonl` with `qrels/test.tsv` (the summaries of every tenth manual,
+which `pairs.csv` does not have). Passages come neither from the first section, which has the
+summary, nor from the last, which names the translators.
 """
 
 import argparse

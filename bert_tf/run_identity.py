@@ -23,11 +23,13 @@ from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.run_record import RUN_NAME, recorded
 from bert_tf.text.kinds import VOCABULARY_FILES
+from bert_tf.text.vocab import Vocab, options_file
 
 RECORD = "run.json"
 LABELS = "labels.txt"
 CONFIGURATION = "bert_config.json"
 GENERATOR = "generator_config.json"
+OPTIONS_FILE = options_file(Vocab.file_name).name
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags in run.flags that the meaning of a classifier's scores depends on.
@@ -143,7 +145,7 @@ def _of_flags(path: pathlib.Path) -> str | None:
 
 OF_SEVERAL = _of_values({"task_name": "", "label_kind": "several"})
 TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
-    **dict.fromkeys((LABELS, *VOCABULARY_FILES), _of_bytes),
+    **dict.fromkeys((LABELS, *VOCABULARY_FILES, OPTIONS_FILE), _of_bytes),
     CONFIGURATION: _of_configuration,
     GENERATOR: _of_configuration,
     EMBEDDER: _of_embedding,

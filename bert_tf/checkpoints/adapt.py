@@ -15,7 +15,7 @@ from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fi
 from bert_tf.files import read_lines
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
+from bert_tf.text.wordpiece import WordPiece, split_words
 
 POSITIONS = "bert/embeddings/position_embeddings"
 WORD_TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
@@ -214,15 +214,16 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
         kind = "no vocabulary" if checkpoint.vocab is None else "no WordPiece vocabulary"
         raise ValueError(f"{checkpoint.source} has {kind} to add to; give --vocab_file.")
     lower = checkpoint.config.do_lower_case
+    options = checkpoint.vocab.options
     words: dict[str, None] = {}
     known = 0
     for number, line in enumerate(read_lines(path), start=1):
         word = line.strip()
         prefix = CONTINUATION_PREFIX if word.startswith(CONTINUATION_PREFIX) else ""
-        parts = split_words(word.removeprefix(prefix), lower)
+        parts = split_words(word.removeprefix(prefix), lower, options)
         if not word:
             continue
-        if len(parts) != 1 or len(parts[0]) > MAX_WORD_CHARACTERS:
+        if len(parts) != 1 or len(parts[0]) > options.max_word_characters:
             raise ValueError(
                 f"{path}, line {number}: {word!r} is not one word to the tokenizer but "
                 f"{parts[:5]}; give one word per line."
@@ -252,5 +253,5 @@ def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
     free = [index for index, token in enumerate(tokens) if UNUSED.fullmatch(token)]
     for index, word in zip(free, words, strict=False):
         tokens[index] = word
-    vocab = Vocab((*tokens, *words[len(free) :]))
+    vocab = dataclasses.replace(old, tokens=(*tokens, *words[len(free) :]))
     return exchange_vocabulary(checkpoint, vocab)

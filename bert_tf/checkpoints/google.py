@@ -42,7 +42,7 @@ from bert_tf.files import json_field, read_json, read_lines, write_json
 from bert_tf.fine_tuning_config import LABEL_KINDS
 from bert_tf.run_identity import CONFIGURATION, LABELS
 from bert_tf.run_record import RUN_NAME, is_choice_record, recorded
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
 CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
@@ -270,8 +270,9 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     these programs ignore the additional keys written here, which this one reads.
 
     Raises:
-      ValueError: if neither program has such a structure.
+      ValueError: if neither program has such a structure or tokenizer.
     """
+    check_rules(checkpoint, "google")
     if is_electra(checkpoint):
         electra_network = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
         weights = original_names(checkpoint.weights, electra_network)
@@ -306,6 +307,29 @@ def is_electra(checkpoint: Checkpoint) -> bool:
         config = dataclasses.replace(config, classifier_pooling="pooler")
     is_named = checkpoint.family == ELECTRA.title or "discriminator" in heads
     return not ELECTRA.refusal(config, heads) and (is_named or google_refusal(checkpoint) != "")
+
+
+def check_rules(checkpoint: Checkpoint, form: str) -> None:
+    """Raises ValueError if a program that reads vocab.txt alone would split texts otherwise.
+
+    Words of over 100 characters and special tokens written in a text are left out of account: few
+    texts have them.
+    """
+    vocab = checkpoint.vocab
+    if not isinstance(vocab, Vocab):
+        return
+    options = vocab.options
+    rules = {
+        "strip_accents": options.strip_accents is not None,
+        "tokenize_chinese_chars": not options.splits_ideographs,
+        "added_tokens": bool({token.content for token in options.added_tokens} - {*SPECIAL_TOKENS}),
+    }
+    names = [name for name, is_stated in rules.items() if is_stated]
+    if names:
+        raise ValueError(
+            f"{form} cannot hold this model: its tokenizer states {', '.join(names)}, which that "
+            "format does not have. Write it as bert_tf or huggingface."
+        )
 
 
 def google_refusal(checkpoint: Checkpoint) -> str:

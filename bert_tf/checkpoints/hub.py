@@ -37,6 +37,7 @@ _KAGGLE_ID = re.compile(r"[\w.-]+(/[\w.-]+){3}(/\d+)?", re.ASCII)
 # By names of files. Modules of sentence-transformers lie in folders like 1_Pooling.
 SMALL_FILES = (
     *("config.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
+    "vocab.options.json",
     *MODEL_FILES,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),

@@ -70,8 +70,12 @@ def is_huggingface(path: pathlib.Path) -> bool:
     return has_weights and (folder / "config.json").exists()
 
 
-def read_huggingface(path: pathlib.Path) -> Checkpoint:
+def read_huggingface(path: pathlib.Path, as_transformers: bool = False) -> Checkpoint:
     """Reads a folder, or that of a weights file.
+
+    Args:
+      path: the folder or file.
+      as_transformers: see `read_tokenizer`.
 
     Raises:
       ValueError: if its family is unknown, or its files contradict each other.
@@ -86,7 +90,9 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
         raise ValueError(f"{folder} holds {tensorflow[0]!r} and others, {TF_WEIGHTS}")
     if is_fairseq(list(file_weights)):
         file_weights = rename_fairseq(file_weights, str(folder))
-    return from_names(family, config, values, file_weights, folder, tuple(notes))
+    return from_names(
+        family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
+    )
 
 
 def from_names(
@@ -96,6 +102,8 @@ def from_names(
     file_weights: Weights,
     folder: pathlib.Path,
     notes: tuple[str, ...] = (),
+    *,
+    as_transformers: bool = False,
 ) -> Checkpoint:
     """Makes a checkpoint of float32 weights in Hugging Face's names.
 
@@ -106,6 +114,7 @@ def from_names(
       file_weights: the weights, float32.
       folder: where the tokenizer is.
       notes: of the checkpoint.
+      as_transformers: see `read_tokenizer`.
 
     Raises:
       ValueError: if the files contradict each other.
@@ -133,7 +142,8 @@ def from_names(
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     if reason := family.refusal(config, heads_of(weights)):
         raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
-    tokenizer = read_tokenizer(folder, table_rows(weights, config))
+    num_rows = table_rows(weights, config)
+    tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
         source=str(folder),

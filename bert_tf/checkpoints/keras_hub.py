@@ -32,6 +32,7 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import with_file_keys
 from bert_tf.checkpoints.google import (
     CONFIG_NAME,
+    check_rules,
     google_refusal,
     is_electra,
     read_label_kind,
@@ -311,8 +312,9 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a preset with keras-hub's code, and additional files for the fields it lacks.
 
     Raises:
-      ValueError: if keras-hub has no such structure or activation.
+      ValueError: if keras-hub has no such structure, activation or tokenizer.
     """
+    check_rules(checkpoint, "keras_hub")
     config = checkpoint.config
     if is_electra(checkpoint):
         kept = ("bert/embeddings", "bert/encoder/")

@@ -7,6 +7,7 @@ import typing
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
+from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,
@@ -60,7 +61,7 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
                     f"{path / name} has no vocab_size; expected the configuration of a model."
                 )
             stated = json_field(values, "do_lower_case", bool, path / name)
-            found = read_tokenizer(path, size, stated)
+            found = read_tokenizer(path, size, stated, is_sentence_transformers(path))
             if found.vocab is not None:
                 return TextTokenizer(found.vocab, bool(found.do_lower_case))
     if path.is_dir() and (found := read_tokenizer(path, None)).vocab is not None:

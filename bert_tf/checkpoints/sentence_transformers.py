@@ -28,9 +28,6 @@ from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
-from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
 MODULES, CONFIG, SIZES = (
     "modules.json",
@@ -57,7 +54,6 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.GELU": "gelu_exact",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
-HUGGING_FACE_LIMIT = 100  # characters of a word, where no file states max_input_chars_per_word
 KEPT_HEADS = ("pooler", "embedding")
 
 
@@ -80,9 +76,9 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     """
     modules = _modules(path)
     transformer = _inside(path, modules[0][1])
-    checkpoint = read_huggingface(transformer)
-    notes = (*checkpoint.notes, *_tokenizer_notes(transformer, checkpoint.vocab))
-    checkpoint = dataclasses.replace(checkpoint, source=str(path), notes=notes)
+    # Embeddings equal sentence-transformers' only if special tokens written in a text do too.
+    checkpoint = read_huggingface(transformer, as_transformers=True)
+    checkpoint = dataclasses.replace(checkpoint, source=str(path))
     config_path = path / CONFIG
     values = read_optional_json(config_path)
     if values.get("model_type") in OTHER_MODELS:
@@ -151,29 +147,6 @@ def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str,
             f"{path}: default_prompt_name is {default!r}, but prompts has {list(prompts)}."
         )
     return prompts, default
-
-
-def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str, ...]:
-    """Returns which texts WordPiece splits otherwise here, so that their embeddings differ."""
-    if not isinstance(vocab, Vocab):
-        return ()
-    special = (
-        "[CLS], [SEP] and [MASK] that are written in a text are ordinary words here, special "
-        "tokens in sentence-transformers: the embeddings of such texts differ."
-    )
-    path = folder / "tokenizer.json"
-    model = json_field(read_optional_json(path), "model", dict, path)
-    limit = json_field(model or {}, "max_input_chars_per_word", int, path)
-    if limit is None:
-        limit = HUGGING_FACE_LIMIT
-    if limit == MAX_WORD_CHARACTERS:
-        return (special,)
-    low, high = sorted((limit, MAX_WORD_CHARACTERS))
-    word = (
-        f"max_input_chars_per_word is {limit} in the folder and {MAX_WORD_CHARACTERS} here: the "
-        f"embeddings of texts with words of {low + 1} to {high} characters differ."
-    )
-    return special, word
 
 
 def splade_length(path: pathlib.Path, longest_row: int) -> int:

@@ -18,8 +18,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bert_tf.checkpoints.wordpiece_files import (
+    StatedRules,
+    added_token,
+    added_token_values,
+    make_options,
+    model_tokens,
+    rules_in_config,
+    rules_in_tokenizer_json,
+    with_added_tokens,
+    without_flags,
+    without_usual_limit,
+)
 from bert_tf.config import UNLIMITED, ModelConfig
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -37,11 +50,11 @@ from bert_tf.text.vocab import (
     MASK,
     PAD,
     SEP,
-    SPECIAL_TOKENS,
     UNK,
     Vocab,
 )
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
+from bert_tf.text.wordpiece import split_words
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 # By the class of a preset: the field of its config.json with the number of tokens.
@@ -101,7 +114,10 @@ class TokenizerFiles:
 
 
 def read_tokenizer(
-    folder: pathlib.Path, num_rows: int | None, stated: bool | None = None
+    folder: pathlib.Path,
+    num_rows: int | None,
+    stated: bool | None = None,
+    as_transformers: bool = False,
 ) -> TokenizerFiles:
     """Reads the tokenizer's files of a folder.
 
@@ -109,6 +125,8 @@ def read_tokenizer(
       folder: may lack any of the files.
       num_rows: rows of the word table; a shorter vocabulary is filled up. None: there is no model.
       stated: the casing that the model's own configuration states, if it does.
+      as_transformers: whether WordPiece splits every text exactly as transformers does: it reads
+        special tokens written in a text, and knows no words longer than the files say.
 
     Raises:
       ValueError: if the files contradict each other, the vocabulary or the tokenizer that we have.
@@ -120,17 +138,32 @@ def read_tokenizer(
     casings = {} if stated is None else {"the configuration": stated}
     vocabs: dict[str, Vocab] = {}
     added: dict[str, int] = {}
+    flags: dict[str, AddedToken] = {}
+    rules: dict[str, StatedRules] = {}
+    notes: tuple[str, ...] = ()
     if (path := folder / "vocab.txt").exists():
         vocabs["vocab.txt"] = Vocab.read(path)
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
         _refuse_other_tokenizers(values, path)
-        _merge_added(added, _added_in_config(values, path), path)
+        found, flags = _added_in_config(values, path)
+        _merge_added(added, found, path)
+        rules[path.name] = rules_in_config(values, path)
+        if values.get("never_split"):
+            notes = (
+                f"never_split is {values['never_split']!r:.100}: these words are split like others,"
+                " as by Hugging Face's fast tokenizers.",
+            )
         if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
             casings["tokenizer_config.json"] = casing
     if (path := folder / "tokenizer.json").exists():
-        vocabs["tokenizer.json"], casings["tokenizer.json"], found = _read_tokenizer_json(path)
-        _merge_added(added, found, path)
+        parts = _read_tokenizer_json(path)
+        vocabs[path.name] = parts.vocab
+        casings[path.name] = parts.do_lower_case
+        rules[path.name] = parts.rules
+        # As in transformers, tokenizer_config.json has the last word.
+        flags = {**parts.flags, **flags}
+        _merge_added(added, parts.added, path)
     if (path := folder / "added_tokens.json").exists():
         _merge_added(added, read_json(path), path)
     if len(set(casings.values())) > 1:
@@ -147,14 +180,30 @@ def read_tokenizer(
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
     base = next(iter(vocabs.values()))
-    lower = check_casing(base, stated, str(folder))
+    if base.options != DEFAULT_OPTIONS:  # A vocab.txt with options beside it says everything.
+        lower = check_casing(base, stated, str(folder))
+        vocab, row_notes = fill_up(base, num_rows, str(folder))
+        return TokenizerFiles(vocab, lower, stated, row_notes)
+    # Which tokens show the casing depends on the rules for accents, and those on the casing.
+    options = make_options(rules, stated is not False, str(folder))
+    lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
+    options = make_options(rules, lower, str(folder))
+    options = dataclasses.replace(options, reads_special_tokens=as_transformers)
     most = len(base) + len(added) if num_rows is None else num_rows
-    vocab, added_notes = _with_added(base, added, most, lower, str(folder))
-    vocab, notes = fill_up(vocab, num_rows, str(folder))
+    vocab = _with_added(base, added, most, str(folder))
+    tokens = [flags.get(content, without_flags(content)) for content in added]
+    only_added = [content for content in added if content not in base.ids]
+    options = with_added_tokens(options, tokens, only_added)
+    if not as_transformers:
+        options = without_usual_limit(options)
+    options.check(str(folder))
+    vocab = dataclasses.replace(vocab, options=options)
+    vocab, row_notes = fill_up(vocab, num_rows, str(folder))
+    notes += row_notes
     if stated is None:
         kind = "uncased" if lower else "cased"
         notes += (f"The files do not state the casing; by its tokens the vocabulary is {kind}.",)
-    return TokenizerFiles(vocab, lower, stated, added_notes + notes)
+    return TokenizerFiles(vocab, lower, stated, notes)
 
 
 def _has_byte_bpe(folder: pathlib.Path) -> bool:
@@ -286,25 +335,13 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
             "read."
         )
-    lower = values.get("do_lower_case", True)
-    accents = values.get("strip_accents")
-    if accents is not None and accents != lower:
-        does = "lower-cased, but keeps its accents" if lower else "cased, but loses its accents"
-        raise ValueError(
-            f"{path}: strip_accents is {accents!r} and do_lower_case {lower!r}: text is {does}. "
-            "bert_tf strips accents exactly where it lower-cases, so it would read other tokens "
-            "than the model was trained with. Use a cased model of the language, or one whose "
-            "strip_accents is null."
-        )
     expected: dict[str, tuple[Any, ...]] = {
         "unk_token": (UNK,),
         "sep_token": (SEP,),
         "pad_token": (PAD,),
         "cls_token": (CLS,),
         "mask_token": (MASK,),
-        "tokenize_chinese_chars": (True,),
         "do_basic_tokenize": (True,),
-        "never_split": (None, []),
         "word_tokenizer_type": ("basic",),
         "subword_tokenizer_type": ("wordpiece",),
         "wordpieces_prefix": (CONTINUATION_PREFIX,),
@@ -320,8 +357,27 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             )
 
 
-def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int]]:
-    """Returns vocabulary, casing and added tokens of a tokenizer.json."""
+@dataclasses.dataclass(frozen=True)
+class _TokenizerJson:
+    """What a tokenizer.json of WordPiece says.
+
+    Args:
+      vocab: without the added tokens.
+      do_lower_case: the casing.
+      added: the ids of the added tokens.
+      flags: the added tokens by their contents.
+      rules: how texts are split.
+    """
+
+    vocab: Vocab
+    do_lower_case: bool
+    added: dict[str, int]
+    flags: dict[str, AddedToken]
+    rules: StatedRules
+
+
+def _read_tokenizer_json(path: pathlib.Path) -> _TokenizerJson:
+    """Reads a tokenizer.json of WordPiece."""
     values = read_json(path)
     model = json_field(values, "model", dict, path) or {}
     normalizer = json_field(values, "normalizer", dict, path) or {}
@@ -333,9 +389,6 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
     lower = json_field(normalizer, "lowercase", bool, path) is not False
     _refuse_other_tokenizers(
         {
-            "do_lower_case": lower,
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             "wordpieces_prefix": model.get("continuing_subword_prefix"),
             "unk_token": model.get("unk_token", UNK),
         },
@@ -347,11 +400,15 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
     if not ids or not is_numbered or set(ids.values()) != set(range(len(ids))):
         raise ValueError(f"{path}: the vocabulary's ids are not 0, 1, 2 ...")
     added: dict[str, int] = {}
+    flags: dict[str, AddedToken] = {}
     for token in json_field(values, "added_tokens", list, path) or []:
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
         _merge_added(added, {token["content"]: token.get("id")}, path)
-    return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower, added
+        flags[token["content"]] = added_token(token, path)
+    vocab = Vocab(tuple(sorted(ids, key=ids.__getitem__)))
+    rules = rules_in_tokenizer_json(normalizer, model, path)
+    return _TokenizerJson(vocab, lower, added, flags, rules)
 
 
 def _check_parts(values: dict[str, Any], normalizer: dict[str, Any], path: pathlib.Path) -> None:
@@ -390,9 +447,12 @@ def _check_template(processor: dict[str, Any], path: pathlib.Path) -> None:
             )
 
 
-def _added_in_config(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
-    """Returns the ids of the added tokens in a tokenizer_config.json, which has them by id."""
+def _added_in_config(
+    values: dict[str, Any], path: pathlib.Path
+) -> tuple[dict[str, Any], dict[str, AddedToken]]:
+    """Returns the ids and flags of the added tokens in a tokenizer_config.json."""
     added = {}
+    flags = {}
     for index, token in (json_field(values, "added_tokens_decoder", dict, path) or {}).items():
         content = token.get("content") if isinstance(token, dict) else None
         if not isinstance(content, str):
@@ -401,7 +461,8 @@ def _added_in_config(values: dict[str, Any], path: pathlib.Path) -> dict[str, An
                 "with a content."
             )
         added[content] = int(index) if index.isdecimal() else index
-    return added
+        flags[content] = added_token(token, path)
+    return added, flags
 
 
 def _merge_added(known: dict[str, int], found: dict[str, Any], path: pathlib.Path) -> None:
@@ -423,27 +484,22 @@ def _merge_added(known: dict[str, int], found: dict[str, Any], path: pathlib.Pat
             )
 
 
-def _with_added(
-    vocab: Vocab, added: dict[str, int], num_rows: int, lower: bool, source: str
-) -> tuple[Vocab, tuple[str, ...]]:
+def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str) -> Vocab:
     """Appends Hugging Face's added tokens, whose rows follow the vocabulary's.
 
     Args:
       vocab: without them.
       added: their ids; those of the vocabulary's special tokens may be among them.
       num_rows: rows of the word table.
-      lower: whether texts are lower-cased.
       source: the folder, for messages.
 
     Returns:
-      The vocabulary, in which ids between the added ones are named by their row; and notes.
+      The vocabulary, in which ids between the added ones are named by their row.
 
     Raises:
-      ValueError: if two tokens have one id, an id is beyond the table, or a token would never be
-        found in a text.
+      ValueError: if two tokens have one id, or an id is beyond the table.
     """
     tokens = list(vocab.tokens)
-    words: list[str] = []
     for token, index in sorted(added.items(), key=lambda pair: pair[1]):
         if index >= num_rows:
             raise ValueError(
@@ -458,27 +514,9 @@ def _with_added(
                 f"{source}: the added token {token!r} has the id {index}, but {tokens[index]!r} "
                 "also has it; expected one id each."
             )
-        if token not in SPECIAL_TOKENS:
-            words.append(token)
-    # Hugging Face finds them anywhere in a text, before it is split into words.
-    lost = []
-    for token in words:
-        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS:
-            lost.append(token)
-    if lost:
-        raise ValueError(
-            f"{source}: {len(lost)} added tokens are more than one word to WordPiece, so bert_tf "
-            f"would read them as other tokens: {', '.join(map(repr, lost[:5]))}. If your texts "
-            f"have none of them, remove them from added_tokens.json, from added_tokens in "
-            f"{TOKENIZER_FILE} and from added_tokens_decoder in tokenizer_config.json; the weights "
-            "stay as they are."
-        )
-    if not words:
-        return vocab, ()
-    note = (
-        f"{len(words)} added tokens are in the vocabulary, and match whole words only: {words[:5]}."
-    )
-    return Vocab(tuple(tokens)), (note,)
+    only_added = tuple(token for token in added if token not in vocab.ids)
+    named = WordPieceOptions(added_tokens=tuple(map(AddedToken, only_added)), only_added=only_added)
+    return Vocab(tuple(tokens), named)
 
 
 def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple[str, ...]]:
@@ -514,8 +552,12 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     """
     if not isinstance(vocab, Vocab):
         return False
-    tokens = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
-    cased = [token for token in tokens if split_words(token, True) != split_words(token, False)]
+    # Added tokens are found as they are written, whatever the casing.
+    tokens = [token.removeprefix("##") for token in vocab.piece_ids if token[0] != "["]
+    cased = []
+    for token in tokens:
+        if split_words(token, True, vocab.options) != split_words(token, False, vocab.options):
+            cased.append(token)
     is_cased = len(cased) > CASED_SHARE * len(vocab)
     if stated is None:
         return not is_cased
@@ -609,10 +651,14 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
         settings |= {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": config.do_lower_case,
-            "strip_accents": None,
-            "tokenize_chinese_chars": True,
+            "strip_accents": vocab.options.strip_accents,
+            "tokenize_chinese_chars": vocab.options.splits_ideographs,
         }
-        vocab.write(folder / "vocab.txt")
+        if vocab.options.added_tokens:
+            values = {str(token.pop("id")): token for token in added_token_values(vocab)}
+            settings["added_tokens_decoder"] = values
+        # Options are in the other files, in Hugging Face's form.
+        Vocab(model_tokens(vocab)).write(folder / "vocab.txt")
         write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)
@@ -627,21 +673,16 @@ def _special_tokens(vocab: AnyVocab) -> dict[str, str]:
 
 
 def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
-    ids = {token: vocab.ids[token] for token in SPECIAL_TOKENS}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": index, "content": token, **flags, "special": True}
-            for token, index in sorted(ids.items(), key=lambda pair: pair[1])
-        ],
+        "added_tokens": added_token_values(vocab),
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
+            "handle_chinese_chars": vocab.options.splits_ideographs,
+            "strip_accents": vocab.options.strip_accents,
             "lowercase": lower,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -651,7 +692,7 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "type": "WordPiece",
             "unk_token": UNK,
             "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": MAX_WORD_CHARACTERS,
-            "vocab": vocab.ids,
+            "max_input_chars_per_word": vocab.options.max_word_characters,
+            "vocab": {token: vocab.ids[token] for token in model_tokens(vocab)},
         },
     }

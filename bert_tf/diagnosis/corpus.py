@@ -144,7 +144,7 @@ class Corpus:
             return
         if unknown in ids and self._num_examined < MAX_UNKNOWN_LINES:
             self._num_examined += 1
-            words = split_words(line, tokenizer.do_lower_case)
+            words = split_words(line, tokenizer.do_lower_case, tokenizer.vocab.options)
             self.unknown_words.update(word for word in words if tokenizer.encode(word) == [unknown])
 
 
@@ -165,7 +165,13 @@ def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) 
     problems: list[str] = []
     for name in names:
         try:
-            parts += list_parts(name, data.input_format, data.text_field, PART_BYTES)
+            parts += list_parts(
+                name,
+                data.input_format,
+                data.text_field,
+                PART_BYTES,
+                data.sentence_language,
+            )
         except ValueError as error:
             problems.append(str(error))
     corpus = Corpus(tokenizer)

@@ -22,6 +22,7 @@ from bert_tf.serving.metadata import CARD_NAME, ROW_OUTPUTS, check_outputs, pars
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
+from bert_tf.text.vocab import options_file
 
 Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
@@ -177,7 +178,9 @@ def _read_vocab(archive: zipfile.ZipFile, path: str | os.PathLike) -> AnyVocab:
     name = next((n for n in VOCABULARY_FILES if n in archive.namelist()), VOCABULARY_FILES[0])
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, name)
-        file.write_bytes(read_member(archive, name, path))
+        options = options_file(file).name
+        for member in (name, options) if options in archive.namelist() else (name,):
+            pathlib.Path(folder, member).write_bytes(read_member(archive, member, path))
         return read_vocab(file)
 
 

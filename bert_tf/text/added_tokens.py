@@ -1,6 +1,15 @@
-"""A token that is cut out of a text before the text is split into words."""
+"""Tokens that are cut out of a text before the text is split into words, and how Python finds them.
+
+`AddedTokenSplitter` leaves the search to Hugging Face's `tokenizers`.
+"""
 
 import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tokenizers
+
+from bert_tf.text.byte_level import SPACES, replace_surrogates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +23,7 @@ class AddedToken:
       rstrip: whether it includes all white space on its right.
       normalized: whether it is searched for after the text is normalized, in the text between the
         other added tokens.
+      single_word: whether it is found only where no letter, digit or underscore is next to it.
     """
 
     content: str
@@ -21,3 +31,119 @@ class AddedToken:
     lstrip: bool = False
     rstrip: bool = False
     normalized: bool = False
+    single_word: bool = False
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns the fields for JSON; without `single_word`, a later field, where it is False."""
+        fields = dataclasses.asdict(self)
+        if not self.single_word:
+            del fields["single_word"]
+        return fields
+
+
+class Part(NamedTuple):
+    """A part of a text: an added token, or the text between two of them."""
+
+    start: int  # its first character
+    end: int  # the character after it
+    token_id: int | None  # None for text
+
+
+class AddedTokenSplitter:
+    """Splits texts at added tokens: the leftmost first, and of those that start there the longest.
+
+    Args:
+      tokens: the tokens, all of them with or all without `AddedToken.normalized`.
+      ids: token ids by the tokens' contents.
+      unread: contents that are found, so that no shorter token is found in them, but stay text.
+      normalize: the normalizer's function, applied to the contents of normalized tokens.
+
+    Raises:
+      ValueError: if the tokens can overlap, see `check_overlaps`.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[AddedToken],
+        ids: Mapping[str, int],
+        unread: Sequence[str] = (),
+        normalize: Callable[[str], str] = str,
+    ) -> None:
+        check_overlaps(tokens)
+        # Each text between two added tokens is one token of this model: the unknown one.
+        model = tokenizers.models.WordLevel({"": 0}, unk_token="")
+        self._tokenizer = tokenizers.Tokenizer(model)
+        self._tokenizer.encode_special_tokens = True
+        contents: dict[str, AddedToken] = {}
+        for token in tokens:
+            contents.setdefault(normalize(token.content), token)
+        contents.pop("", None)  # A token of deleted characters is never found.
+        for are_unread in (True, False):
+            added = []
+            for content, token in contents.items():
+                if (token.content in unread) == are_unread:
+                    added.append(_for_tokenizers(content, token))
+            if are_unread:
+                self._tokenizer.add_special_tokens(added)
+            else:
+                self._tokenizer.add_tokens(added)
+        # The token ids by those that `tokenizers` gave; its first one is text.
+        self._ids: list[int | None] = [None] * self._tokenizer.get_vocab_size()
+        for content, index in self._tokenizer.get_vocab().items():
+            if content:
+                self._ids[index] = ids[contents[content].content]
+        self._beginnings = common_prefixes(list(contents))
+
+    def may_find(self, text: str) -> bool:
+        """Returns False only if no token is in the text; it is faster than a search."""
+        return any(beginning in text for beginning in self._beginnings)
+
+    def split(self, text: str) -> list[Part]:
+        """Returns the parts of a text in order."""
+        if not self.may_find(text):
+            return [Part(0, len(text), None)] if text else []
+        encoding = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
+        parts = []
+        for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            parts.append(Part(start, end, self._ids[index]))
+        return parts
+
+
+def check_overlaps(tokens: Iterable[AddedToken]) -> None:
+    """Raises ValueError if one token can include the white space that another begins with."""
+    rstrip = [token.content for token in tokens if token.rstrip]
+    spaced = [token.content for token in tokens if token.content[:1] in (*SPACES,)]
+    if rstrip and spaced:
+        raise ValueError(
+            f"The added token {spaced[0]!r} begins with white space, which {rstrip[0]!r} includes "
+            "(rstrip): expected only one of the two. Remove the white space or the flag."
+        )
+
+
+def _for_tokenizers(content: str, token: AddedToken) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=False,  # The text given to `split` is normalized already.
+    )
+
+
+def common_prefixes(contents: Sequence[str]) -> list[str]:
+    """Returns the longest common prefix of the strings that begin with the same character.
+
+    A text without any of these prefixes has none of the strings.
+    """
+    groups: dict[str, list[str]] = {}
+    for content in contents:
+        groups.setdefault(content[0], []).append(content)
+    prefixes = []
+    for group in groups.values():
+        shortest = min(group, key=len)
+        length = next(
+            (i for i in range(len(shortest)) if len({text[i] for text in group}) > 1),
+            len(shortest),
+        )
+        prefixes.append(shortest[:length])
+    return prefixes

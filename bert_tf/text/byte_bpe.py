@@ -8,11 +8,12 @@ speed on one core. Only new words, texts with added tokens ("<mask>") and offset
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import tokenizers
 
 from bert_tf.text import nfc
+from bert_tf.text.added_tokens import common_prefixes
 from bert_tf.text.bpe_vocab import BpeVocab, to_tokenizer_json
 from bert_tf.text.byte_level import (
     BYTE_CHARACTERS,
@@ -62,8 +63,7 @@ class ByteBpe:
         }
         contents = [token.content for token in vocab.added_tokens]
         contents += [self._normalize(content) for content in contents]
-        # A text without any of these prefixes has no added token.
-        self._added_beginnings = _common_prefixes(contents)
+        self._added_beginnings = common_prefixes(contents)
 
     def __reduce__(self) -> tuple:
         return ByteBpe, (self.vocab,)  # without the cached words
@@ -144,19 +144,3 @@ class ByteBpe:
 
     def _normalize(self, text: str) -> str:
         return nfc.normalize(text) if self.vocab.normalizer else text
-
-
-def _common_prefixes(contents: Sequence[str]) -> list[str]:
-    """Returns the longest common prefix of the strings that begin with the same character."""
-    groups: dict[str, list[str]] = {}
-    for content in contents:
-        groups.setdefault(content[0], []).append(content)
-    prefixes = []
-    for group in groups.values():
-        shortest = min(group, key=len)
-        length = next(
-            (i for i in range(len(shortest)) if len({text[i] for text in group}) > 1),
-            len(shortest),
-        )
-        prefixes.append(shortest[:length])
-    return prefixes

@@ -2,6 +2,7 @@
 
 kind               file            first token of a word    special tokens written in a text
 wordpiece          vocab.txt       has no ## prefix         are ordinary words: "[", "mask", "]"
+                                                            (or special tokens: `WordPieceOptions`)
 byte_bpe           tokenizer.json  starts with the space    are special tokens: <mask>
 unigram            tokenizer.json  starts with the space    are special tokens: <mask>
 sentencepiece_bpe  tokenizer.json  starts with the space    are special tokens: <mask>
@@ -21,6 +22,7 @@ from bert_tf.text.byte_level import BYTE_OF_CHARACTER
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, read_vocab
 from bert_tf.text.vocab import MASK, Vocab
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 WORDPIECE = "wordpiece"
 BYTE_BPE = "byte_bpe"
@@ -32,6 +34,7 @@ TOKENIZER_TITLES = {
     UNIGRAM: "SentencePiece Unigram",
     SENTENCEPIECE_BPE: "SentencePiece BPE with bytes",
 }
+OPTIONS = "wordpiece_options"  # the key of `to_config`
 # The first that exists is read; folders of Hugging Face may have several.
 VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "vocab.json")
 
@@ -47,22 +50,31 @@ def kind_of(vocab: AnyVocab) -> str:
 
 def content_of(vocab: AnyVocab) -> str:
     """Returns the text to hash for a vocabulary: the lines of vocab.txt, or all fields as JSON."""
-    if isinstance(vocab, Vocab):
+    if isinstance(vocab, Vocab) and vocab.options == DEFAULT_OPTIONS:
         return "\n".join(vocab.tokens)
-    return json.dumps(dataclasses.asdict(vocab), sort_keys=True)
+    return json.dumps(to_config(vocab), sort_keys=True)
 
 
 def to_config(vocab: AnyVocab) -> Any:
-    """Returns a vocabulary for JSON: a list of WordPiece tokens, or a dict of fields."""
+    """Returns a vocabulary for JSON: a dict of fields, or a list of tokens.
+
+    It is the list for WordPiece with default options, as in files of earlier versions.
+    """
     if isinstance(vocab, Vocab):
-        return list(vocab.tokens)
-    return dataclasses.asdict(vocab)
+        if vocab.options == DEFAULT_OPTIONS:
+            return list(vocab.tokens)
+        return {"tokens": list(vocab.tokens), OPTIONS: vocab.options.to_config()}
+    added = [token.to_config() for token in vocab.added_tokens]
+    return {**dataclasses.asdict(vocab), "added_tokens": added}
 
 
 def vocab_from_config(config: list[str] | dict[str, Any]) -> AnyVocab:
     """Makes a vocabulary from the result of `to_config`."""
     if isinstance(config, list):
         return Vocab(tuple(config))
+    if OPTIONS in config:
+        options = WordPieceOptions.from_config(config[OPTIONS], "the vocabulary's options")
+        return Vocab(tuple(config["tokens"]), options)
     added = tuple(AddedToken(**token) for token in config["added_tokens"])
     kind = SentencePieceVocab if "scores" in config else BpeVocab
     return kind(**{**config, "added_tokens": added})

@@ -14,6 +14,7 @@ import json
 import re
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tokenizers
 

@@ -15,8 +15,8 @@ class TextTokenizer:
         tokenizer = bert_tf.load_tokenizer("hf://FacebookAI/roberta-base")
         outputs = encoder(tokenizer(["A text.", "Another one."]))
 
-    WordPiece treats special tokens written in a text as ordinary text; byte-level BPE and
-    SentencePiece treat them as special tokens.
+    WordPiece treats special tokens written in a text as ordinary text, except in the models of
+    sentence-transformers; byte-level BPE and SentencePiece treat them as special tokens.
 
     Args:
       vocab: a WordPiece, byte-level BPE or SentencePiece vocabulary.

@@ -13,6 +13,7 @@ a word may have 200 characters instead of 100 bytes; and offsets refer to the or
 of a normalized one.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,14 +22,17 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import unicode_tables
+from bert_tf.text.added_token_matches import AddedTokenMatcher, Matches
+from bert_tf.text.added_tokens_graph import NO_TOKEN
 from bert_tf.text.tensor_characters import look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
-from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
+from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK, Vocab
+from bert_tf.text.wordpiece import normalize
 
 MAX_CHARACTER_BYTES = 4
 # In such a string a character is a byte, and tensorflow-text splits words like the original.
 _PLAIN_STRING = r"[\t\n\r -~]*"
+_STAND_IN = "["  # Any punctuation mark: it stands for an added token among the characters.
 _PLAIN_TOKEN = re.compile(f"({CONTINUATION_PREFIX})?[0-9A-Za-z]+|[!-~]")
 
 
@@ -43,9 +47,12 @@ class _Characters(NamedTuple):
     rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first byte of its source in that string
     ends: tf.Tensor  # int32 [N], the byte after its source
+    # int32 [N], the id of an added token, which is one character, or NO_TOKEN; None: there is none
+    added: tf.Tensor | None = None
 
     def gather(self, indices: tf.Tensor) -> "_Characters":
-        return _Characters(*(tf.gather(column, indices) for column in self))
+        columns = [None if column is None else tf.gather(column, indices) for column in self]
+        return _Characters(*columns)
 
 
 class BertTokenizer(tf.Module):
@@ -54,31 +61,65 @@ class BertTokenizer(tf.Module):
     It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: the tokens.
+      vocab: the tokens and options.
       do_lower_case: lower-case the text and strip accents (uncased models).
+
+    Attributes:
+      matchers: those of added tokens; their tables are resources, which an export has to track.
     """
 
     def __init__(self, vocab: Vocab, do_lower_case: bool, name: str = "bert_tokenizer"):
         super().__init__(name)
         self.vocab = vocab
         self.do_lower_case = do_lower_case
+        options = vocab.options
+        self._strips_accents = options.strips_accents(do_lower_case)
+        self._max_word_characters = options.max_word_characters
         self._is_continuation = vocab.is_continuation
+        self._raw_tokens: AddedTokenMatcher | None = None
+        self._normalized_tokens: AddedTokenMatcher | None = None
+        self._make_matchers()
+        pieces = _hide_added_tokens(vocab)
         self._wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=list(vocab.tokens),
+            vocab=pieces,
             suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES,
+            max_bytes_per_word=options.max_word_characters * MAX_CHARACTER_BYTES,
             token_out_type=tf.int32,
             unknown_token=UNK,
             no_pretokenization=True,
         )
         self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=_hide_other_tokens(vocab.tokens),
+            vocab=_hide_other_tokens(pieces),
             suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=MAX_WORD_CHARACTERS,
+            max_bytes_per_word=options.max_word_characters,
             token_out_type=tf.int32,
             unknown_token=UNK,
             no_pretokenization=False,
         )
+
+    def _make_matchers(self) -> None:
+        """Prepares the search for added tokens, if there are any."""
+        vocab = self.vocab
+        options = vocab.options
+        added = options.tokens_to_find(SPECIAL_TOKENS)
+        unread = () if options.reads_special_tokens else SPECIAL_TOKENS
+        raw = [token for token in added if not token.normalized]
+        normalized = [token for token in added if token.normalized]
+        if raw:
+            self._raw_tokens = AddedTokenMatcher(raw, vocab.ids, unread)
+        if normalized:
+            unspaced = dataclasses.replace(options, splits_ideographs=False)
+            self._normalized_tokens = AddedTokenMatcher(
+                normalized,
+                vocab.ids,
+                unread,
+                lambda content: normalize(content, self.do_lower_case, unspaced),
+                options.splits_ideographs,
+            )
+        matchers = (self._raw_tokens, self._normalized_tokens)
+        self.matchers = [matcher for matcher in matchers if matcher is not None]
+        patterns = [matcher.plain_pattern() for matcher in self.matchers]
+        self._added_patterns = [pattern for pattern in patterns if pattern]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -90,7 +131,8 @@ class BertTokenizer(tf.Module):
         Returns:
           int32 [B, (words), (tokens)].
         """
-        return _in_two_ways(strings, self._tokenize_plain, self._tokenize_any)[0]
+        is_plain = self._is_plain(strings)
+        return _in_two_ways(strings, is_plain, self._tokenize_plain, self._tokenize_any)[0]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize_with_offsets(
@@ -104,7 +146,15 @@ class BertTokenizer(tf.Module):
         Returns:
           Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
         """
-        return _in_two_ways(strings, self._locate_plain, self._locate_any)
+        is_plain = self._is_plain(strings)
+        return _in_two_ways(strings, is_plain, self._locate_plain, self._locate_any)
+
+    def _is_plain(self, strings: tf.Tensor) -> tf.Tensor:
+        """Returns bool [B], true for plain strings without added tokens."""
+        is_plain = tf.strings.regex_full_match(strings, _PLAIN_STRING)
+        for pattern in self._added_patterns:
+            is_plain &= ~tf.strings.regex_full_match(strings, pattern)
+        return is_plain
 
     def _tokenize_plain(self, strings: tf.Tensor) -> _Columns:
         return self._group_words(self._plain_wordpiece.tokenize(self._lower_plain(strings)))
@@ -131,12 +181,13 @@ class BertTokenizer(tf.Module):
 
     def _tokenize_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
-        words = _encode_words(characters.code_points, word_splits)
-        return (_rows(self._wordpiece.tokenize(words), row_splits),)
+        words = self._encode_words(characters.code_points, word_splits)
+        ids = self._with_added(self._wordpiece.tokenize(words), characters, word_splits)
+        return (_rows(ids, row_splits),)
 
     def _locate_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
-        words = _encode_words(characters.code_points, word_splits)
+        words = self._encode_words(characters.code_points, word_splits)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         sizes = utf8_bytes(characters.code_points)
         # The start byte of each word in the concatenation of all words, [W + 1].
@@ -150,8 +201,21 @@ class BertTokenizer(tf.Module):
         after = tf.where(is_unknown, word_end, word_start + tf.cast(ends.flat_values, tf.int32))
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))
         after = tf.gather(characters.ends, tf.gather(character_of_byte, after - 1))
-        columns = (ids, ids.with_flat_values(first), ids.with_flat_values(after))
+        columns = (
+            self._with_added(ids, characters, word_splits),
+            ids.with_flat_values(first),
+            ids.with_flat_values(after),
+        )
         return tuple(_rows(column, row_splits) for column in columns)
+
+    def _with_added(
+        self, ids: tf.RaggedTensor, characters: _Characters, word_splits: tf.Tensor
+    ) -> tf.RaggedTensor:
+        """Replaces the one token of each word that stands for an added token by that token."""
+        if characters.added is None:
+            return ids
+        added = tf.gather(tf.gather(characters.added, word_splits[:-1]), ids.value_rowids())
+        return ids.with_flat_values(tf.where(added != NO_TOKEN, added, ids.flat_values))
 
     def _split_words(self, strings: tf.Tensor) -> tuple[_Characters, tf.Tensor, tf.Tensor]:
         """Splits the strings into words.
@@ -160,14 +224,26 @@ class BertTokenizer(tf.Module):
           The characters of all words; row splits of the words into characters, int64 [W + 1]; and
           row splits of the strings into words, int64 [B + 1].
         """
-        tables = unicode_tables.code_point_tables(self.do_lower_case)
+        tables = unicode_tables.code_point_tables(
+            self.do_lower_case, self._strips_accents, self.vocab.options.splits_ideographs
+        )
         characters = _decode(strings)
+        num_rows = tf.size(strings, tf.int64)
+        if self._raw_tokens is not None:
+            characters = _replace_matches(
+                characters, self._raw_tokens.find(*_search_text(characters, num_rows))
+            )
         if self.do_lower_case:
             characters = _finish_sigmas(characters, tables.casing)
         characters = _expand(characters, tables)
         kinds = look_up(tables.kind, characters.code_points)
-        if self.do_lower_case:
+        if self._strips_accents:
             characters, kinds = _sort_marks(characters, kinds, tables.combining_class)
+        if self._normalized_tokens is not None:
+            spaced = tf.where(kinds == unicode_tables.SPACE, ord(" "), characters.code_points)
+            search_text = _search_text(characters._replace(code_points=spaced), num_rows)
+            characters = _replace_matches(characters, self._normalized_tokens.find(*search_text))
+            kinds = look_up(tables.kind, characters.code_points)
         is_ordinary = kinds == unicode_tables.ORDINARY
         rows = characters.rows
         follows = tf.concat([[False], is_ordinary[:-1] & (rows[:-1] == rows[1:])], 0)
@@ -183,6 +259,22 @@ class BertTokenizer(tf.Module):
         )
         row_splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(words_per_row)], 0)
         return characters, word_splits, row_splits
+
+    def _encode_words(self, code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
+        """Returns the words as UTF-8, string [W]; a word that is too long becomes "[UNK]"."""
+        words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
+        # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
+        lengths = word_splits[1:] - word_splits[:-1]
+        return tf.where(lengths > self._max_word_characters, UNK, words)
+
+
+def _hide_added_tokens(vocab: Vocab) -> list[str]:
+    """Replaces each token that no word is split into by a string that never occurs."""
+    only_added = set(vocab.options.only_added)
+    pieces = []
+    for index, token in enumerate(vocab.tokens):
+        pieces.append(f"\x7f{index}" if token in only_added else token)
+    return pieces
 
 
 def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
@@ -200,11 +292,11 @@ def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
 
 def _in_two_ways(
     strings: tf.Tensor,
+    is_plain: tf.Tensor,
     tokenize_plain: Callable[[tf.Tensor], _Columns],
     tokenize_any: Callable[[tf.Tensor], _Columns],
 ) -> _Columns:
     """Tokenizes plain strings with one function and the others with the other."""
-    is_plain = tf.strings.regex_full_match(strings, _PLAIN_STRING)
 
     def in_halves() -> _Columns:
         plain = tf.where(is_plain)[:, 0]
@@ -227,6 +319,44 @@ def _decode(strings: tf.Tensor) -> _Characters:
     starts = tf.cast(offsets.flat_values, tf.int32)
     ends = starts + utf8_bytes(code_points.flat_values)
     return _Characters(code_points.flat_values, code_points.value_rowids(), starts, ends)
+
+
+def _search_text(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the characters to search for added tokens, and the row splits of the strings.
+
+    A token that was found before is U+0000, which no other token has: no text has it after the
+    rules of `unicode_tables.py`.
+    """
+    code_points = characters.code_points
+    if characters.added is not None:
+        code_points = tf.where(characters.added != NO_TOKEN, 0, code_points)
+    row_splits = tf.searchsorted(characters.rows, tf.range(num_rows + 1), out_type=tf.int64)
+    return code_points, row_splits
+
+
+def _replace_matches(characters: _Characters, matches: Matches) -> _Characters:
+    """Makes one character of each added token; it is a word by itself under all rules."""
+    size = tf.size(characters.code_points, tf.int64)
+    added = characters.added
+    if added is None:
+        added = tf.fill(tf.shape(characters.code_points), NO_TOKEN)
+    starts = matches.starts[:, tf.newaxis]
+    num_matches = tf.shape(matches.ids)
+    # +1 where a token starts and -1 after it, so that the sum is 1 inside of tokens.
+    change = tf.scatter_nd(starts, tf.ones(num_matches, tf.int32), [size + 1])
+    ends = matches.ends[:, tf.newaxis]
+    change = tf.tensor_scatter_nd_sub(change, ends, tf.ones(num_matches, tf.int32))
+    is_inside = tf.cumsum(change)[:-1] > 0
+    is_first = tf.scatter_nd(starts, tf.ones(num_matches, tf.int32), [size]) > 0
+    last_bytes = tf.gather(characters.ends, matches.ends - 1)
+    characters = _Characters(
+        tf.where(is_first, ord(_STAND_IN), characters.code_points),
+        characters.rows,
+        characters.starts,
+        tf.tensor_scatter_nd_update(characters.ends, starts, last_bytes),
+        tf.tensor_scatter_nd_update(added, starts, matches.ids),
+    )
+    return characters.gather(tf.where(~is_inside | is_first)[:, 0])
 
 
 def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Characters:
@@ -311,10 +441,3 @@ def _sort_marks(
 def _rows(values: tf.Tensor | tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
     """Splits values into rows, without checks, which would be half of the graph."""
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-
-
-def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
-    """Returns the words as UTF-8, string [W]; a word of over 200 characters becomes "[UNK]"."""
-    words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
-    # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
-    return tf.where(word_splits[1:] - word_splits[:-1] > MAX_WORD_CHARACTERS, UNK, words)

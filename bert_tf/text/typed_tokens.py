@@ -1,8 +1,10 @@
-"""Counts special tokens that are written in texts, which WordPiece reads as ordinary text.
+"""Counts special tokens that are written in texts, and says how WordPiece reads them.
 
 Hugging Face's tokenizers turn a written "[SEP]" into the special token. google-research/bert and
 this package read "[", "sep", "]", so that no text can forge a separator. A model whose texts were
 joined with a written [SEP] gets different tokens here, which the user should know before training.
+Where `WordPieceOptions.reads_special_tokens` is set they are special tokens, so a text can forge
+them, which the user should know as well.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,6 +23,7 @@ class TypedTokens:
 
     def __init__(self, vocab: AnyVocab) -> None:
         self._tokens = SPECIAL_TOKENS if isinstance(vocab, Vocab) else ()
+        self.are_read = isinstance(vocab, Vocab) and vocab.options.reads_special_tokens
         self.num_texts = 0
         self.counts: dict[str, int] = {}
 
@@ -37,12 +40,17 @@ class TypedTokens:
 
     def notes(self) -> list[str]:
         """Returns a sentence for each special token that is written in a text."""
+        reading = (
+            "is read as ordinary text, not as the special token; give the two parts of a pair as "
+            "two columns"
+        )
+        if self.are_read:
+            reading = "is read as the special token, as in transformers"
         notes = []
         for token, count in self.counts.items():
             notes.append(
                 f"{token} is written in {count} of {self.num_texts} texts "
-                f"({100 * count / self.num_texts:.3g} %) and is read as ordinary text, not as the "
-                "special token; give the two parts of a pair as two columns."
+                f"({100 * count / self.num_texts:.3g} %) and {reading}."
             )
         return notes
 

@@ -11,6 +11,7 @@ TensorFlow graph have the same Unicode version. The first matching kind applies:
 The uncased rules first replace a character by its lower case, decomposed (NFD, so a Hangul
 syllable becomes its jamo) and without marks (Mn). All steps except two consider one character
 alone: the lower case of a capital sigma depends on its neighbours, and NFD sorts consecutive marks.
+Some models' tokenizers do only one of both, lower-casing or decomposing without marks.
 """
 
 import functools
@@ -40,6 +41,13 @@ _CJK_RANGES = (
     (0x2B820, 0x2CEAF),
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
+)
+_OTHER_WORD_CHARACTERS = (
+    (0x200C, 0x200D),
+    (0x24B6, 0x24E9),
+    (0x1F130, 0x1F149),
+    (0x1F150, 0x1F169),
+    (0x1F170, 0x1F189),
 )
 
 
@@ -72,6 +80,18 @@ def is_isolated(char: str) -> bool:
     return is_cjk(char) or is_punctuation(char)
 
 
+def is_word_character(char: str) -> bool:
+    r"""Returns whether the character matches \w in Rust's regular expressions.
+
+    These are letters, marks, decimal digits, connectors such as the underscore, joiners and circled
+    letters.
+    """
+    category = unicodedata.category(char)
+    if category[0] in "LM" or category in ("Nd", "Nl", "Pc"):
+        return True
+    return any(first <= ord(char) <= last for first, last in _OTHER_WORD_CHARACTERS)
+
+
 class _LazyTable(dict):
     """Table for `str.translate` that computes an entry when it is first used."""
 
@@ -85,11 +105,15 @@ class _LazyTable(dict):
 
 
 def _clean(char: str) -> str:
+    if is_cjk(char):
+        return f" {char} "
+    return _clean_only(char)
+
+
+def _clean_only(char: str) -> str:
     if is_deleted(char):
         return ""
-    if is_whitespace(char):
-        return " "
-    return f" {char} " if is_cjk(char) else char
+    return " " if is_whitespace(char) else char
 
 
 def _part(char: str) -> str:
@@ -101,8 +125,10 @@ def _part_and_strip(char: str) -> str:
 
 
 CLEAN = _LazyTable(_clean)
+CLEAN_ONLY = _LazyTable(_clean_only)  # Ideographs are not separated.
 PART = _LazyTable(_part)
 PART_AND_STRIP = _LazyTable(_part_and_strip)
+STRIP = _LazyTable(lambda char: "" if unicodedata.category(char) == "Mn" else char)
 
 
 class PagedTable(NamedTuple):
@@ -137,8 +163,10 @@ class CodePointTables(NamedTuple):
 
 
 @functools.cache
-def code_point_tables(do_lower_case: bool) -> CodePointTables:
-    """Builds the tables of one casing (about a second, once a process)."""
+def code_point_tables(
+    do_lower_case: bool, strip_accents: bool, splits_ideographs: bool = True
+) -> CodePointTables:
+    """Builds the tables of one set of rules (about a second, once a process)."""
     expansion = np.zeros(NUM_CODE_POINTS, np.int32)
     kind = np.full(NUM_CODE_POINTS, ORDINARY, np.uint8)
     combining = np.zeros(NUM_CODE_POINTS, np.uint8)
@@ -149,7 +177,7 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
         category = unicodedata.category(char)
         if category in ("Cn", "Co", "Cs"):
             continue
-        expanded = _expand(char, do_lower_case)
+        expanded = _expand(char, do_lower_case, strip_accents)
         if len(expanded) == 1:
             expansion[code_point] = ord(expanded) - code_point
         else:
@@ -158,15 +186,16 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
             kind[code_point] = SPACE
         elif is_punctuation(char):
             kind[code_point] = ISOLATED
-        elif do_lower_case and category == "Mn":
+        elif strip_accents and category == "Mn":
             kind[code_point] = MARK
+        # Marks of category Mn were removed, or have class 0 and keep their position.
+        if strip_accents and category != "Mn":
+            combining[code_point] = unicodedata.combining(char)
         if do_lower_case:
-            # Marks of category Mn were removed, or have class 0 and keep their position.
-            if category != "Mn":
-                combining[code_point] = unicodedata.combining(char)
             casing[code_point] = _casing(char)
-    for first, last in _CJK_RANGES:  # including unassigned code points
-        kind[first : last + 1] = ISOLATED
+    if splits_ideographs:
+        for first, last in _CJK_RANGES:  # including unassigned code points
+            kind[first : last + 1] = ISOLATED
     return CodePointTables(
         expansion=PagedTable.pack(expansion),
         long_values=np.array([ord(char) for row in rows for char in row] + [0], np.int32),
@@ -177,7 +206,19 @@ def code_point_tables(do_lower_case: bool) -> CodePointTables:
     )
 
 
-def _expand(char: str, do_lower_case: bool) -> str:
+@functools.cache
+def word_characters(with_ideographs: bool) -> PagedTable:
+    """Returns bool values, true for `is_word_character`; ideographs only where asked for."""
+    values = np.zeros(NUM_CODE_POINTS, np.bool_)
+    for code_point in range(NUM_CODE_POINTS):
+        values[code_point] = is_word_character(chr(code_point))
+    if not with_ideographs:
+        for first, last in _CJK_RANGES:
+            values[first : last + 1] = False
+    return PagedTable.pack(values)
+
+
+def _expand(char: str, do_lower_case: bool, strip_accents: bool) -> str:
     """Returns the replacement of a character before marks are sorted.
 
     A mark (Mn) of combining class 0 is kept: marks are not sorted across it, so it can be removed
@@ -185,10 +226,12 @@ def _expand(char: str, do_lower_case: bool) -> str:
     """
     if is_deleted(char):
         return ""
-    if not do_lower_case:
+    if do_lower_case:
+        char = char.lower()
+    if not strip_accents:
         return char
     kept = []
-    for part in unicodedata.normalize("NFD", char.lower()):
+    for part in unicodedata.normalize("NFD", char):
         if unicodedata.category(part) != "Mn" or unicodedata.combining(part) == 0:
             kept.append(part)
     return "".join(kept)

@@ -4,17 +4,21 @@ import collections
 import dataclasses
 import functools
 import os
+import pathlib
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from bert_tf import bounded_files
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, json_field, read_json, write_json
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 # str.strip() removes more, but U+2028 is a token of the released Chinese and multilingual files.
 _BLANKS = " \t\r\n"
+_ROWS = "rows"  # the key of the rows of added tokens in the file of options
 
 
 class BaseVocab:
@@ -65,6 +69,8 @@ class Vocab(BaseVocab):
 
     Args:
       tokens: tokens in id order; a token that continues a word starts with "##".
+      options: how texts are split where it differs from google-research/bert. They are in a file
+        beside vocab.txt (`options_file`), which does not exist without them.
 
     Raises:
       ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
@@ -72,6 +78,7 @@ class Vocab(BaseVocab):
     """
 
     tokens: tuple[str, ...]
+    options: WordPieceOptions = DEFAULT_OPTIONS
 
     file_name: ClassVar[str] = "vocab.txt"
     num_separators: ClassVar[int] = 1  # between two texts
@@ -80,7 +87,7 @@ class Vocab(BaseVocab):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
-        _check_tokens(self.tokens, "vocabulary")
+        _check_tokens(self.tokens, "vocabulary", self.options.only_added)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Vocab":
@@ -99,13 +106,50 @@ class Vocab(BaseVocab):
             ) from None
         # Only "\n" ends a line: splitlines() would also split at characters that are tokens.
         tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
-        _check_tokens(tokens, str(path))
-        return cls(tuple(tokens))
+        options_path = options_file(path)
+        options = DEFAULT_OPTIONS
+        if options_path.exists():
+            values = read_json(options_path)
+            for token, index in (json_field(values, _ROWS, dict, options_path) or {}).items():
+                if type(index) is not int or not 0 <= index < len(tokens):
+                    raise ValueError(
+                        f"{options_path}: the row of {token!r} is {index!r}, expected one of the "
+                        f"{len(tokens)} lines of {path}."
+                    )
+                tokens[index] = token
+            values.pop(_ROWS, None)
+            options = WordPieceOptions.from_config(values, str(options_path))
+        _check_tokens(tokens, str(path), options.only_added)
+        _check_added(tokens, options, options_path)
+        return cls(tuple(tokens), options)
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes one token per line, atomically."""
+        """Writes one token per line, and the options beside it if they are not the default.
+
+        Each file is written atomically, the options first: a reader that finds the tokens finds
+        their options too.
+        """
+        options_path = options_file(path)
+        lines = list(self.tokens)
+        rows = {}  # of added tokens that no line can hold
+        for token in self.options.only_added:
+            if _has_outer_blanks(token):
+                rows[token] = self.ids[token]
+                lines[self.ids[token]] = f"[row{self.ids[token]}]"
+        if self.options == DEFAULT_OPTIONS:
+            options_path.unlink(missing_ok=True)
+        else:
+            write_json(options_path, {**self.options.to_config(), _ROWS: rows})
         with atomic_write(path) as file:
-            file.write("\n".join(self.tokens) + "\n")
+            file.write("\n".join(lines) + "\n")
+
+    @functools.cached_property
+    def piece_ids(self) -> dict[str, int]:
+        """The id of each token that a word can be split into: all but `options.only_added`."""
+        only_added = set(self.options.only_added)
+        if not only_added:
+            return self.ids
+        return {token: index for token, index in self.ids.items() if token not in only_added}
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
@@ -121,10 +165,29 @@ class Vocab(BaseVocab):
         return frozenset(self.ids[token] for token in SPECIAL_TOKENS)
 
 
-def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:
+def options_file(path: str | os.PathLike) -> pathlib.Path:
+    """Returns the file with the options of a vocab.txt: vocab.options.json."""
+    return pathlib.Path(path).with_suffix(".options.json")
+
+
+def _has_outer_blanks(token: str) -> bool:
+    return token != token.strip(_BLANKS) or "\n" in token
+
+
+def _check_added(tokens: Sequence[str], options: WordPieceOptions, path: pathlib.Path) -> None:
+    """Raises ValueError if an added token is not in the vocabulary."""
+    known = set(tokens)
+    missing = [token.content for token in options.added_tokens if token.content not in known]
+    if missing:
+        raise ValueError(
+            f"{path}: the vocabulary beside it has no {missing[:5]}; they do not belong together."
+        )
+
+
+def _check_tokens(tokens: Sequence[str], source: str, only_added: Sequence[str] = ()) -> None:
     """Raises the errors of `Vocab`, naming `source` and the line."""
     for line, token in enumerate(tokens, start=1):
-        if not token or token != token.strip(_BLANKS) or "\n" in token:
+        if not token or (_has_outer_blanks(token) and token not in only_added):
             raise ValueError(
                 f"{source}, line {line}: received {token!r}, expected a token without blanks at "
                 "its ends; remove the line (which lowers every later id by one) or name the token."

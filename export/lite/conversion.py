@@ -207,7 +207,8 @@ def _with_files(model: bytes, metadata: dict[str, Any], serving: Serving) -> byt
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, serving.vocab.file_name)
         serving.vocab.write(path)
-        files[path.name] = path.read_text(encoding="utf8")
+        for written in sorted(pathlib.Path(folder).iterdir()):
+            files[written.name] = written.read_text(encoding="utf8")
     buffer = io.BytesIO(model)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():

@@ -14,6 +14,7 @@ import tensorflow_text as tf_text
 from bert_tf.serving.kind import SINGLE
 from bert_tf.serving.model import IDS, Batch, Serving
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
 
@@ -26,7 +27,11 @@ def check_text_input(serving: Serving, form: str) -> None:
         "this model keeps the ends of long texts": serving.long_texts == "tail",
         "this model reads long texts in windows": serving.long_texts == "windows",
         "int8 has no form with texts, dynamic has": form == "int8",
-        "byte-level BPE has no kernels there; give ids": not isinstance(serving.vocab, Vocab),
+        "only WordPiece has kernels there; give ids": not isinstance(serving.vocab, Vocab),
+        "the rules of this tokenizer have no kernels there; give ids": isinstance(
+            serving.vocab, Vocab
+        )
+        and serving.vocab.options != DEFAULT_OPTIONS,
     }
     for reason, applies in reasons.items():
         if applies:

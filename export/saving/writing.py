@@ -98,10 +98,13 @@ def _write(
     module.weights = list(
         itertools.chain.from_iterable(function.variables for function in functions.values())
     )
-    # The tables of byte-level BPE are resources, as weights are.
-    module.tokenizers = [
-        part.tokenizer for part in serving.parts() if not isinstance(part.vocab, Vocab)
-    ]
+    # The tables of byte-level BPE and of added tokens are resources, as weights are.
+    module.tokenizers = []
+    for part in serving.parts():
+        if isinstance(part.vocab, Vocab):
+            module.tokenizers.extend(part.tokenizer.matchers)
+        else:
+            module.tokenizers.append(part.tokenizer)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(folder), functions, options)
     extra = folder / EXTRA

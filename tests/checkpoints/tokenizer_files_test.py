@@ -7,6 +7,7 @@ import pytest
 
 from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer, write_tokenizer
 from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 from tests.checkpoints.made_checkpoint import make_config, make_vocab
 from tests.shared_data import golden_file
 
@@ -73,12 +74,12 @@ def test_a_casing_that_contradicts_the_vocabulary(folder):
     [
         ({"unk_token": "<unk>"}, "unk_token is '<unk>', but .* only supports '.UNK.'"),
         ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
-        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is BertJapanese"),
         ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
         ({"wordpieces_prefix": "@@"}, "wordpieces_prefix is '@@'"),
-        ({"never_split": ["x"]}, "never_split is .'x'."),
+        ({"tokenize_chinese_chars": 1}, "tokenize_chinese_chars is 1"),
+        ({"strip_accents": "no"}, "strip_accents is 'no'"),
         ({"do_lower_case": "true"}, "do_lower_case is 'true'"),
     ],
 )
@@ -88,13 +89,19 @@ def test_tokenizers_that_we_do_not_have(folder, values, message):
         read_tokenizer(folder, 70)
 
 
-def test_accents_kept_in_lower_case_are_not_ours(folder):
+def test_rules_for_accents_that_contradict_each_other(folder):
     lower = is_lower(folder)
     edit(folder / "tokenizer_config.json", strip_accents=not lower)
-    with pytest.raises(ValueError, match="strip_accents"):
+    with pytest.raises(ValueError, match="strip_accents.*tokenizer_config.*tokenizer.json"):
         read_tokenizer(folder, 70)
     edit(folder / "tokenizer_config.json", strip_accents=lower)
-    read_tokenizer(folder, 70)
+    assert read_tokenizer(folder, 70).vocab.options == DEFAULT_OPTIONS
+
+
+def test_rules_for_ideographs_that_contradict_each_other(folder):
+    edit(folder / "tokenizer_config.json", tokenize_chinese_chars=False)
+    with pytest.raises(ValueError, match="tokenize_chinese_chars"):
+        read_tokenizer(folder, 70)
 
 
 def test_another_kind_of_tokenizer_json(folder):

@@ -12,6 +12,7 @@ from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer, TypedTokens, texts_in
 from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece_options import WordPieceOptions
 from tests.fine_tune import FLAGS, log_of, texts, write_folder, write_table
 from tests.text.bpe_vocab_test import small_vocab
 from tests.tiny_model import tiny_words
@@ -39,6 +40,16 @@ def test_counts():
         typed.add(text)
     assert (typed.num_texts, typed.counts) == (4, {"[SEP]": 2, "[CLS]": 1})
     assert len(typed.notes()) == 2 and "50 %" in typed.notes()[0]
+
+
+def test_notes_say_whether_they_are_read():
+    notes = []
+    for reads in (False, True):
+        typed = TypedTokens(Vocab(tiny_words(), WordPieceOptions(reads_special_tokens=reads)))
+        typed.add("a [SEP] b")
+        assert typed.are_read == reads
+        notes.extend(typed.notes())
+    assert len(set(notes)) == 2
 
 
 def test_byte_bpe_reads_them_as_special_tokens_itself():

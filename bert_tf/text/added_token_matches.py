@@ -1,0 +1,171 @@
+"""Finds added tokens among the characters of strings inside the TensorFlow graph.
+
+The result equals that of `AddedTokenSplitter` in Python. Unlike `AddedTokenFinder`, which cuts
+strings into parts, it keeps the strings as one row of characters, and knows `single_word`.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.added_tokens_graph import string_table
+from bert_tf.text.byte_level import SPACES
+from bert_tf.text.tensor_characters import count_up, look_up
+from bert_tf.text.unicode_tables import word_characters
+
+# Marks the start and end of an added token in a string; it is not in any valid UTF-8.
+_MARKER = b"\xff"
+_SMALL_PATTERN = 500_000  # characters that TensorFlow certainly compiles
+
+
+class Matches(NamedTuple):
+    """The added tokens in all strings, in order."""
+
+    ids: tf.Tensor  # int32 [M], the token id
+    starts: tf.Tensor  # int64 [M], its first character, counted through all strings
+    ends: tf.Tensor  # int64 [M], the character after it
+
+
+class AddedTokenMatcher(tf.Module):
+    """Finds added tokens.
+
+    Args:
+      tokens: the tokens, all of them with or all without `AddedToken.normalized`.
+      ids: token ids by the tokens' contents.
+      unread: see `AddedTokenSplitter`.
+      normalize: the normalizer's function, applied to the contents of normalized tokens; spaces
+        are not added around ideographs.
+      splits_ideographs: whether spaces around ideographs are imagined: no ideograph is then a
+        letter next to a token with `single_word`.
+
+    Raises:
+      ValueError: if there are too many tokens to search for.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[AddedToken],
+        ids: Mapping[str, int],
+        unread: Collection[str] = (),
+        normalize: Callable[[str], str] = str,
+        splits_ideographs: bool = False,
+    ) -> None:
+        super().__init__()
+        contents: dict[str, AddedToken] = {}
+        # Of two tokens with one normalized content, the special one is found.
+        for token in sorted(tokens, key=lambda token: token.content not in unread):
+            contents.setdefault(normalize(token.content), token)
+        contents.pop("", None)  # A token of deleted characters is never found.
+        self._contents = sorted(contents, key=len, reverse=True)
+        self._pattern = "|".join(map(re.escape, self._contents))
+        _check_size(self._pattern, len(contents))
+        indices = list(range(len(contents)))
+        self._indices = string_table([content.encode() for content in contents], indices)
+        found = list(contents.values())
+        self._ids = [ids[token.content] for token in found]
+        self._is_unread = [token.content in unread for token in found]
+        self._lstrip = [token.lstrip for token in found]
+        self._rstrip = [token.rstrip for token in found]
+        self._single_word = [token.single_word for token in found]
+        self._splits_ideographs = splits_ideographs
+
+    def plain_pattern(self) -> str:
+        """Returns a regular expression of printable ASCII strings that may have a token; or ""."""
+        ascii_contents = [content for content in self._contents if content.isascii()]
+        parts = [re.escape(content).replace("\\ ", r"[\t\n\r ]") for content in ascii_contents]
+        if not parts:
+            return ""
+        return f"(?i).*(?:{'|'.join(parts)}).*"
+
+    def find(self, code_points: tf.Tensor, row_splits: tf.Tensor) -> Matches:
+        """Finds the tokens.
+
+        Args:
+          code_points: int32 [N], the characters of all strings.
+          row_splits: int64 [B + 1], where the strings begin and end.
+        """
+        ragged = tf.RaggedTensor.from_row_splits(code_points, row_splits, validate=False)
+        strings = tf.strings.unicode_encode(ragged, "UTF-8")
+        marked = tf.strings.regex_replace(strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER)
+        split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
+        parts = split.values
+        ends = tf.cumsum(tf.strings.length(parts, "UTF8_CHAR"))
+        is_token = count_up(split.row_lengths()) % 2 == 1
+        token_parts = tf.where(is_token)[:, 0]
+        index = self._indices.lookup(tf.gather(parts, token_parts))
+        rows = tf.gather(split.value_rowids(), token_parts)
+        last = tf.cast(tf.gather(ends, token_parts), tf.int64)
+        lengths = tf.strings.length(tf.gather(parts, token_parts), "UTF8_CHAR")
+        first = last - tf.cast(lengths, tf.int64)
+        row_starts = tf.gather(row_splits, rows)
+        row_ends = tf.gather(row_splits, rows + 1)
+        is_kept = ~tf.gather(tf.constant(self._is_unread), index)
+        if any(self._single_word):
+            is_inside = self._is_inside_word(code_points, first, last, row_starts, row_ends)
+            is_kept &= ~(tf.gather(tf.constant(self._single_word), index) & is_inside)
+        kept = tf.where(is_kept)[:, 0]
+        index, first, last, row_starts, row_ends = (
+            tf.gather(column, kept) for column in (index, first, last, row_starts, row_ends)
+        )
+        if any(self._lstrip) or any(self._rstrip):
+            first, last = self._with_spaces(code_points, index, first, last, row_starts, row_ends)
+        return Matches(tf.gather(tf.constant(self._ids, tf.int32), index), first, last)
+
+    def _is_inside_word(
+        self,
+        code_points: tf.Tensor,
+        first: tf.Tensor,
+        last: tf.Tensor,
+        row_starts: tf.Tensor,
+        row_ends: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns bool [M], true where a letter, digit or underscore is next to the token."""
+        table = word_characters(with_ideographs=not self._splits_ideographs)
+        # One more character, so that there is one after the last.
+        is_word = look_up(table, tf.concat([code_points, [0]], 0))
+        before = (first > row_starts) & tf.gather(is_word, tf.maximum(first - 1, 0))
+        after = (last < row_ends) & tf.gather(is_word, last)
+        return before | after
+
+    def _with_spaces(
+        self,
+        code_points: tf.Tensor,
+        index: tf.Tensor,
+        first: tf.Tensor,
+        last: tf.Tensor,
+        row_starts: tf.Tensor,
+        row_ends: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the starts and ends with the white space that the tokens include."""
+        spaces = tf.constant([ord(char) for char in SPACES])
+        is_space = tf.reduce_any(code_points[:, tf.newaxis] == spaces, axis=1)
+        others = tf.where(~is_space)[:, 0]
+        size = tf.size(code_points, tf.int64)
+        bounds = tf.concat([[-1], others, [size]], 0)
+        previous = tf.gather(bounds, tf.searchsorted(bounds, first, "left") - 1)
+        following = tf.gather(bounds, tf.searchsorted(bounds, last, "left"))
+        takes_after = tf.gather(tf.constant(self._rstrip), index)
+        takes_before = tf.gather(tf.constant(self._lstrip), index)
+        last = tf.where(takes_after, tf.minimum(following, row_ends), last)
+        first = tf.where(takes_before, tf.maximum(previous + 1, row_starts), first)
+        # White space between two tokens belongs to the first if both include it.
+        first = tf.maximum(first, tf.concat([tf.zeros([1], tf.int64), last], 0)[:-1])
+        return first, tf.maximum(first, last)
+
+
+def _check_size(pattern: str, count: int) -> None:
+    """Raises ValueError if TensorFlow cannot compile a regular expression because of its size."""
+    if len(pattern) < _SMALL_PATTERN:
+        return
+    try:
+        with tf.init_scope():
+            tf.strings.regex_full_match(tf.constant(""), pattern)
+    except tf.errors.InvalidArgumentError:
+        raise ValueError(
+            f"{count} added tokens are too many for the tokenizer inside the graph (in all "
+            f"{len(pattern)} characters, expected at most about a million): export with token ids "
+            "instead of texts, or add whole words with --added_words_file."
+        ) from None

@@ -402,6 +402,11 @@ class DataConfig(Config):
         "auto", "Format of input_file; auto: detect it.", choices=INPUT_FORMATS
     )
     text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
+    sentence_language: str = option(
+        "auto",
+        "Language whose abbreviations do not end a sentence: de, en, es, fr, it, pt, ru; zh, ja, "
+        "th, ar, hi and others have none. auto: English. Each script has its marks in any case.",
+    )
     eval_file: str = option(
         "", "Input for evaluation only; empty: documents held out of input_file.", from_run=True
     )

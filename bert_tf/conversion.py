@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from bert_tf.checkpoints.formats import (
     write_checkpoint,
 )
 from bert_tf.checkpoints.start import merge, starts_of_names
+from bert_tf.checkpoints.trim_vocabulary import count_parameters, trim_vocabulary
 from bert_tf.config import ModelConfig
+from bert_tf.examples.every_text import read_every_text
 from bert_tf.files import new_folder_path
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.printable import escaped, show
@@ -47,6 +49,7 @@ def convert(
     added_words_file: str,
     do_lower_case: bool | None = None,
     complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
+    text_files: Sequence[str] = (),
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, and prints a report.
 
@@ -55,8 +58,9 @@ def convert(
 
     `tower` selects ELECTRA's generator or discriminator; "": both if the form stores both in one
     file, otherwise the discriminator. `do_lower_case` is the casing of a model whose files do not
-    state it; None: determined from the vocabulary. The other arguments are those of
-    `read_checkpoint` and `adapt`.
+    state it; None: determined from the vocabulary. With `text_files` the vocabulary keeps only the
+    tokens that their texts need, and the words of `added_words_file`. The other arguments are those
+    of `read_checkpoint` and `adapt`.
 
     Returns:
       The checkpoint that was written.
@@ -69,13 +73,17 @@ def convert(
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     check_tower(source, tower)
     source.check(starts_of_names(allow_unexpected))
-    checkpoint = adapt(with_casing(source, do_lower_case), positions, vocab_file, added_words_file)
+
+    def adapted(part: Checkpoint) -> Checkpoint:
+        part = adapt(with_casing(part, do_lower_case), vocab_file=vocab_file)
+        if text_files:
+            part = trim_vocabulary(part, lambda: read_every_text(text_files))
+        return adapt(part, positions, added_words_file=added_words_file)
+
+    checkpoint = adapted(source)
     if source.generator:
         source.generator.check(starts_of_names(allow_unexpected))
-        generator = adapt(
-            with_casing(source.generator, do_lower_case), positions, vocab_file, added_words_file
-        )
-        checkpoint = dataclasses.replace(checkpoint, generator=generator)
+        checkpoint = dataclasses.replace(checkpoint, generator=adapted(source.generator))
     logging.set_verbosity(logging.WARNING)  # The report contains the notes about each model.
     show(describe(checkpoint))
     if checkpoint.generator:
@@ -128,7 +136,7 @@ def describe(checkpoint: Checkpoint) -> str:
     config = checkpoint.config
     weights = checkpoint.weights
     family = find_family(config)
-    count = sum(value.size for value in weights.values())
+    count = count_parameters(checkpoint)
     kind = "uncased" if config.do_lower_case else "cased"
     if checkpoint.vocab is not None and not isinstance(checkpoint.vocab, Vocab):
         kind = TOKENIZER_TITLES[kind_of(checkpoint.vocab)]

@@ -7,6 +7,9 @@ sentence-transformers and keras-hub.
 All heads that the other format supports are converted. The report lists the loaded weights, the
 parts that the other format does not support, and the differences of outputs on a fixed batch.
 Hugging Face's files come with a model card, README.md, with the scores of the converted run.
+
+--trim_vocab makes a model smaller: it keeps only the tokens that your texts need, and the answers
+for these texts stay the same.
 """
 
 import pathlib
@@ -16,6 +19,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.examples.tables import list_tables
 from bert_tf.printable import show
 
 if typing.TYPE_CHECKING:
@@ -44,11 +48,17 @@ TOWER = flags.DEFINE_enum(
     "Part of ELECTRA to convert; by default the discriminator, with --to=google both.",
 )
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
+TRIM_VOCAB = flags.DEFINE_string(
+    "trim_vocab",
+    "",
+    "Comma-separated files and globs of texts: keep only the tokens that these texts need.",
+)
 
 
 def main(_: list[str]) -> None:
     if not INPUT.value or not OUTPUT.value:
         raise ValueError("Give the model as --input and a new folder as --output.")
+    text_files = list_tables(TRIM_VOCAB.value, "--trim_vocab") if TRIM_VOCAB.value else []
 
     from bert_tf.conversion import convert
 
@@ -74,6 +84,7 @@ def main(_: list[str]) -> None:
         added_words_file=data.added_words_file,
         do_lower_case=given.get("do_lower_case"),
         complete=write_card if with_card else None,
+        text_files=text_files,
     )
     if with_card:
         from bert_tf.checkpoints.hub import local_path

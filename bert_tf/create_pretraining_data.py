@@ -25,8 +25,8 @@ from bert_tf.text.kinds import WORDPIECE, check_kind, kind_of
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 
 DATA_FLAGS = (
-    "input_file input_format text_field vocab_file max_seq_length dupe_factor short_seq_prob "
-    "random_seed use_next_sentence sentence_order deduplicate num_workers"
+    "input_file input_format text_field sentence_language vocab_file max_seq_length dupe_factor "
+    "short_seq_prob random_seed use_next_sentence sentence_order deduplicate num_workers"
 ).split()
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 config_flags.define_flags(MaskingConfig, without=("masked_lm_prob_end",))

@@ -31,7 +31,9 @@ from bert_tf.printable import escaped, show
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
-config_flags.define_flags(DataConfig, only=("vocab_file", "input_format", "text_field"))
+config_flags.define_flags(
+    DataConfig, only=("vocab_file", "input_format", "text_field", "sentence_language")
+)
 config_flags.define_flags(ClassifierConfig, only=("text_column", "text_b_column", "label_column"))
 SHARES = ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end")
 config_flags.define_flags(MaskingConfig, only=(*SHARES, "max_predictions_per_seq"))

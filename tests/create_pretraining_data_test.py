@@ -148,3 +148,19 @@ def test_output_files():
         list_output_files("a,b", 2)
     with pytest.raises(ValueError, match="twice"):
         list_output_files("a,a", 0)
+
+
+def test_the_language_of_the_sentences(folder):
+    record = json.dumps({"text": "The cat. 3. It was late. A dog ran."})
+    (folder / "text.txt").write_text(f"{record}\n" * 6)
+    status, printed = make(folder, "--sentence_language=xx", "--num_workers=1")
+    assert status == 1
+    assert printed.count("ERROR") == 1 and "--sentence_language=xx" in printed
+    assert not (folder / "out").exists()
+    status, printed = make(folder, "--sentence_language=de", "--num_workers=1")
+    assert status == 0, printed
+    # The same input in another language is made again.
+    status, printed = make(folder, "--sentence_language=de", "--num_workers=1")
+    assert status == 0 and "exist already" in printed
+    status, printed = make(folder, "--num_workers=1")
+    assert status == 0 and "exist already" not in printed

@@ -41,11 +41,15 @@ from typing import IO
 from absl import logging
 
 from bert_tf.corpus import text_lines
+from bert_tf.corpus.abbreviations import AUTO, abbreviations_of
 from bert_tf.corpus.corpus_format import SENTENCE_END, detect_format, is_wrapped, open_decompressed
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfds_corpus import is_dataset_name, list_dataset_parts, read_dataset
+from bert_tf.corpus.unspaced_text import join_lines, line_separator
 
 WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a paragraph
+# Three bytes that are one column at most: Devanagari to Georgian, Ethiopic to Khmer.
+_NARROW_CHARACTER = re.compile("[\u0900-\u10ff\u1200-\u1dff]")
 SAMPLE_BYTES = 1 << 16
 _NUMBER = r"(?:[IVXLCDM]+|\d+|One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|ONE|TWO|THREE)\b"
 _DIVISION = "Chapter|Book|Part|Act|Canto|Letter|Volume|CHAPTER|BOOK|PART|ACT|CANTO|LETTER|VOLUME"
@@ -61,6 +65,7 @@ class CorpusPart:
       format: "lines", "prose", "jsonl", "tfrecord" or "tfds".
       start, stop: the part owns the documents that start in these bytes (tfds: these examples).
       text_field: the field with the text (jsonl, tfds).
+      language: the language whose abbreviations do not end sentences; "auto": English.
     """
 
     path: str
@@ -68,10 +73,15 @@ class CorpusPart:
     start: int = 0
     stop: int = sys.maxsize
     text_field: str = "text"
+    language: str = AUTO
 
 
 def list_parts(
-    input_file: str, input_format: str = "auto", text_field: str = "text", part_bytes: int = 8 << 20
+    input_file: str,
+    input_format: str = "auto",
+    text_field: str = "text",
+    part_bytes: int = 8 << 20,
+    language: str = AUTO,
 ) -> list[CorpusPart]:
     """Finds the input files and splits them into parts, in the order of the input.
 
@@ -80,11 +90,13 @@ def list_parts(
       input_format: one of the formats above, or "auto" to look at each file.
       text_field: see `CorpusPart`.
       part_bytes: size of a part of an uncompressed file; a compressed file is one part.
+      language: see `CorpusPart`.
 
     Raises:
-      ValueError: if nothing matches a name, a file is neither text nor records, or no document is
-        found in all of them.
+      ValueError: if the language is unknown, nothing matches a name, a file is neither text nor
+        records, or no document is found in all of them.
     """
+    abbreviations_of(language)
     parts: list[CorpusPart] = []
     formats: Counter[str] = Counter()
     for name in dict.fromkeys(_expand(input_file, input_format)):
@@ -94,7 +106,7 @@ def list_parts(
         else:
             with _named_errors(name):
                 new_parts = _list_file(name, input_format, text_field, part_bytes)
-        parts += new_parts
+        parts += [dataclasses.replace(part, language=language) for part in new_parts]
         formats[new_parts[0].format if new_parts else "empty"] += 1
     logging.info("%s: %s", input_file, ", ".join(f"{n} x {form}" for form, n in formats.items()))
     _check_not_empty(input_file, parts)
@@ -110,7 +122,9 @@ def read_documents(part: CorpusPart) -> Iterator[list[str]]:
     """
     if part.format == "tfds":
         texts = read_dataset(part.path, part.start, part.stop, part.text_field)
-        yield from filter(None, map(_split_text, texts))
+        for text in texts:
+            if document := _split_text(text, part.language):
+                yield document
         return
     readers = {"lines": _read_lines, "prose": _read_prose, "jsonl": _read_jsonl}
     if part.format not in readers:
@@ -238,16 +252,21 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             raise ValueError(f"{at}: field {part.text_field!r} holds {kind}, expected a string.")
         if "\\ud" in line or "\\uD" in line:  # A lone surrogate is not a character.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        if document := _split_text(text):
+        if document := _split_text(text, part.language):
             yield document
 
 
-def _split_text(text: str) -> list[str]:
+def _split_text(text: str, language: str) -> list[str]:
     """Returns the sentences of a text, whose paragraphs may be hard-wrapped."""
     breaks = text.count("\n")
     if breaks > 3 and len(text) < 100 * breaks and is_wrapped(text.split("\n")):
-        text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*\S)", " ", text)
-    return split_sentences(text)
+        text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*(\S))", _line_separator, text)
+    return split_sentences(text, language)
+
+
+def _line_separator(match: re.Match[str]) -> str:
+    """Returns the replacement of a line break within a paragraph."""
+    return line_separator(match.string[match.start() - 1], match[1])
 
 
 def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
@@ -265,22 +284,22 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
     for offset, line in text_lines.read_lines(file, part.path, part.start):
         stripped = line.strip()
         if offset < part.start:
-            blanks, is_long = int(not stripped), len(line.encode()) > WRAPPED_LINE_BYTES
+            blanks, is_long = int(not stripped), _is_paragraph(line)
             continue
         blanks += 2 * ("\f" in line) + (not stripped)
         if not stripped:
             if offset >= part.stop and not (document or paragraph):
                 return
             continue
-        was_long, is_long = is_long, len(line.encode()) > WRAPPED_LINE_BYTES
+        was_long, is_long = is_long, _is_paragraph(line)
         is_first = bool(blanks or was_long or is_long)
         if is_first and paragraph:
             is_title = len(paragraph) == 1 and _is_title(paragraph[0])
-            document += split_sentences(" ".join(paragraph))
+            document += split_sentences(join_lines(paragraph), part.language)
             paragraph = []
         is_cut = offset >= cut and (is_first or offset >= cut + block // 4)
         if is_cut or is_first and _is_boundary(stripped, blanks, is_title):
-            document += split_sentences(" ".join(paragraph))
+            document += split_sentences(join_lines(paragraph), part.language)
             if document:
                 yield document
             document, paragraph = [], []
@@ -292,9 +311,17 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         if is_in_part:
             paragraph.append(stripped)
         blanks = 0
-    document += split_sentences(" ".join(paragraph))
+    document += split_sentences(join_lines(paragraph), part.language)
     if document:
         yield document
+
+
+def _is_paragraph(line: str) -> bool:
+    """Returns whether a line is too long to be hard-wrapped."""
+    size = len(line.encode())
+    if size > WRAPPED_LINE_BYTES:
+        size -= 2 * len(_NARROW_CHARACTER.findall(line))
+    return size > WRAPPED_LINE_BYTES
 
 
 def _is_title(line: str) -> bool:

@@ -11,10 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+import regex
+
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfrecords import length_crc
+from bert_tf.corpus.unspaced_text import columns
 
-SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]*_]*$")
+SENTENCE_END = regex.compile(r"[\p{SB=ST}.:;…．：；][\"'”’»)\]*_」』】）〕〉》｣]*$")
 _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\x00": lzma.open,
@@ -123,7 +126,7 @@ def is_wrapped(lines: list[str]) -> bool:
     if len(inner) < 3:
         return False
     ended = sum(bool(SENTENCE_END.search(line)) for line in inner)
-    lengths = sorted(map(len, inner))
+    lengths = sorted(map(columns, inner))
     width = lengths[int(0.95 * (len(lengths) - 1))]
     full = sum(length > 0.75 * width for length in lengths)
     return ended < 0.4 * len(inner) and 40 <= width <= 120 and full > 0.6 * len(inner)

@@ -115,7 +115,12 @@ def write_examples(
       ValueError: if the input is missing, empty or too small, or the folder cannot be written.
     """
     start = time.monotonic()
-    parts = list_parts(data.input_file, data.input_format, data.text_field)
+    parts = list_parts(
+        data.input_file,
+        data.input_format,
+        data.text_field,
+        language=data.sentence_language,
+    )
     parameters = {
         **rules(data, masking),
         "passes": passes(data, masking),

@@ -15,6 +15,7 @@ from absl import logging
 
 import bert_tf
 from bert_tf.config import DataConfig
+from bert_tf.corpus.abbreviations import AUTO
 from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.tfds_corpus import describe_dataset
 from bert_tf.corpus.token_store import TokenStore
@@ -43,6 +44,8 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
         status = path.stat() if path.is_file() else None
         stamp = [status.st_size, status.st_mtime_ns] if status else stamps.get(part.path, [])
         file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
+        if part.language != AUTO:  # Absent where it has no effect, as in older manifests.
+            file.append(part.language)
         if not described or described[-1] != file:
             described.append(file)
     return described

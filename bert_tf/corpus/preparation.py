@@ -194,7 +194,12 @@ def _builtin_corpus(cache: pathlib.Path) -> pathlib.Path:
 
 
 def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
-    return list_parts(input_file, data.input_format, data.text_field)
+    return list_parts(
+        input_file,
+        data.input_format,
+        data.text_field,
+        language=data.sentence_language,
+    )
 
 
 def _are_records(parts: Sequence[CorpusPart]) -> bool:

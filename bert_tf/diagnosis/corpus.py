@@ -165,7 +165,13 @@ def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) 
     problems: list[str] = []
     for name in names:
         try:
-            parts += list_parts(name, data.input_format, data.text_field, PART_BYTES)
+            parts += list_parts(
+                name,
+                data.input_format,
+                data.text_field,
+                PART_BYTES,
+                data.sentence_language,
+            )
         except ValueError as error:
             problems.append(str(error))
     corpus = Corpus(tokenizer)

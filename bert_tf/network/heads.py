@@ -108,6 +108,11 @@ class MaskedLMHead(ConfiguredLayer):
                 name="output_bias", shape=shape, initializer="zeros", autocast=False
             )
 
+    def vectors(self, inputs: Tensor, positions: Tensor) -> Tensor:
+        """Returns the vectors whose products with the word table are the scores: float [B*P, E]."""
+        rows = gather_positions(inputs, positions)
+        return self.transform(ops.reshape(rows, (-1, self.config.hidden_size)))
+
     def call(self, inputs: Tensor, positions: Tensor, word_embeddings: Tensor) -> Tensor:
         config = self.config
         rows = gather_positions(inputs, positions)

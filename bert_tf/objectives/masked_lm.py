@@ -4,38 +4,74 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.network.chunked_vocabulary import chunked_token_losses
 from bert_tf.network.heads import MaskedLMHead
-from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy
+from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy, weigh
 from bert_tf.objectives.objective import Batch, Objective, count_labels
+
+# For more tokens the losses are computed in chunks. Below, results stay the same to the bit.
+LARGE_VOCABULARY = 1 << 17
+VECTORS = "masked_lm_vectors"
 
 
 class MaskedLM(Objective):
-    """Predicts the token at each masked position: `masked_lm_logits`, float32 [B, P, V]."""
+    """Predicts the token at each masked position: `masked_lm_logits`, float32 [B, P, V].
+
+    A large vocabulary adds `masked_lm_vectors`, float [B, P, E], from which the losses are computed
+    in chunks. The logits are then not needed, and a compiled step never computes them.
+    """
 
     plot_titles = {"masked_lm_loss": "MLM loss (nats)", "masked_lm_accuracy": "MLM accuracy"}
 
     def build(self, model: Any) -> None:
         model.predictions = MaskedLMHead(model.config, name="predictions", dtype=model.dtype_policy)
         model.predictions.build()
+        self.head = model.predictions
+        self.embeddings = model.bert.embeddings
 
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
         table = model.bert.embeddings.word_embeddings
         positions = inputs["masked_lm_positions"]
         logits = model.predictions(encoded["sequence_output"], positions, table)
-        return {"masked_lm_logits": logits}
+        if model.config.vocab_size <= LARGE_VOCABULARY:
+            return {"masked_lm_logits": logits}
+        vectors = model.predictions.vectors(encoded["sequence_output"], positions)
+        shape = (-1, *positions.shape[1:], model.config.table_width)
+        return {"masked_lm_logits": logits, VECTORS: ops.reshape(vectors, shape)}
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}
 
     def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        logits = outputs["masked_lm_logits"]
         labels = batch["masked_lm_ids"]
         weights = batch["masked_lm_weights"]
+        if VECTORS in outputs:
+            return self._chunked_sums(outputs[VECTORS], labels, weights)
+        logits = outputs["masked_lm_logits"]
         return {
             "masked_lm_loss": cross_entropy(logits, labels, weights),
             "masked_lm_accuracy": accuracy(logits, labels, weights),
+        }
+
+    def _chunked_sums(
+        self, vectors: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+    ) -> dict[str, WeightedSum]:
+        """Returns the same sums without the logits of the whole vocabulary."""
+        flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # [B*P]
+        flat_weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
+        found = chunked_token_losses(
+            ops.reshape(vectors, (-1, self.head.config.table_width)),
+            self.embeddings.word_embeddings.value,
+            None if self.head.output_bias is None else self.head.output_bias.value,
+            flat_labels,
+        )
+        is_right = ops.cast(ops.equal(found.best, flat_labels), "float32")
+        return {
+            "masked_lm_loss": weigh(found.loss, flat_weights),
+            "masked_lm_accuracy": weigh(is_right, flat_weights),
         }
 
     def baseline(

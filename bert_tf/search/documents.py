@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
-from bert_tf.corpus.sentences import split_sentences
+from bert_tf.corpus.sentences import sentence_spans
 from bert_tf.corpus.text_lines import numbered_lines
+from bert_tf.corpus.unspaced_text import cut_units, join_lines
 from bert_tf.examples.tables import list_tables, read_rows
 from bert_tf.files import not_utf8
 from bert_tf.search.words import word_spans
@@ -119,7 +120,7 @@ def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
         key = f"{name}:{first}"
         if part > 1:  # Several passages begin in this line.
             key = f"{key}.{part}"
-        return f"{path} line {first}", Document(key, " ".join(paragraphs))
+        return f"{path} line {first}", Document(key, join_lines(paragraphs))
 
     for number, paragraph in _paragraphs(path):
         count = len(word_spans(paragraph))
@@ -139,7 +140,8 @@ def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
 def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
     """Yields (line number, text) of each paragraph; a long one is cut at the end of a line.
 
-    A single line that is too long is cut between sentences, and within sentences that are too long.
+    A single line that is too long is cut between sentences. A sentence that is too long is cut
+    between words, in scripts without spaces at a space, a comma or between two graphemes.
 
     Raises:
       ValueError: if a line cannot be read, or the first line is JSON.
@@ -161,7 +163,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
             count = len(word_spans(text))
             if count > PASSAGE_WORDS:
                 if lines:
-                    yield first, " ".join(lines)
+                    yield first, join_lines(lines)
                     lines = []
                 for run in _runs(text):
                     yield number, run
@@ -171,16 +173,18 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 words = count + (words if lines else 0)
                 lines.append(text)
             if lines and (not text or words >= PASSAGE_WORDS):
-                yield first, " ".join(lines)
+                yield first, join_lines(lines)
                 lines = []
     if lines:
-        yield first, " ".join(lines)
+        yield first, join_lines(lines)
 
 
 def _runs(line: str) -> Iterator[str]:
     """Yields the sentences of a line, cut into runs of at most PASSAGE_WORDS words."""
-    for sentence in split_sentences(line):
+    for start, stop in sentence_spans(line):
+        sentence = line[start:stop]
         words = word_spans(sentence)
-        for start in range(0, len(words), PASSAGE_WORDS):
-            run = words[start : start + PASSAGE_WORDS]
-            yield " ".join(sentence[run[0][0] : run[-1][1]].split())
+        firsts = cut_units(sentence, words, PASSAGE_WORDS)
+        for first, following in zip(firsts, [*firsts[1:], len(words)], strict=True):
+            run = sentence[words[first][0] : words[following - 1][1]]
+            yield " ".join(run.split())

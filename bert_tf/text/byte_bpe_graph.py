@@ -38,10 +38,10 @@ from bert_tf.text.byte_level import (
     SPACE_MARK,
     code_point_ranges,
 )
+from bert_tf.text.merges_graph import MergeTable
 from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes, utf8_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 
-_NEVER = np.iinfo(np.int32).max  # rank of a pair that is not merged
 _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
 
 
@@ -79,7 +79,7 @@ class ByteBpeTokenizer(tf.Module):
         self._byte_ids = np.array(
             [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
         )
-        self._merges = _MergeTable.build(vocab)
+        self._merges = MergeTable.build(vocab.ids, vocab.merges)
         words, ids = _words_of_one_token(vocab)
         self._whole_words = string_table(words, ids)
 
@@ -244,27 +244,7 @@ class ByteBpeTokenizer(tf.Module):
         values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
         symbols = tf.gather(self._byte_ids, tf.cast(values, tf.int32))
         owners = tf.repeat(tf.range(tf.size(words)), sizes)
-        ranks = self._merges.ranks(symbols, owners)
-
-        def merge_once(
-            symbols: tf.Tensor, owners: tf.Tensor, ranks: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            least = tf.math.unsorted_segment_min(ranks, owners, tf.size(words))
-            is_least = (ranks < _NEVER) & (ranks == tf.gather(least, owners))
-            is_chosen = self._merges.choose(is_least, ranks, owners, tf.size(words))
-            chosen = tf.where(is_chosen, ranks, 0)
-            symbols = tf.where(is_chosen, tf.gather(self._merges.merged, chosen), symbols)
-            kept = tf.where(~tf.concat([[False], is_chosen[:-1]], 0))[:, 0]
-            symbols = tf.gather(symbols, kept)
-            owners = tf.gather(owners, kept)
-            return symbols, owners, self._merges.ranks(symbols, owners)
-
-        symbols, owners, _ = tf.while_loop(
-            lambda symbols, owners, ranks: tf.reduce_any(ranks < _NEVER),
-            merge_once,
-            (symbols, owners, ranks),
-            shape_invariants=(tf.TensorShape([None]),) * 3,
-        )
+        symbols, owners = self._merges.merge(symbols, owners, tf.size(words))
         lengths = tf.math.bincount(
             owners, minlength=tf.size(words), maxlength=tf.size(words), dtype=tf.int64
         )
@@ -297,63 +277,6 @@ class ByteBpeTokenizer(tf.Module):
         starts = tf.where(is_added, starts, trimmed[0])
         ends = tf.where(is_added, ends, trimmed[1])
         return tf.gather(characters.rows, firsts), starts, ends
-
-
-class _MergeTable(NamedTuple):
-    """The merges by rank, and sorted keys to look up the rank of a pair."""
-
-    num_tokens: int
-    keys: np.ndarray  # int64 [M], left * V + right, sorted
-    rank_of_key: np.ndarray  # int32 [M]
-    merged: np.ndarray  # int32 [M], by rank
-    # bool [M], by rank: whether no merge that uses the merged token has a lower rank. Otherwise one
-    # merge may have to come before the next merge of the same pair.
-    is_last: np.ndarray
-
-    @classmethod
-    def build(cls, vocab: BpeVocab) -> "_MergeTable":
-        ids = vocab.ids
-        pairs = np.array([(ids[a], ids[b]) for a, b in vocab.merges], np.int64).reshape(-1, 2)
-        merged = np.array([ids[a + b] for a, b in vocab.merges], np.int32)
-        ranks = np.arange(len(pairs), dtype=np.int32)
-        first_use = np.full(len(vocab), _NEVER, np.int32)
-        for side in (0, 1):
-            np.minimum.at(first_use, pairs[:, side], ranks)
-        keys = pairs[:, 0] * len(vocab) + pairs[:, 1]
-        order = np.argsort(keys)
-        # One more key and rank, so that no table is empty.
-        return cls(
-            len(vocab),
-            np.append(keys[order], np.iinfo(np.int64).max),
-            np.append(order, _NEVER).astype(np.int32),
-            np.append(merged, 0).astype(np.int32),
-            np.append(first_use[merged] > ranks, True),
-        )
-
-    def ranks(self, symbols: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-        """Returns the rank of each symbol and the next symbol of its word, int32 [N]."""
-        left = tf.cast(symbols, tf.int64)
-        keys = left[:-1] * self.num_tokens + left[1:]
-        indices = tf.searchsorted(self.keys, keys)
-        is_pair = (tf.gather(self.keys, indices) == keys) & (owners[:-1] == owners[1:])
-        ranks = tf.where(is_pair, tf.gather(self.rank_of_key, indices), _NEVER)
-        return tf.concat([ranks, tf.fill([tf.minimum(tf.size(symbols), 1)], _NEVER)], 0)
-
-    def choose(
-        self, is_least: tf.Tensor, ranks: tf.Tensor, owners: tf.Tensor, num_words: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns which pairs of least rank are merged: in "aaa" the first two letters."""
-        positions = tf.range(tf.size(is_least))
-        is_start = is_least & ~tf.concat([[False], is_least[:-1]], 0)
-        run_starts = tf.concat([[0], tf.cast(tf.where(is_start)[:, 0], tf.int32)], 0)
-        run = tf.cumsum(tf.cast(is_start, tf.int32))
-        is_chosen = is_least & ((positions - tf.gather(run_starts, run)) % 2 == 0)
-        if not self.is_last.all():
-            candidates = tf.where(is_chosen, positions, tf.int32.max)
-            first = tf.math.unsorted_segment_min(candidates, owners, num_words)
-            is_free = tf.gather(self.is_last, tf.where(is_chosen, ranks, 0))
-            is_chosen &= is_free | (positions == tf.gather(first, owners))
-        return is_chosen
 
 
 @functools.cache

@@ -77,6 +77,8 @@ class SentencePiece:
         """
         text = replace_surrogates(text)
         encoding = self._encode(text)
+        if not self.vocab.is_unigram:
+            return self._with_given_offsets(text, encoding)
         spans: list[Span] = []
         start = 0
         for index, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -91,6 +93,23 @@ class SentencePiece:
             spans = [Span(index, first, last) for index, (first, last) in pairs]
         tokens = [self.vocab.tokens[span.token_id] for span in spans]
         return tokens, [span.start for span in spans], [span.end for span in spans]
+
+    def _with_given_offsets(
+        self, text: str, encoding: tokenizers.Encoding
+    ) -> tuple[list[str], list[int], list[int]]:
+        """Returns the offsets of `tokenizers`, which are right where no character is replaced.
+
+        BPE with bytes has no normalizer but for spaces. Each byte of a character has its offsets.
+        """
+        tokens = [self.vocab.tokens[index] for index in encoding.ids]
+        starts = [start for start, _ in encoding.offsets]
+        ends = [end for _, end in encoding.offsets]
+        if self.vocab.trim_offsets:
+            for index, token in enumerate(tokens):
+                while token[:1] == SPACE_SYMBOL and starts[index] < ends[index]:
+                    token = token[1:]
+                    starts[index] += 1
+        return tokens, starts, ends
 
     def _is_added(self, token_id: int, text: str) -> bool:
         """Returns whether a token was cut out of the text as an added token."""
@@ -118,7 +137,8 @@ class SentencePiece:
                     if has_prefix and position == 0:
                         end = start if len(covered) == 1 else end
                     else:
-                        start = min(covered[0].end, end)
+                        num_spaces = len(token.value) - len(token.value.lstrip(SPACE_SYMBOL))
+                        start = min(covered[num_spaces - 1].end, end)
                 position += len(token.value)
                 yield Span(token.id, start + offset, end + offset)
 

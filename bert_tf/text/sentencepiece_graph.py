@@ -3,7 +3,7 @@
     strings [B] -> code points [N], flat, each added token ("<mask>") as one character
                 -> normalized, step by step, each character with its place in the original text
                 -> words [W], each with U+2581 at its start -> unique words, as strings
-                -> tokens: from a table where a word is a token, else by the Unigram model
+                -> tokens: from a table where a word is a token, else by the model
                 -> [B, (words), (tokens)]
 
 It uses only TensorFlow's operations, so any server can run it. Bytes that are not UTF-8 are read as
@@ -14,11 +14,13 @@ import json
 import re
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tokenizers
 
 from bert_tf.text.added_tokens_graph import NO_TOKEN, AddedTokenFinder, Parts, string_table
 from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
+from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
 from bert_tf.text.tensor_characters import count_up, nested, to_bytes
 from bert_tf.text.unigram_graph import UnigramModel
@@ -45,12 +47,13 @@ class _Encoded(NamedTuple):
     """The tokens of all words."""
 
     ids: tf.Tensor  # int32 [P]
-    sizes: tf.Tensor  # int32 [P], characters of each token
+    firsts: tf.Tensor  # int64 [P], first character of each token
+    lasts: tf.Tensor  # int64 [P], last character of each token
     splits: tf.Tensor  # int64 [W + 1], row splits of the words into tokens
 
 
 class SentencePieceTokenizer(tf.Module):
-    """Splits strings into ids of a Unigram vocabulary.
+    """Splits strings into ids of a SentencePiece vocabulary.
 
     It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
@@ -63,13 +66,17 @@ class SentencePieceTokenizer(tf.Module):
 
     def __init__(self, vocab: SentencePieceVocab, name: str = "sentencepiece_tokenizer"):
         super().__init__(name)
-        if not vocab.is_unigram:
-            raise ValueError(
-                "SentencePiece BPE with bytes is not available in the graph; give token ids."
-            )
         self.vocab = vocab
+        self._num_symbols = np.array(
+            [len(token) - len(token.lstrip(SPACE_SYMBOL)) for token in vocab.tokens], np.int64
+        )
         self._steps = make_steps(vocab.normalizer_steps())
-        self._splits_at_blanks, self._prefix = _read_pre_tokenizer(vocab)
+        self._splits_at_blanks = False
+        self._prefix = "never"
+        if vocab.is_unigram:
+            self._splits_at_blanks, self._prefix = _read_pre_tokenizer(vocab)
+        else:
+            _check_bpe_pre_tokenizer(vocab)
         raw = [token for token in vocab.added_tokens if not token.normalized]
         normalized = [token for token in vocab.added_tokens if token.normalized]
         reference = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
@@ -79,7 +86,10 @@ class SentencePieceTokenizer(tf.Module):
         self._added_normalized = AddedTokenFinder(normalized, vocab.ids, normalize)
         contents = [normalize(token.content) for token in normalized]
         self._first_codes = {ord(content[0]) for content in contents if content}
-        self._model = UnigramModel(vocab)
+        self._model = UnigramModel(vocab) if vocab.is_unigram else SentencePieceBpeModel(vocab)
+        # Within runs of spaces BPE has merges.
+        self._splits_runs = vocab.is_unigram
+        self._splits_words = vocab.is_unigram or words_are_independent(vocab)
         words, ids = _words_of_one_token(vocab, reference)
         self._whole_words = string_table(words, ids)
 
@@ -111,12 +121,13 @@ class SentencePieceTokenizer(tf.Module):
         """
         text, word_splits, row_splits = self._split_words(strings)
         encoded = self._encode(text, word_splits)
-        after = tf.cumsum(encoded.sizes)
-        firsts = after - encoded.sizes
+        firsts = encoded.firsts
+        lasts = encoded.lasts
         starts = tf.gather(text.starts, firsts)
-        ends = tf.gather(text.ends, after - 1)
+        ends = tf.gather(text.ends, lasts)
         if self.vocab.trim_offsets:
-            starts, ends = _trim(text, firsts, encoded.sizes, starts, ends)
+            leading = tf.gather(self._num_symbols, encoded.ids)
+            starts, ends = _trim(text, firsts, lasts, tf.maximum(leading, 1), starts, ends)
         columns = (encoded.ids, *to_bytes(strings, tf.gather(text.rows, firsts), starts, ends))
         return tuple(nested(column, row_splits, encoded.splits) for column in columns)
 
@@ -229,7 +240,12 @@ class SentencePieceTokenizer(tf.Module):
             wants_prefix &= text.starts == 0
         if self._prefix == "never":
             wants_prefix = tf.zeros_like(wants_prefix)
-        is_start |= is_symbol
+        if self._splits_words:
+            starts_word = is_symbol
+            if not self._splits_runs:
+                follows = tf.concat([[False], is_symbol[:-1]], 0)[: tf.size(is_symbol)]
+                starts_word &= ~follows
+            is_start |= starts_word
         source = tf.repeat(
             tf.range(tf.size(wants_prefix)), tf.where(wants_prefix, 2, tf.ones([], tf.int32))
         )
@@ -273,14 +289,21 @@ class SentencePieceTokenizer(tf.Module):
         sources = tf.repeat(starts - splits[:-1], counts) + tf.range(splits[-1])
         is_found = sources < num_found
         index = tf.where(is_found, sources, 0)
-        whole_sizes = tf.cast(tf.repeat(word_splits[1:] - firsts, counts), tf.int32)
+        word_starts = tf.repeat(firsts, counts)
+        word_ends = tf.repeat(word_splits[1:], counts)
         ids = tf.where(
             is_found,
             tf.gather(tf.concat([found.ids, [0]], 0), index),
             tf.cast(sources - num_found, tf.int32),
         )
-        sizes = tf.where(is_found, tf.gather(tf.concat([found.sizes, [0]], 0), index), whole_sizes)
-        return _Encoded(ids, sizes, splits)
+        begins = tf.cast(tf.gather(tf.concat([found.begins, [0]], 0), index), tf.int64)
+        ends = tf.cast(tf.gather(tf.concat([found.ends, [0]], 0), index), tf.int64)
+        return _Encoded(
+            ids,
+            tf.where(is_found, word_starts + begins, word_starts),
+            tf.where(is_found, word_starts + ends, word_ends) - 1,
+            splits,
+        )
 
 
 def _read_pre_tokenizer(vocab: SentencePieceVocab) -> tuple[bool, str]:
@@ -309,6 +332,21 @@ def _read_pre_tokenizer(vocab: SentencePieceVocab) -> tuple[bool, str]:
     return splits_at_blanks, prefix
 
 
+def _check_bpe_pre_tokenizer(vocab: SentencePieceVocab) -> None:
+    """Raises ValueError unless the pre-tokenizer leaves normalized text whole."""
+    spaces_are_replaced = False
+    for step in vocab.normalizer_steps():
+        if step["type"] == "Replace" and step["pattern"] == {"String": " "}:
+            spaces_are_replaced = step["content"] == SPACE_SYMBOL
+    for step in vocab.pre_tokenizer_steps():
+        never_splits = step["type"] == "Split" and step["pattern"] == {"String": " "}
+        if not (never_splits and spaces_are_replaced):
+            raise ValueError(
+                f"the pre_tokenizer {vocab.pre_tokenizer[:200]} is not available in the graph; "
+                "give token ids."
+            )
+
+
 def _words_of_one_token(
     vocab: SentencePieceVocab, reference: tokenizers.Tokenizer
 ) -> tuple[list[bytes], list[int]]:
@@ -328,17 +366,22 @@ def _words_of_one_token(
 
 
 def _trim(
-    text: _Text, firsts: tf.Tensor, sizes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    text: _Text,
+    firsts: tf.Tensor,
+    lasts: tf.Tensor,
+    leading: tf.Tensor,
+    starts: tf.Tensor,
+    ends: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the offsets without the space that begins a token.
+    """Returns the offsets without the `leading` spaces that begin a token.
 
     A U+2581 alone that stands for no space of the text is empty.
     """
     is_symbol = tf.gather(text.code_points, firsts) == _SPACE_CODE
     is_symbol &= ~tf.gather(text.is_added, firsts)
     is_prefix = tf.gather(text.is_prefix, firsts)
-    is_alone = is_symbol & is_prefix & (sizes == 1)
-    next_starts = tf.gather(text.ends, firsts)
+    is_alone = is_symbol & is_prefix & (firsts == lasts)
+    next_starts = tf.gather(text.ends, tf.minimum(firsts + leading - 1, lasts))
     starts = tf.where(is_symbol & ~is_prefix, tf.minimum(next_starts, ends), starts)
     return starts, tf.where(is_alone, starts, ends)
 

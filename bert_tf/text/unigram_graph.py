@@ -2,13 +2,11 @@
 
     words [W] -> characters [N] -> for each character and length: the token that begins there
               -> the best score of each prefix of a word (Viterbi), for all words at once
-              -> tokens [P] with their lengths
+              -> tokens [P] with their characters
 
 The order of the comparisons and the double precision are those of `tokenizers`, so that of equally
 good divisions the same one is found.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,18 +14,11 @@ import tensorflow as tf
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
+from bert_tf.text.word_tokens import WordTokens
 
 _UNKNOWN_PENALTY = 10.0
 _NO_TOKEN = -1
 _NO_NODE = -1
-
-
-class WordTokens(NamedTuple):
-    """The tokens of words, concatenated."""
-
-    ids: tf.Tensor  # int32 [P]
-    sizes: tf.Tensor  # int32 [P], characters of each token
-    counts: tf.Tensor  # int64 [W], tokens of each word
 
 
 class UnigramModel(tf.Module):
@@ -103,7 +94,10 @@ class UnigramModel(tf.Module):
 
         start = tf.range(size)
         length, _, _, found = tf.while_loop(
-            lambda length, active, nodes, found: (length < self._longest) & (tf.size(active) > 0),
+            # Once at least, so that `found` is never empty.
+            lambda length, active, nodes, found: (
+                (length == 0) | (length < self._longest) & (tf.size(active) > 0)
+            ),
             extend,
             (tf.constant(0), start, tf.zeros_like(start), found),
             shape_invariants=(
@@ -114,7 +108,6 @@ class UnigramModel(tf.Module):
             ),
         )
         tokens = tf.reshape(found.gather(tf.range(length)), [-1, size])
-        tokens = tf.concat([tokens, tf.fill([1, size], _NO_TOKEN)], 0)  # never empty
         alone = tf.where(tokens[0] >= 0, tokens[0], self._unk_id)
         return tf.concat([alone[tf.newaxis], tokens[1:]], 0)
 
@@ -147,8 +140,9 @@ class UnigramModel(tf.Module):
             maxlength=tf.size(lengths),
             dtype=tf.int64,
         )
+        begins = tf.gather(firsts - tf.gather(splits, words), kept)
         sizes = tf.math.unsorted_segment_sum(sizes, token, tf.size(kept))
-        return WordTokens(tf.gather(ids, kept), sizes, counts)
+        return WordTokens(tf.gather(ids, kept), begins, begins + sizes, counts)
 
 
 def _build_trie(

@@ -27,7 +27,7 @@ def check_text_input(serving: Serving, form: str) -> None:
         "this model keeps the ends of long texts": serving.long_texts == "tail",
         "this model reads long texts in windows": serving.long_texts == "windows",
         "int8 has no form with texts, dynamic has": form == "int8",
-        "byte-level BPE has no kernels there; give ids": not isinstance(serving.vocab, Vocab),
+        "only WordPiece has kernels there; give ids": not isinstance(serving.vocab, Vocab),
         "the rules of this tokenizer have no kernels there; give ids": isinstance(
             serving.vocab, Vocab
         )

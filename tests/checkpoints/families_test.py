@@ -52,23 +52,9 @@ GOLDENS = [
     "mmbert/masked_lm",
 ]
 
-SENTENCEPIECE = ("xlm_roberta", "camembert", "albert", "mmbert")
-
 
 def golden_folder(name: str) -> pathlib.Path:
     return golden_file("families", *name.split("/"))
-
-
-def weights_folder(name: str, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Returns a golden folder; a copy without tokenizer if that is one of SentencePiece."""
-    source = golden_folder(name)
-    if name.partition("/")[0] not in SENTENCEPIECE:
-        return source
-    folder = tmp_path / "weights"
-    folder.mkdir()
-    for file in ("config.json", "model.safetensors"):
-        shutil.copy(source / file, folder)
-    return folder
 
 
 def copy_of(name: str, tmp_path: pathlib.Path, **values) -> pathlib.Path:
@@ -88,7 +74,7 @@ def rewrite(folder: pathlib.Path, change) -> None:
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
-    folder = weights_folder(name, tmp_path)
+    folder = golden_folder(name)
     golden = dict(np.load(golden_folder(name) / "golden.npz"))
     received, model = family_outputs(folder, golden)
     limit = 2e-5 if "modernbert" in name else 1e-5
@@ -104,7 +90,7 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
-    folder = weights_folder(name, tmp_path)
+    folder = golden_folder(name)
     before = read_checkpoint(folder)
     after = write_checkpoint(before, tmp_path / "again", "huggingface")
     assert (after.config, after.vocab, after.family) == (before.config, before.vocab, before.family)

@@ -53,9 +53,9 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.reranking.model import BertReranker
     from bert_tf.tasks.tagging.model import BertTokenClassifier
     from bert_tf.text.bpe_vocab import BpeVocab
+    from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.sentencepiece import SentencePiece
     from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-    from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.text_tokenizer import TextTokenizer
     from bert_tf.text.vocab import Vocab
     from bert_tf.text.wordpiece import WordPiece

@@ -54,6 +54,8 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.tagging.model import BertTokenClassifier
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
+    from bert_tf.text.sentencepiece import SentencePiece
+    from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
     from bert_tf.text.text_tokenizer import TextTokenizer
     from bert_tf.text.vocab import Vocab
     from bert_tf.text.wordpiece import WordPiece
@@ -83,6 +85,8 @@ __all__ = [
     "ModelConfig",
     "Muon",
     "OptimizerConfig",
+    "SentencePiece",
+    "SentencePieceVocab",
     "TextTokenizer",
     "Vocab",
     "WordPiece",
@@ -111,6 +115,8 @@ _MODULES = {
     ),
     "inference.loading": "load",
     "text.bpe_vocab": "BpeVocab",
+    "text.sentencepiece": "SentencePiece",
+    "text.sentencepiece_vocab": "SentencePieceVocab",
     "text.byte_bpe": "ByteBpe",
     "text.text_tokenizer": "TextTokenizer",
     "text.vocab": "Vocab",

@@ -29,7 +29,7 @@ from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
-from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
+from bert_tf.text.wordpiece import WordPiece, split_words
 
 _BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 ReadTexts = Callable[[], Iterable[str]]
@@ -111,10 +111,12 @@ def trim_wordpiece(tokenizer: WordPiece, texts: Iterable[str]) -> Vocab:
     """
     vocab = tokenizer.vocab
     lower = tokenizer.do_lower_case
+    options = vocab.options
     kept = set(vocab.special_ids)
+    kept.update(vocab.ids[token.content] for token in options.added_tokens)
     words: set[str] = set()
     for text in texts:
-        words.update(split_words(text, lower))
+        words.update(split_words(text, lower, options))
     _check_not_empty(words)
     for word in words:
         kept.update(_word_tokens(tokenizer, word))
@@ -123,7 +125,8 @@ def trim_wordpiece(tokenizer: WordPiece, texts: Iterable[str]) -> Vocab:
         for token in (char, CONTINUATION_PREFIX + char):
             if token in vocab.ids:
                 kept.add(vocab.ids[token])
-    return Vocab(tuple(vocab.tokens[index] for index in sorted(kept)))
+    tokens = tuple(vocab.tokens[index] for index in sorted(kept))
+    return dataclasses.replace(vocab, tokens=tokens)
 
 
 def _word_tokens(tokenizer: WordPiece, word: str) -> list[int]:
@@ -132,7 +135,7 @@ def _word_tokens(tokenizer: WordPiece, word: str) -> list[int]:
     Without the latter a shorter match could succeed, and the word would no longer be [UNK].
     """
     unk_id = tokenizer.vocab.unk_id
-    if len(word) > MAX_WORD_CHARACTERS:  # [UNK] with any vocabulary.
+    if len(word) > tokenizer.vocab.options.max_word_characters:  # [UNK] with any vocabulary.
         return []
     for end in range(len(word), 0, -1):
         ids = tokenizer.encode_uncached(word[:end])

@@ -26,6 +26,7 @@ from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, Training
 from bert_tf.corpus.preparation import PreparedData, prepare_pretraining_data
 from bert_tf.objectives.distillation import check_shapes, kept_bytes
 from bert_tf.objectives.electra import generator_config
+from bert_tf.objectives.masked_lm import LARGE_VOCABULARY
 from bert_tf.run_identity import rewritten_files
 from bert_tf.run_record import has_checkpoints, recorded, write_run_record
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
@@ -256,7 +257,12 @@ def choose_sizes(
     if not training.do_train:
         return dataclasses.replace(training, gradient_accumulation_steps=1)
     bytes_per_example = 0.0
+    is_large = configs.model.vocab_size > LARGE_VOCABULARY
+    # Replacements are drawn from the logits, and those of a teacher are compared with them.
+    needs_logits = teacher is not None or configs.objective.objective == "replaced_tokens"
     for config, num_predictions in encoder_passes(configs):
+        if is_large and not needs_logits:
+            num_predictions = 0  # Their logits exist for one chunk of the vocabulary at a time.
         bytes_per_example += activation_bytes(config, length, num_predictions, training.recompute)
     if teacher:
         predictions = configs.masking.max_predictions_per_seq

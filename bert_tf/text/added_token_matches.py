@@ -78,7 +78,7 @@ class AddedTokenMatcher(tf.Module):
         parts = [re.escape(content).replace("\\ ", r"[\t\n\r ]") for content in ascii_contents]
         if not parts:
             return ""
-        return f"(?i).*(?:{'|'.join(parts)}).*"
+        return f"(?is).*(?:{'|'.join(parts)}).*"
 
     def find(self, code_points: tf.Tensor, row_splits: tf.Tensor) -> Matches:
         """Finds the tokens.

@@ -6,6 +6,7 @@ LiteRT has no kernels for `bert_tf.text.tokenizer`, nor for ragged tensors. tens
 tokenizer gives other tokens for a few texts, which `bert_tf/text/tokenizer.py` describes.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ import tensorflow_text as tf_text
 
 from bert_tf.serving.kind import SINGLE
 from bert_tf.serving.model import IDS, Batch, Serving
+from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 
@@ -27,15 +29,30 @@ def check_text_input(serving: Serving, form: str) -> None:
         "this model keeps the ends of long texts": serving.long_texts == "tail",
         "this model reads long texts in windows": serving.long_texts == "windows",
         "int8 has no form with texts, dynamic has": form == "int8",
-        "byte-level BPE has no kernels there; give ids": not isinstance(serving.vocab, Vocab),
-        "the rules of this tokenizer have no kernels there; give ids": isinstance(
-            serving.vocab, Vocab
-        )
-        and serving.vocab.options != DEFAULT_OPTIONS,
+        "only WordPiece has kernels there; give ids": not isinstance(serving.vocab, Vocab),
+        "the rules of this tokenizer have no kernels there; give ids": has_other_rules(
+            serving.vocab
+        ),
     }
     for reason, applies in reasons.items():
         if applies:
             raise ValueError(f"--text_input is for single texts cut at their ends: {reason}.")
+
+
+def has_other_rules(vocab: AnyVocab) -> bool:
+    """Returns whether the kernels split ordinary texts otherwise than the vocabulary's options.
+
+    Special tokens written in a text, and words of more than 100 characters, are read as the kernels
+    do, whatever the options.
+    """
+    if not isinstance(vocab, Vocab):
+        return False
+    options = dataclasses.replace(
+        vocab.options,
+        reads_special_tokens=DEFAULT_OPTIONS.reads_special_tokens,
+        max_word_characters=DEFAULT_OPTIONS.max_word_characters,
+    )
+    return options != DEFAULT_OPTIONS
 
 
 def make_packer(serving: Serving) -> Callable[[tf.Tensor], Batch]:

@@ -151,7 +151,7 @@ def test_configurations_for_keras_files():
     assert content_of(vocab) != content_of(Vocab(vocab.tokens))
 
 
-LETTERS = "aAbBéÉ_ .-中ß\t\u00a0<>[]0\u0301한\u00ad"
+LETTERS = "aAbBéÉ_ .-中ß\n\t\u00a0<>[]0\u0301한\u00ad"
 PIECES = ("a", "b", "é", "ß", "0", "_", ".", "-", "中", "<", ">", "[", "]", "A", "B", "É", "aa")
 CONTINUATIONS = ("##a", "##b", "##é", "##0", "##\u0301", "##A", "##B", "##ab")
 
@@ -200,8 +200,9 @@ def test_random_added_tokens(seed):
     peer.encode_special_tokens = not reads
     texts = []
     for _ in range(200):
-        choices = (random_string(rng, 3), rng.choice(contents), "[MASK]", rng.choice(contents))
+        choices = (random_string(rng, 3), rng.choice(contents), "[MASK]", "\n", "a ", "B")
         texts.append("".join(rng.choices(choices, k=rng.randint(0, 5))))
+    texts += ["a\n[MASK]", *(f"a\n{content}\nb" for content in contents)]
     tokenizer = WordPiece(vocab, lower)
     expected = [in_python(tokenizer, text) for text in texts]
     assert [row[0] for row in expected] == [peer.encode(text).ids for text in texts]

@@ -15,19 +15,27 @@ class AroundImport(importlib.abc.MetaPathFinder):
     """Finds one module, once, and has it executed inside `around(module)`."""
 
     def __init__(self, name: str, around: Around) -> None:
-        self._name, self._around = name, around
+        self._name = name
+        self._around = around
+        self._is_asking_others = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._is_asking_others:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking_others = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking_others = False
         if spec and spec.loader:
             execute = spec.loader.exec_module
 
             def execute_inside(module: types.ModuleType) -> None:
+                # Not earlier: other packages look for a module without importing it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 with self._around(module):
                     execute(module)
 

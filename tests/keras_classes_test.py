@@ -90,3 +90,12 @@ def test_keras_may_be_imported_before_or_after(tmp_path):
             env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
             check=True,
         )
+
+
+def test_a_look_for_keras_does_not_undo_the_registration():
+    # transformers asks whether there is a Keras before anybody imports it.
+    code = (
+        "import bert_tf, importlib.util, sys; importlib.util.find_spec('keras'); import keras; "
+        "sys.exit('bert_tf>BertSplade' not in keras.saving.get_custom_objects())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -22,7 +22,7 @@ import tempfile
 WORDS_PER_PASSAGE = 80
 PAIRS_PER_MANUAL = 4
 # Lines as long as paragraphs, no hyphenation, no bold type: plain text.
-GROFF = "groff -k -t -Tutf8 -man -rLL=100000n -rHY=0 -dAD=l -P-cbou".split()
+GROFF = "groff -k -t -Tutf8 -man -rLL=100000n -rLT=78n -rHY=0 -dAD=l -P-cbou".split()
 
 
 def read_sections(source: bytes) -> list[list[str]]:

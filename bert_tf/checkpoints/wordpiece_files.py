@@ -44,7 +44,7 @@ def rules_in_config(values: dict[str, Any], path: pathlib.Path) -> StatedRules:
     """
     return StatedRules(
         accents=_accents(values, path),
-        splits_ideographs=json_field(values, "tokenize_chinese_chars", bool, path, nullable=True),
+        splits_ideographs=json_field(values, "tokenize_chinese_chars", bool, path),
     )
 
 
@@ -61,7 +61,7 @@ def rules_in_tokenizer_json(
         raise ValueError(f"{path}: max_input_chars_per_word is {limit}, expected a number above 0.")
     return StatedRules(
         accents=_accents(normalizer, path),
-        splits_ideographs=json_field(normalizer, "handle_chinese_chars", bool, path, nullable=True),
+        splits_ideographs=json_field(normalizer, "handle_chinese_chars", bool, path),
         max_word_characters=limit,
     )
 

@@ -1,10 +1,13 @@
 """The words of a raw text and their offsets, for taggers."""
 
+import functools
 import unicodedata
 
 from bert_tf.text.byte_level import SPACES, split_words
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
+from bert_tf.text.wordpiece import WordPiece
 
 
 def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
@@ -17,8 +20,12 @@ def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     Example: "In Oslo, Ada." has the words In, Oslo, the comma, Ada and the full stop.
     """
     words: list[tuple[int, int]] = []
-    if isinstance(tokenizer.vocab, Vocab):
-        for token, start, end in zip(*tokenizer.tokenize_with_offsets(text), strict=True):
+    splitter = tokenizer
+    if isinstance(tokenizer.vocab, SentencePieceVocab):
+        # Its words end at spaces alone.
+        splitter = _punctuation_splitter()
+    if isinstance(splitter.vocab, Vocab):
+        for token, start, end in zip(*splitter.tokenize_with_offsets(text), strict=True):
             if token.startswith(CONTINUATION_PREFIX) and words:
                 words[-1] = (words[-1][0], end)
             else:
@@ -36,6 +43,12 @@ def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
         if not all(map(_is_mark, text[start:end])):
             offsets.append((start, _after_marks(text, end)))
     return offsets
+
+
+@functools.cache
+def _punctuation_splitter() -> WordPiece:
+    """Returns a tokenizer without other tokens: each word is one [UNK]."""
+    return WordPiece(Vocab(SPECIAL_TOKENS), do_lower_case=False)
 
 
 def _is_mark(char: str) -> bool:

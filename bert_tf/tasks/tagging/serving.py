@@ -8,8 +8,10 @@ from bert_tf.serving.graph_tokens import Characters, check_utf8
 from bert_tf.serving.model import Batch, Outputs, Serving, Signatures
 from bert_tf.serving.segments import first_of_largest
 from bert_tf.text.byte_level import SPACES
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_packing import cut, pack_rows
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
 NOWHERE = -1
 # White space, and marks, which belong to what stands before them or stand alone.
@@ -49,7 +51,11 @@ class TaggingServing(Serving):
         That is what the tagger was trained on. With byte-level BPE every word has a space before
         it, also "." after another word; with cased WordPiece, marks after punctuation are tokens.
         """
-        _, first_bytes, end_bytes = self.tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
+        splitter = self.tokenizer
+        if isinstance(self.vocab, SentencePieceVocab):
+            # Its words end at spaces alone. Without other tokens each word is one [UNK].
+            splitter = BertTokenizer(Vocab(SPECIAL_TOKENS), do_lower_case=False)
+        _, first_bytes, end_bytes = splitter.tokenize_with_offsets(check_utf8(texts[0]))
         rows, tokens = first_bytes.row_splits, first_bytes.values.row_splits
         firsts = tf.gather(first_bytes.flat_values, tokens[:-1])  # [W]
         lasts = tf.gather(end_bytes.flat_values, tokens[1:] - 1)

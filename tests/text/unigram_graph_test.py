@@ -22,5 +22,6 @@ def test_ties_and_the_score_of_unknown_characters():
     texts = ["a" * length for length in range(1, 12)] + ["b中", "b中中", "中b中a"]
     twin = SentencePiece(small)
     assert twin.tokenize("b中") == ["▁", "b中"]
-    ids = flat(SentencePieceTokenizer(small).tokenize(tf.constant(texts)))
+    tokenizer = SentencePieceTokenizer(small)
+    ids = flat(tokenizer.tokenize(tf.constant(texts)))
     assert ids == [twin.encode(text) for text in texts]

@@ -84,6 +84,40 @@ class FineTuningConfig(Config):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class LabelLossConfig(Config):
+    """The training loss of class labels; see `network.losses.class_losses` for the formulas."""
+
+    label_smoothing: float = option(
+        0.0,
+        "Share of the training target that is spread evenly over all classes, such as 0.1.",
+        lower=0.0,
+        upper=0.99,
+    )
+    focal_gamma: float = option(
+        0.0,
+        "Exponent of the focal loss, such as 2: examples that are predicted well count less.",
+        lower=0.0,
+    )
+
+    def check_kind(self, kind: str, marks: str = "") -> None:
+        """Checks that labels of a kind have such a loss.
+
+        Args:
+          kind: one of `LABEL_KINDS`.
+          marks: precedes the names in messages: -- for flags.
+
+        Raises:
+          ValueError: naming the setting.
+        """
+        for name in ("label_smoothing", "focal_gamma"):
+            if getattr(self, name) and kind == "number":
+                raise ValueError(
+                    f"{marks}{name}={getattr(self, name):g} has no effect on labels of kind "
+                    "number, whose loss is the squared error: leave it out."
+                )
+
+
 LABEL_KINDS = ("class", "number", "several")
 LONG_TEXTS = ("head", "tail", "windows")
 
@@ -136,7 +170,7 @@ class TableConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
+class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig):
     """Flags of `run_classifier`."""
 
     task_name: str = option(
@@ -164,7 +198,8 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
     )
     class_weights: str = option(
         "",
-        "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... .",
+        "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... ; "
+        "with label_kind=several, the weights of labels where they apply.",
     )
     long_texts: str = option(
         "head",
@@ -232,7 +267,7 @@ class SquadRunConfig(SquadConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggerConfig(TableConfig, TeacherConfig):
+class TaggerConfig(TableConfig, TeacherConfig, LabelLossConfig):
     """Flags of `run_tagger`."""
 
     word_column: int = option(

@@ -55,7 +55,9 @@ class LabelledTexts:
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
         if self.kind == "number":
             given.check_without_scores("labels that are numbers")
-        if given.class_weights and configs.training.do_train and self.kind != "class":
+        if configs.training.do_train:
+            given.check_kind(self.kind, "--")
+        if given.class_weights and configs.training.do_train and self.kind == "number":
             raise ValueError(
                 f"--class_weights={given.class_weights} has no effect on labels of kind "
                 f"{self.kind}: leave it out."

@@ -19,12 +19,12 @@ from bert_tf.examples.columns import (
 )
 from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS, LabelLossConfig
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids, one_hot_ids
 from bert_tf.models.text_fit import INPUTS, KerasBatch
-from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import (
     ClassifierAnswers,
@@ -33,6 +33,7 @@ from bert_tf.tasks.classification.answers import (
 )
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
+from bert_tf.tasks.classification.task import balanced_pos_weight
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -178,7 +179,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         )
 
     def task_loss(
-        self, x: Any, y: Any, outputs: Any, weights: Any, soft_losses: Any = None
+        self,
+        x: Any,
+        y: Any,
+        outputs: Any,
+        weights: Any,
+        soft_losses: Any = None,
+        label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
@@ -193,7 +200,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                     "Several labels per text need label_kind='several'."
                 )
             y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
-        losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
+        losses = (label_loss or LabelLoss()).losses(self.label_kind, outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)
@@ -251,12 +258,42 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self._soft_losses = soft_losses
 
     def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """See `TextFitMixin`; `evaluate` knows no teacher."""
-        if not training or self._soft_losses is None:
+        """See `TextFitMixin`; `evaluate` reports the plain loss, without teacher."""
+        if not training:
             return super().own_loss(x, y, outputs, weights, training)
         if not self._has_own_loss:
+            if self._soft_losses is None:
+                return None
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
-        return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
+        loss = self.task_loss(x, y, outputs, weights, self._soft_losses, self.label_loss)
+        return sum(self.losses, loss.mean())
+
+    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+        """See `TextFitMixin`; of several labels, class weights become `pos_weight`."""
+        config.check_kind(self.label_kind)
+        if self.label_kind != "several" or class_weight is None:
+            self.set_label_loss(config)
+            return class_weight
+        rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
+        if isinstance(class_weight, str) and class_weight == BALANCED and rows is not None:
+            weights = balanced_pos_weight(rows)
+        elif isinstance(class_weight, Mapping):
+            weights = self._weights_of_classes(class_weight)
+        else:
+            raise ValueError(
+                f"class_weight is {class_weight!r:.60}; expected a dict of weights by label, or "
+                f"{BALANCED!r} with lists of texts and labels."
+            )
+        self.set_label_loss(config, weights.tolist())
+        return None
+
+    def _weights_of_classes(self, class_weight: Mapping[Any, float]) -> np.ndarray:
+        """Returns the weight of each class, float32 [C]; classes by name or index."""
+        of_class = np.ones(self.num_labels, np.float32)
+        names = list(class_weight)
+        indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+        of_class[indices] = list(class_weight.values())
+        return of_class
 
     def compute_loss(
         self,
@@ -310,9 +347,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             found, counts = np.unique(ids, return_counts=True)
             of_class[found] = len(ids) / (len(found) * counts)
         else:
-            names = list(class_weight)
-            indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-            of_class[indices] = list(class_weight.values())
+            of_class = self._weights_of_classes(class_weight)
         if sample_weight is None:
             return of_class[ids]
         return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")

@@ -13,6 +13,7 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.network.losses import label_loss_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
@@ -63,6 +64,7 @@ class Classifier(Program):
         self.reads_glue = texts.reads_glue
         self.glue = texts.glue
         self.kind = texts.kind
+        self.pos_weight: tuple[float, ...] = ()
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
@@ -96,8 +98,11 @@ class Classifier(Program):
             if is_labelled:
                 values = label_array(examples, names, self.kind)
             weights, given = None, self.configs.task
-            if split == "train" and self.kind == "class":
+            if split == "train":
                 weights = class_weights(given.class_weights, values, names)
+                if self.kind == "several" and weights is not None:
+                    self.pos_weight = tuple(weights.tolist())
+                    weights = None
             length = self.configs.data.max_seq_length
             made = make_examples(
                 *(examples, values, self.kind, tokenizer, length, given.long_texts, weights),
@@ -157,6 +162,7 @@ class Classifier(Program):
             kind=self.kind,
             labels=labels,
             metric_names=metrics,
+            label_loss=label_loss_of(self.configs.task, self.pos_weight),
             teacher=self.configs.task,
         )
         task.best_metric = best

@@ -211,6 +211,23 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "", "Metric that chooses the best checkpoint; empty: the task's default."
     )
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
+    calibrate: bool = changeable(
+        False,
+        "After training, choose the temperature with the lowest loss on the development examples.",
+    )
+    choose_thresholds: bool = changeable(
+        False,
+        "After training, choose the thresholds with the highest F1 on the development examples: of "
+        "each of several labels, or of the second of two classes.",
+    )
+    temperature: float = changeable(
+        1.0, "Number that divides the scores before they become probabilities.", lower=0.001
+    )
+    thresholds: str = changeable(
+        "",
+        "Probabilities above which a text has a label, LABEL=THRESHOLD,... or a JSON object; "
+        "labels left out have 0.5.",
+    )
 
     def check(self) -> None:
         super().check()

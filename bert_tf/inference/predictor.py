@@ -87,7 +87,7 @@ class Predictor:
         Args:
           texts: B texts.
           threshold: of a model of several labels, the probability above which a text has a label;
-            None: 0.5.
+            None: the thresholds of the model, or 0.5.
 
         Returns:
           For each text the likeliest class, {"label": "good", "score": 0.98}; for a

@@ -41,21 +41,32 @@ TEXTS = (
 )
 
 
-def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = None, **changes):
+def write_model(
+    folder: pathlib.Path,
+    kind: str,
+    run: dict[str, str] | None = None,
+    num_labels: int = 3,
+    **changes,
+):
     """Writes a tiny random model that serves as a kind; returns its folder.
 
     Args:
       folder: new.
       kind: of `bert_tf.inference.kinds.KINDS`.
       run: what a run would record of it, run.flags by name.
+      num_labels: of a classifier, up to 3.
       changes: fields of the configuration.
     """
     made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **{**SHAPE, **changes})
-    if kind in ("reranker", "regression"):  # have one label
+    if kind in ("reranker", "regression"):
+        num_labels = 1
+    if num_labels < 3:
         weights = {
-            n: v[:1] if n.startswith("cls/classifier/") else v for n, v in made.weights.items()
+            n: v[:num_labels] if n.startswith("cls/classifier/") else v
+            for n, v in made.weights.items()
         }
-        made = dataclasses.replace(made, weights=weights, labels=())
+        labels = made.labels[:num_labels] if num_labels > 1 else ()
+        made = dataclasses.replace(made, weights=weights, labels=labels)
     write_checkpoint(made, folder, "bert_tf")
     if run is not None:
         lines = [f"--{name}={value}\n" for name, value in run.items()]

@@ -27,9 +27,16 @@ from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import (
+    BATCH_SIZE,
     ClassifierAnswers,
     mean_of_rows,
     text_examples,
+)
+from bert_tf.tasks.classification.decisions import (
+    Decisions,
+    arguments_of,
+    calibrated,
+    with_best_thresholds,
 )
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
@@ -69,6 +76,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
       pair: whether the model reads pairs of texts; `fit` sets it by its training data.
       activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
         `identity`; "" for other models.
+      temperature: divides the scores before they become probabilities; see `calibrate`.
+      thresholds: by label, the probabilities above which a text has a label; of two classes, that
+        of one class. Labels left out have 0.5. See `choose_thresholds`.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 
@@ -92,6 +102,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         long_texts: str = "head",
         pair: bool = False,
         activation: str = "",
+        temperature: float = 1.0,
+        thresholds: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
@@ -112,6 +124,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.long_texts = long_texts
         self.pair = pair
         self.activation = activation
+        self.decisions = Decisions.of(
+            self.label_kind, self.known_labels, temperature, thresholds
+        )
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -120,6 +135,59 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float32 [C]."""
         return self.predict_rows(rows, batch_size)
+
+    # Probabilities and decisions ---------------------------------------------------------------
+
+    def calibrate(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> float:
+        """Chooses the temperature with the lowest loss on examples that were not trained on.
+
+            model.fit(texts, labels)
+            model.calibrate(dev_texts, dev_labels)
+
+        It is part of the model from then on: `classify` and `probabilities` use it, `save`,
+        `save_pretrained` and `export` keep it. `predict` returns the scores as they are.
+
+        Args:
+          x, y: texts and labels, as for `fit`.
+          batch_size: texts per batch.
+
+        Returns:
+          The temperature.
+
+        Raises:
+          ValueError: if there are no examples, or the model predicts a number.
+        """
+        logits, labels = self._scored(x, y, batch_size)
+        self.decisions = calibrated(self.decisions, logits, labels, self.label_kind)
+        return self.decisions.temperature
+
+    def choose_thresholds(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> dict[str, float]:
+        """Chooses the thresholds with the highest F1 on examples that were not trained on.
+
+        Call it after `calibrate`; the rest is as there.
+
+        Args:
+          x, y: texts and labels, as for `fit`.
+          batch_size: texts per batch.
+
+        Returns:
+          The thresholds by label: of several labels those with the highest F1 of each label, of two
+          classes those with the highest F1 of the second.
+
+        Raises:
+          ValueError: if there are no examples, or the model has neither several labels per text nor
+            two classes.
+        """
+        logits, labels = self._scored(x, y, batch_size)
+        self.decisions = with_best_thresholds(self.decisions, logits, labels, self.label_kind)
+        return self.decisions.by_label(self.known_labels)
+
+    def _scored(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the logits of texts, float32 [E, C], and their labels as the loss takes them."""
+        logits = self.compute_logits(x, batch_size)
+        if self.label_kind == "number" or not len(logits):
+            return logits, np.zeros(len(logits))  # Refused by the caller.
+        return logits, self._read_labels(y, len(logits))
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -372,6 +440,12 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         bias = self.head.output_bias
         if self.label_kind == "number" and not np.any(bias.numpy()):
             bias.assign([float(examples.labels.mean())])
+        if self.decisions.temperature != 1.0:
+            logging.warning(
+                "The temperature %g was chosen for the weights before this training; call "
+                "calibrate again.",
+                self.decisions.temperature,
+            )
 
     # Datasets of texts -------------------------------------------------------------------------
 
@@ -463,6 +537,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             "long_texts": self.long_texts,
             "pair": self.pair,
             "activation": self.activation,
+            "temperature": self.decisions.temperature,
+            "thresholds": self.decisions.by_label(self.known_labels) or None,
         }
         return {**super().get_config(), **own}
 
@@ -474,4 +550,5 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             arguments["label_kind"] = checkpoint.label_kind
             arguments["pair"] = reads_pairs(checkpoint.settings)
             arguments["activation"] = checkpoint.settings.get("activation", "")
+            arguments |= arguments_of(checkpoint.settings)
         return arguments

@@ -14,12 +14,21 @@ from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
 from bert_tf.network.losses import label_loss_of
-from bert_tf.run_record import recorded
+from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
+from bert_tf.tasks.classification.decisions import (
+    Decisions,
+    arguments_of,
+    calibrated,
+    settings_of,
+    with_best_thresholds,
+)
 from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
-from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.inputs import LabelledTexts, wants_calibration
 from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.classification.plots import draw_reliability
 from bert_tf.tasks.classification.report import (
+    calibration_text,
     class_report_text,
     several_report_text,
     worst_errors_text,
@@ -165,12 +174,57 @@ class Classifier(Program):
             label_loss=label_loss_of(self.configs.task, self.pos_weight),
             teacher=self.configs.task,
         )
+        task.decisions = self.texts.decisions(labels)
+        if self.configs.training.do_train and not wants_calibration(self.configs.task):
+            # Of a run that is finished; a training that goes on removes them.
+            folder = pathlib.Path(self.configs.training.output_dir)
+            if (folder / CALIBRATION_NAME).exists():
+                arguments = arguments_of(read_record(folder))
+                task.decisions = Decisions.of(self.kind, labels, **arguments)
         task.best_metric = best
         if self.kind == "number" and data[0]:
             # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
             # that has a head replaces this.
             task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
+
+    def calibrate(
+        self,
+        folder: pathlib.Path | None,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Chooses temperature and thresholds, logs what they change, and records them."""
+        given = self.configs.task
+        logits = task.logits(examples, outputs)
+        labels = examples.labels.astype(int)
+        chosen = (logits, labels, task.kind)
+        before = task.metrics(examples, outputs)
+        if given.calibrate:
+            task.decisions = calibrated(task.decisions, *chosen)
+        if given.choose_thresholds:
+            task.decisions = with_best_thresholds(task.decisions, *chosen)
+        after = task.metrics(examples, outputs)
+        logging.info("Chosen on %d development examples: %s", len(labels), task.decisions)
+        for name, value in after.items():
+            logging.info("  %-28s %.4f, before %.4f", name, value, before[name])
+        if folder:
+            write_calibration(folder, settings_of(task.decisions, task.labels))
+
+    def draw_plots(
+        self,
+        folder: pathlib.Path,
+        ending: str,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes reliability.png (with classes)."""
+        if task.kind != "number":
+            draw_reliability(
+                folder / f"reliability{ending}.png", task.reliability(examples, outputs)
+            )
 
     def report(
         self, task: ClassificationTask, examples: TextExamples, outputs: Any
@@ -180,6 +234,8 @@ class Classifier(Program):
         if task.kind != "number":
             make = class_report_text if task.kind == "class" else several_report_text
             texts["report.txt"] = make(true.astype(int), answers, task.labels)
+            bins = task.reliability(examples, outputs)
+            texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
         is_wrong = (true != answers).reshape(len(true), -1).any(axis=-1)
         counts = np.bincount(examples.owners)
         losses = np.bincount(examples.owners, np.array(outputs["loss"])) / counts

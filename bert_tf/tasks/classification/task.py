@@ -10,9 +10,11 @@ import tensorflow as tf
 from bert_tf.examples.labels import LabelNames
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics import classification, regression
+from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, reliability
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.tasks.classification.answers import mean_of_rows, to_probabilities
+from bert_tf.tasks.classification.answers import mean_of_rows
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, label_ids, label_rows, label_values
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
 from bert_tf.tasks.classification.features import make_examples as make_examples
@@ -99,6 +101,9 @@ class ClassificationTask(RowsTask):
       labels: names of the classes; empty for numbers.
       metric_names: metrics to report; the first names the best checkpoint.
       label_loss: the loss of training.
+
+    Attributes:
+      decisions: temperature and thresholds of the answers.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class ClassificationTask(RowsTask):
         self.metric_names = tuple(metric_names)
         self.best_metric = self.metric_names[0]
         self.label_loss = label_loss or LabelLoss()
+        self.decisions = Decisions()
 
     def _losses(self, batch: Batch, logits: Any, label_loss: LabelLoss) -> Any:
         """Returns the loss of each row, float32 [B]."""
@@ -141,8 +147,17 @@ class ClassificationTask(RowsTask):
     def metrics(self, examples: TextExamples, outputs: Any) -> dict[str, float]:
         """Returns the loss, mean over the rows, and the metrics over the examples."""
         answers = self.answers(examples, outputs)
-        loss = float(np.mean(outputs["loss"]))
-        return {"loss": loss, **self._metrics(examples.labels, answers)}
+        values = {"loss": float(np.mean(outputs["loss"]))}
+        values |= self._metrics(examples.labels, answers)
+        if self.kind != "number":
+            values["expected_calibration_error"] = calibration_error(
+                self.reliability(examples, outputs)
+            )
+        return values
+
+    def reliability(self, examples: TextExamples, outputs: Any) -> list[ReliabilityBin]:
+        """Returns the accuracy of the answers by their probability; not of numbers."""
+        return reliability(self.probabilities(examples, outputs), examples.labels)
 
     def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
         if self.kind == "number":
@@ -168,11 +183,13 @@ class ClassificationTask(RowsTask):
 
     def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
-        logits = self.logits(examples, outputs)
         if self.kind == "number":
-            return logits[:, 0]
-        return (logits > 0).astype(int) if self.kind == "several" else logits.argmax(axis=-1)
+            return self.logits(examples, outputs)[:, 0]
+        probabilities = self.probabilities(examples, outputs)
+        if self.kind == "several":
+            return self.decisions.choose_several(probabilities)
+        return self.decisions.choose(probabilities)
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
-        return to_probabilities(self.logits(examples, outputs), self.kind)
+        return self.decisions.probabilities(self.logits(examples, outputs), self.kind)

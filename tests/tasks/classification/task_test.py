@@ -190,7 +190,7 @@ def test_scores_of_windows_are_averaged(tiny_config, tokenizer):
     )
     values = task.metrics(made, outputs)
     assert values["loss"] == 4 and values["accuracy"] == 2 / 3
-    assert list(values) == ["loss", "accuracy", "macro_f1"]
+    assert list(values) == ["loss", "accuracy", "macro_f1", "expected_calibration_error"]
 
 
 def test_several_answers_and_numbers(tiny_config, tokenizer):

@@ -9,7 +9,7 @@ import pathlib
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.examples.labels import LabelNames
+from bert_tf.examples.labels import LabelNames, check_distinct
 from bert_tf.fine_tuning.inputs import labels_of_run
 from bert_tf.fine_tuning.label_order import spelled_as
 from bert_tf.fine_tuning.program import CALIBRATING, Configs, has_own_weights
@@ -177,7 +177,10 @@ class LabelledTexts:
             self._check_classes(source, found)
         if "train" in self.splits and self.kind == "several":
             _check_sets(source, found)
-        return labels if LabelNames(labels).are_same(found) else found
+        if LabelNames(labels).are_same(found):
+            return labels
+        check_distinct(found)
+        return found
 
     def _check_classes(self, source: list[TextExample], found: tuple[str, ...]) -> None:
         """Raises ValueError if all training examples have one class, or nearly each its own."""

@@ -211,6 +211,12 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "", "Metric that chooses the best checkpoint; empty: the task's default."
     )
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
+    folds: int = option(
+        0,
+        "Cross-validation: train this many times, each time without one part of the training "
+        "examples, and predict that part; 0: train once, on all.",
+        lower=0,
+    )
     calibrate: bool = changeable(
         False,
         "After training, choose the temperature with the lowest loss on the development examples.",

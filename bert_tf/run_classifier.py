@@ -13,15 +13,21 @@ google-research/bert's run_classifier.py where it has them.
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig
-from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.inputs import LabelledTexts, check_folds
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 
 define_flags(ClassifierConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    if configs.task.folds:
+        check_folds(configs)
     texts = LabelledTexts(configs, files, reads_glue(configs))
     texts.check()  # Before TensorFlow is loaded.
+    if configs.task.folds:
+        from bert_tf.tasks.classification.folds import run_folds
+
+        return run_folds(configs, files, texts)
     from bert_tf.fine_tuning.run import run_program
     from bert_tf.tasks.classification.program import Classifier
 

@@ -32,8 +32,10 @@ WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_pro
 # `fine_tuning.defaults`.
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
 NAMES_DATA = ("data_dir", "eval_file", "predict_file")
-# Flags that ask for work on the development examples; a later command does not repeat it.
+# Flags that ask for work on the development examples; a later command does not repeat them, as it
+# does not repeat cross-validation.
 CALIBRATING = ("calibrate", "choose_thresholds")
+DONE_ONCE = (*CALIBRATING, "folds")
 # Adam with bias correction. Without it, as in google-research/bert, the first hundred updates are
 # up to six times as large; see configs/google_fine_tuning.flags and the comparison in
 # docs/results.md.
@@ -248,7 +250,7 @@ def read_configs(task_config: type[Config]) -> Configs:
         names = ["optimizer", *FOLLOWING]
     else:
         source = source_of(training, seed_folder)
-        names = [name for name in task_config.names() if name not in CALIBRATING]
+        names = [name for name in task_config.names() if name not in DONE_ONCE]
         for group in (DataConfig, OptimizerConfig, FineTuningConfig):
             names += group.names(from_run=True)
         given = [name for name in NAMES_DATA if name in flags.FLAGS and flags.FLAGS[name].present]

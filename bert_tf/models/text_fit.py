@@ -494,9 +494,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """Sets the loss of the labels; raises ValueError if `compile` was given another loss."""
         label_loss = label_loss_of(config, pos_weight)
         if label_loss != LabelLoss() and self.compiled and not self._has_own_loss:  # type: ignore[attr-defined]
-            raise ValueError(
-                f"fit: {label_loss} needs the model's own loss; give none to compile."
-            )
+            raise ValueError(f"fit: {label_loss} needs the model's own loss; give none to compile.")
         if label_loss != self.label_loss:
             self.train_function = None  # Keras' graph of a step, made for the loss before.
         self.label_loss = label_loss

@@ -106,7 +106,9 @@ def test_thresholds_equal_a_slow_search(seed):
     assert found == pytest.approx(slow_threshold(scores, labels))
     assert not np.isin(found.threshold, scores.astype(np.float32))
     chosen = scores > found.threshold
-    assert found.f1 == pytest.approx(2 * (chosen & (labels == 1)).sum() / (chosen.sum() + labels.sum()))
+    assert found.f1 == pytest.approx(
+        2 * (chosen & (labels == 1)).sum() / (chosen.sum() + labels.sum())
+    )
 
 
 def test_the_calibration_error_by_hand():

@@ -101,9 +101,7 @@ class ClassifierAnswers(abc.ABC):
         """Returns the probabilities of the classes, float [E, C]."""
         if self.label_kind == "number":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        return self.decisions.probabilities(
-            self.compute_logits(texts, batch_size), self.label_kind
-        )
+        return self.decisions.probabilities(self.compute_logits(texts, batch_size), self.label_kind)
 
     def compute_logits(self, texts: Any, batch_size: int = BATCH_SIZE) -> np.ndarray:
         """Returns the unnormalised scores of texts or pairs, float32 [E, C], as computed."""

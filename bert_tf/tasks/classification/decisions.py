@@ -91,9 +91,7 @@ class Decisions:
                     "have a sum of 1. Give one of them."
                 )
             values = {0: values.get(0, 1 - second), 1: second}
-        return cls(
-            temperature, tuple(values.get(index, THRESHOLD) for index in range(len(labels)))
-        )
+        return cls(temperature, tuple(values.get(index, THRESHOLD) for index in range(len(labels))))
 
     def by_label(self, labels: Sequence[str]) -> dict[str, float]:
         """Returns the thresholds by label; {} if there are none."""

@@ -124,9 +124,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.long_texts = long_texts
         self.pair = pair
         self.activation = activation
-        self.decisions = Decisions.of(
-            self.label_kind, self.known_labels, temperature, thresholds
-        )
+        self.decisions = Decisions.of(self.label_kind, self.known_labels, temperature, thresholds)
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:

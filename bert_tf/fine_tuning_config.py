@@ -211,6 +211,11 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "", "Metric that chooses the best checkpoint; empty: the task's default."
     )
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
+    html_report: bool = changeable(
+        False,
+        "After an evaluation, write report.html: results, curves, confusions, calibration, and the "
+        "worst errors with the part of each token.",
+    )
     folds: int = option(
         0,
         "Cross-validation: train this many times, each time without one part of the training "

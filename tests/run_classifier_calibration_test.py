@@ -1,4 +1,4 @@
-"""`run_classifier --calibrate --choose_thresholds`: chosen once, and used by all that reads the run."""
+"""`run_classifier --calibrate --choose_thresholds`: chosen once, used by all that read the run."""
 
 import json
 
@@ -14,7 +14,7 @@ CHOOSING = {"calibrate": "true", "choose_thresholds": "true"}
 
 
 def rows_of(count: int) -> list[dict[str, str]]:
-    """Returns texts of two classes, a third of them positive and every seventh with a wrong label."""
+    """Returns texts of two classes, a third of them positive, every seventh with a wrong label."""
     rows = []
     for index in range(count):
         is_good = index % 3 == 0
@@ -55,7 +55,8 @@ def flags_of(folder, **changed):
 @pytest.fixture(scope="module")
 def run(folder):
     path = folder / "run"
-    assert fine_tune("run_classifier", **flags_of(folder, **CHOOSING, output_dir=path)) == 0
+    given = flags_of(folder, **CHOOSING, output_dir=path, html_report="true")
+    assert fine_tune("run_classifier", **given) == 0
     return path
 
 
@@ -124,6 +125,12 @@ def test_report_and_results(run):
     assert f"{float(temperature):.4f}" in report
     assert 0 < read_results(run)["eval_expected_calibration_error"] < 1
     assert (run / "reliability.png").is_file()
+    page = (run / "report.html").read_text()
+    worst = read_tsv(run / "worst_errors.tsv")
+    assert page.count("<article>") == len(worst) > 0
+    for row in worst:
+        assert row["source"] in page
+    assert page.count(">good</span>") + page.count(">bad</span>") == len(worst)
 
 
 def test_the_same_command_keeps_the_choice_and_a_longer_training_removes_it(folder, run, tmp_path):

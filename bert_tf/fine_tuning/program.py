@@ -178,6 +178,16 @@ class Program(abc.ABC):
     ) -> None:
         """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
 
+    def write_page(  # noqa: B027
+        self,
+        folder: pathlib.Path,
+        task: Any,
+        examples: Any,
+        outputs: "Outputs",
+        results: dict[str, float],
+    ) -> None:
+        """Writes a page about an evaluation of the run's evaluation file, after all other files."""
+
     @abc.abstractmethod
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""

@@ -79,7 +79,9 @@ def write_texts(folder: pathlib.Path, texts: dict[str, str], ending: str = "") -
 def table_text(header: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Returns a table with tabs between cells and one line per row.
 
-    The header is a list of names, or names separated by blanks. A tab, a line break, a carriage return and a backslash in a cell are written as \\t \\n \\r
+    The header is a list of names, or names separated by blanks.
+
+    A tab, a line break, a carriage return and a backslash in a cell are written as \\t \\n \\r
     \\\\.
     """
     escapes = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

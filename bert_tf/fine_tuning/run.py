@@ -313,6 +313,10 @@ class Run:
             write_texts(self.folder, {"eval_results.txt": text}, ending)
             if not ending:
                 self.add_to_curves(trainer.step, results)
+                first = next(iter(datasets.values()))
+                self.program.write_page(
+                    self.folder, trainer.task, first, outputs[id(first)], results
+                )
             logging.info("Evaluation of %s at step %d:", file, trainer.step)
             for name, value in results.items():
                 logging.info("  %-24s %.4f", name, value)

@@ -94,7 +94,8 @@ class BertEncoder(FromPretrained, keras.Model):
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
         ignored. With `packed_places` [R, T] and `packed_starts` [B] the layers work on packed rows,
-        see `layout.py`; output at padding is then 0.
+        see `layout.py`; output at padding is then 0. With `token_factors` float [B, T], the
+        embedding of each token is multiplied by its factor, for the gradient by single tokens.
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
         model's generator.
@@ -213,6 +214,9 @@ class BertEncoder(FromPretrained, keras.Model):
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if "token_factors" in inputs:
+            factors = ops.reshape(inputs["token_factors"], (-1, 1))  # [B*T, 1]
+            embedded *= ops.cast(layout.unpad(factors), embedded.dtype)
         if self.config.table_width == self.config.hidden_size:
             return embedded
         return self.embeddings_project(embedded)

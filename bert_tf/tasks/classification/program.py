@@ -26,6 +26,7 @@ from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts, wants_calibration
 from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.classification.page import ShownError, run_page
 from bert_tf.tasks.classification.plots import draw_reliability
 from bert_tf.tasks.classification.report import (
     calibration_text,
@@ -33,6 +34,7 @@ from bert_tf.tasks.classification.report import (
     several_report_text,
     worst_errors_text,
 )
+from bert_tf.tasks.classification.saliency import token_contributions
 from bert_tf.tasks.classification.task import (
     METRICS,
     ClassificationTask,
@@ -41,7 +43,10 @@ from bert_tf.tasks.classification.task import (
     label_array,
     make_examples,
 )
+from bert_tf.text.packing import INPUTS
 from bert_tf.text.tokenization import Tokenizer
+
+MAX_SHOWN_ERRORS = 25  # in report.html
 
 
 class Classifier(Program):
@@ -74,6 +79,7 @@ class Classifier(Program):
         self.glue = texts.glue
         self.kind = texts.kind
         self.pos_weight: tuple[float, ...] = ()
+        self.tokens: tuple[str, ...] = ()
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
@@ -94,6 +100,7 @@ class Classifier(Program):
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Makes rows of the splits that the flags ask for."""
         splits = self.texts.splits
+        self.tokens = tokenizer.vocab.tokens
         names = self.texts.choose_labels(labels)
 
         def make(split: str) -> TextExamples:
@@ -230,18 +237,79 @@ class Classifier(Program):
         self, task: ClassificationTask, examples: TextExamples, outputs: Any
     ) -> dict[str, str]:
         """Returns report.txt (with classes) and worst_errors.tsv."""
-        answers, true, texts = task.answers(examples, outputs), examples.labels, {}
+        answers, true = task.answers(examples, outputs), examples.labels
+        texts: dict[str, str] = {}
         if task.kind != "number":
             make = class_report_text if task.kind == "class" else several_report_text
             texts["report.txt"] = make(true.astype(int), answers, task.labels)
             bins = task.reliability(examples, outputs)
             texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
-        is_wrong = (true != answers).reshape(len(true), -1).any(axis=-1)
-        counts = np.bincount(examples.owners)
-        losses = np.bincount(examples.owners, np.array(outputs["loss"])) / counts
+        is_wrong = wrong_answers(examples, answers)
+        losses = losses_of_examples(examples, outputs)
         shown, most = answer_texts(task, answers), self.configs.task.num_worst_errors
         worst = worst_errors_text(examples.examples, losses, shown, is_wrong, most)
         return {**texts, "worst_errors.tsv": worst}
+
+    def write_page(
+        self,
+        folder: pathlib.Path,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+        results: dict[str, float],
+    ) -> None:
+        """Writes report.html, if --html_report asks for it."""
+        if not self.configs.task.html_report:
+            return
+        report = folder / "report.txt"
+        page = run_page(
+            f"{folder.name}: {self.files['eval']}",
+            results,
+            {"Curves": folder / "curves.png", "Calibration": folder / "reliability.png"},
+            report.read_text(encoding="utf8") if report.exists() and task.kind != "number" else "",
+            self._shown_errors(task, examples, outputs),
+        )
+        write_texts(folder, {"report.html": page})
+
+    def _shown_errors(
+        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+    ) -> list[ShownError]:
+        """Returns the wrong answers with the highest losses, and the part of each token."""
+        answers = task.answers(examples, outputs)
+        losses = losses_of_examples(examples, outputs)
+        wrong = np.flatnonzero(wrong_answers(examples, answers))
+        most = min(MAX_SHOWN_ERRORS, self.configs.task.num_worst_errors)
+        worst = wrong[np.argsort(-losses[wrong], kind="stable")][:most]
+        if not len(worst) or not self.tokens:
+            return []
+        columns = np.zeros(len(worst), int)  # The score that is explained.
+        if task.kind == "class":
+            columns = answers[worst]
+        elif task.kind == "several":  # The label that is most wrong.
+            chances = task.probabilities(examples, outputs)[worst]
+            columns = np.abs(chances - examples.labels[worst]).argmax(axis=-1)
+        rows = np.searchsorted(examples.owners, worst)  # The first window of each text.
+        lengths = examples.rows.lengths[rows]
+        batch = examples.rows.batch(rows, len(rows), int(lengths.max()))
+        inputs = {name: batch[name] for name in INPUTS}
+        contributions = token_contributions(task.model, inputs, columns)
+        names = answer_texts(task, answers)
+        shown = []
+        for place, index in enumerate(worst):
+            count = int(lengths[place])
+            example = examples.examples[index]
+            shown.append(
+                ShownError(
+                    loss=float(losses[index]),
+                    label=example.label or "",
+                    answer=names[index],
+                    explained=task.labels[columns[place]] if task.labels else names[index],
+                    source=example.source,
+                    tokens=[self.tokens[i] for i in inputs["input_word_ids"][place, :count]],
+                    contributions=contributions[place, :count].tolist(),
+                )
+            )
+        return shown
 
     def write_predictions(
         self,
@@ -269,6 +337,17 @@ class Classifier(Program):
             lines = (f"{line}\n" for line in glue_submission_rows(self.glue, ids, classes))
             name = glue_submission_name(self.glue, f"test_{name}" if name else "test")
             write_texts(folder, {name: "".join(lines)})
+
+
+def wrong_answers(examples: TextExamples, answers: np.ndarray) -> np.ndarray:
+    """Returns which answers are wrong in any label, bool [E]."""
+    return (examples.labels != answers).reshape(len(answers), -1).any(axis=-1)
+
+
+def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:
+    """Returns the loss of each example, float [E]: the mean over its rows."""
+    counts = np.bincount(examples.owners)
+    return np.bincount(examples.owners, np.array(outputs["loss"])) / counts
 
 
 def check_kind(source: str, kind: str) -> None:

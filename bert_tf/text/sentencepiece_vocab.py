@@ -34,7 +34,7 @@ SPACE_SYMBOL = "\u2581"
 NORMALIZERS = frozenset(
     {"Precompiled", "Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Prepend"}
 )
-PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split"})
+PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split", "Punctuation"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ class SentencePieceVocab(BaseVocab):
       num_separators: the number of `sep` between two texts.
       second_type: type id of the second text.
       trim_offsets: whether a token's offsets exclude the space at its start.
+      class_at_end, class_type: see `BaseVocab`.
 
     Raises:
       ValueError: if a token is duplicated, the scores are not as many as the tokens, a special
@@ -72,6 +73,8 @@ class SentencePieceVocab(BaseVocab):
     num_separators: int = 2
     second_type: int = 0
     trim_offsets: bool = False
+    class_at_end: bool = False
+    class_type: int = 0
 
     file_name: ClassVar[str] = TOKENIZER_FILE
 
@@ -309,7 +312,13 @@ def to_tokenizer_json(vocab: SentencePieceVocab) -> dict[str, Any]:
         "added_tokens": added_tokens,
         "normalizer": json.loads(vocab.normalizer),
         "pre_tokenizer": json.loads(vocab.pre_tokenizer),
-        "post_processor": template_processing(cls, sep, vocab.num_separators, vocab.second_type),
+        "post_processor": template_processing(
+            cls,
+            sep,
+            vocab.num_separators,
+            vocab.second_type,
+            vocab.class_type if vocab.class_at_end else None,
+        ),
         "decoder": decoder,
         "model": model,
     }

@@ -32,7 +32,8 @@ class _Layout:
     Args:
       before: tokens and scores of the rows before the pieces.
       skipped: the number of pieces at the start of the .model that have no row of their own.
-      after: tokens of the rows after the pieces.
+      after: tokens of the rows after the pieces, with scores of 0.
+      added: tokens of the rows after those, without scores: no text is divided into them.
       names: the special tokens.
       num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
       rules: how text is normalized: as for ALBERT and XLNet, DeBERTa, or RoBERTa.
@@ -48,6 +49,7 @@ class _Layout:
     names: dict[str, str]
     num_separators: int
     second_type: int
+    added: tuple[str, ...] = ()
     class_at_end: bool = False
     class_type: int = 0
     rules: str = _ROBERTA
@@ -107,7 +109,7 @@ _LAYOUTS = {
     "DebertaV2": _Layout(
         before=(),
         skipped=0,
-        after=("[MASK]",),
+        after=(),
         names={
             "cls": "[CLS]",
             "sep": "[SEP]",
@@ -117,6 +119,7 @@ _LAYOUTS = {
         },
         num_separators=1,
         second_type=1,
+        added=("[MASK]",),
         rules=_DEBERTA,
         mask_takes_space=False,
     ),
@@ -197,9 +200,9 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         if layout.rules == _ALBERT and _ends_in_number_comma(piece.piece):
             score -= _NUMBER_COMMA_PENALTY
         pairs.append((piece.piece, score))
-    known = {token for token, _ in pairs}
-    pairs.extend((token, 0.0) for token in layout.after if token not in known)
-    tokens = tuple(token for token, _ in pairs)
+    pairs.extend((token, 0.0) for token in layout.after)
+    pieces = [token for token, _ in pairs]
+    tokens = tuple(pieces + _tokens_after(layout, pieces, settings))
     return SentencePieceVocab(
         tokens=tokens,
         scores=tuple(score for _, score in pairs),
@@ -217,6 +220,23 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         unk=layout.names["unk"],
         mask=layout.names["mask"],
     )
+
+
+def _tokens_after(
+    layout: _Layout, pieces: list[str], settings: dict[str, Any]
+) -> list[str]:
+    """Returns the tokens of the rows after the pieces: those of the class, then added ones."""
+    tokens = [token for token in layout.added if token not in pieces]
+    decoder = settings.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        known = {*pieces, *tokens}
+        numbered = [(int(key), token) for key, token in decoder.items() if key.isdecimal()]
+        for index, token in sorted(numbered, key=lambda pair: pair[0]):
+            content = token.get("content")
+            if index == len(pieces) + len(tokens) and content and content not in known:
+                tokens.append(content)
+                known.add(content)
+    return tokens
 
 
 def _ends_in_number_comma(piece: str) -> bool:

@@ -52,16 +52,11 @@ from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
-    CLS,
     CONTINUATION_PREFIX,
-    MASK,
-    PAD,
-    SEP,
-    UNK,
     Vocab,
 )
 from bert_tf.text.wordpiece import split_words
-from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
+from bert_tf.text.wordpiece_options import WordPieceOptions
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 # By the class of a preset: the field of its config.json with the number of tokens.

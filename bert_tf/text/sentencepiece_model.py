@@ -222,9 +222,7 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
     )
 
 
-def _tokens_after(
-    layout: _Layout, pieces: list[str], settings: dict[str, Any]
-) -> list[str]:
+def _tokens_after(layout: _Layout, pieces: list[str], settings: dict[str, Any]) -> list[str]:
     """Returns the tokens of the rows after the pieces: those of the class, then added ones."""
     tokens = [token for token in layout.added if token not in pieces]
     decoder = settings.get("added_tokens_decoder")

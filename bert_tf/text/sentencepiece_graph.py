@@ -348,7 +348,7 @@ def _punctuation_table() -> PagedTable:
     # Versions of Unicode differ in which of these are punctuation.
     codes = []
     for code in range(NUM_CODE_POINTS):
-        if unicodedata.category(chr(code))[0] in "PS":
+        if unicodedata.category(chr(code))[0] in "PSM":
             codes.append(code)
     # Between letters a mark is a part by itself; the other characters are next to them.
     text = "a" + "a".join(map(chr, codes)) + "a"

@@ -174,6 +174,7 @@ def test_a_written_folder_is_read_by_tokenizers_and_by_us(name, tmp_path):
     assert bert_tf.load_tokenizer(tmp_path).vocab == vocab
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert (settings["cls_token"], settings["mask_token"]) == (vocab.cls, vocab.mask)
+    assert (settings.get("padding_side") == "left") == vocab.class_at_end
     written = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for row in golden_rows(name):
         if "pair" not in row:

@@ -256,6 +256,8 @@ def test_settings_of_a_model_file_change_its_rules(name):
         steps = [*vocab.normalizer_steps(), *vocab.pre_tokenizer_steps()]
         return [step["type"] for step in steps]
 
+    # The special tokens of the class have its flags where no file states them.
+    assert read_model(file, tokenizer_class, {}) == read_vocab(path / "tokenizer.json")
     plain = kinds_of()
     assert "Lowercase" not in plain
     assert "Lowercase" in kinds_of(do_lower_case=True)
@@ -264,6 +266,11 @@ def test_settings_of_a_model_file_change_its_rules(name):
         assert [step for step in plain if step not in ("NFKD", "StripAccents")] == kept
         return
     assert kinds_of(split_by_punct=True)[-2:] == ["Punctuation", "Metaspace"]
+
+
+def test_the_model_s_type_says_whose_rows_a_model_file_has(tmp_path):
+    folder = copy_of("deberta_v2/masked_lm", tmp_path / "copy", "spm.model", "config.json")
+    assert bert_tf.load_tokenizer(folder).vocab == tokenizer_of("deberta_v2/masked_lm").vocab
 
 
 def test_punctuation_splits_in_the_graph_as_in_python():

@@ -21,6 +21,7 @@ from bert_tf.network.attention import AttentionPattern, SelfAttention
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import LayerNorm, layer_norm
+from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
@@ -34,6 +35,7 @@ class Block(ConfiguredLayer):
 
     Call arguments:
       inputs: float [U, D].
+      shared_terms: see `Positions.shared_terms`.
       pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
 
@@ -59,6 +61,7 @@ class Block(ConfiguredLayer):
             salt,
             config.initializer_range,
             use_bias=config.has_bias("attention"),
+            positions=make_positions(config),
             name="self",
             dtype=self.dtype_policy,
         )
@@ -99,13 +102,23 @@ class Block(ConfiguredLayer):
         return self.config.initializer_range
 
     def call(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None = None
+        self,
+        inputs: Tensor,
+        shared_terms: Tensor | None = None,
+        *,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None = None,
     ) -> Tensor:
-        return self.transform(self.attend(inputs, pattern, dropout_seed), dropout_seed)
+        attended = self.attend(inputs, pattern, dropout_seed, shared_terms)
+        return self.transform(attended, dropout_seed)
 
     @abc.abstractmethod
     def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None,
+        shared_terms: Tensor | None = None,
     ) -> Tensor:
         """Returns the result of the attention half, float [U, D]."""
 
@@ -126,9 +139,11 @@ class Block(ConfiguredLayer):
     def _activate(self, inner: Tensor) -> Tensor:
         return inner if self.activation is None else self.activation(inner)
 
-    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
+    def attention_probabilities(
+        self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None
+    ) -> Tensor:
         """Returns `SelfAttention.probabilities` of the block's input, float [B, T, D]."""
-        return self.self_attention.probabilities(inputs, pattern)
+        return self.self_attention.probabilities(inputs, pattern, shared_terms)
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
@@ -158,11 +173,16 @@ class PostNormBlock(Block):
             self.feed_forward_norm.build(input_shape)
 
     def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None,
+        shared_terms: Tensor | None = None,
     ) -> Tensor:
-        context = self.attention_output(
-            self.self_attention(inputs, pattern=pattern, dropout_seed=dropout_seed)
+        context = self.self_attention(
+            inputs, pattern=pattern, dropout_seed=dropout_seed, shared_terms=shared_terms
         )
+        context = self.attention_output(context)
         return self.attention_norm(inputs + self.attention_dropout(context, dropout_seed))
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
@@ -200,17 +220,24 @@ class PreNormBlock(Block):
         with keras.name_scope("output"):
             self.output_dense.build((None, self.config.intermediate_size))
 
-    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
-        normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        return super().attention_probabilities(normal, pattern)
-
-    def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    def attention_probabilities(
+        self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None
     ) -> Tensor:
         normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        context = self.attention_output(
-            self.self_attention(normal, pattern=pattern, dropout_seed=dropout_seed)
+        return super().attention_probabilities(normal, pattern, shared_terms)
+
+    def attend(
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None,
+        shared_terms: Tensor | None = None,
+    ) -> Tensor:
+        normal = self.attention_norm(inputs) if self.attention_norm else inputs
+        context = self.self_attention(
+            normal, pattern=pattern, dropout_seed=dropout_seed, shared_terms=shared_terms
         )
+        context = self.attention_output(context)
         return inputs + self.attention_dropout(context, dropout_seed)
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:

@@ -15,7 +15,8 @@ from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch
-from bert_tf.network.positions import initializer, make_positions
+from bert_tf.network.position_schemes import make_positions
+from bert_tf.network.positions import initializer
 from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 

@@ -26,6 +26,7 @@ from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.network.tensors import (
@@ -130,6 +131,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if embeddings is None:
             embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.embeddings = embeddings
+        self.positions = make_positions(config)
         if config.table_width != config.hidden_size:
             self.embeddings_project = keras.layers.Dense(
                 config.hidden_size,
@@ -181,6 +183,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
         with keras.name_scope("encoder"):
+            self.positions.build_encoder(self)
             for layer in self.unique_layers:
                 layer.build((None, size))
             if self.config.block_type == "pre_norm":
@@ -232,6 +235,7 @@ class BertEncoder(FromPretrained, keras.Model):
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
+        shared_terms = self.shared_terms(layout)
         outputs = [hidden]
         for index, layer in enumerate(self.encoder_layers):
             # Bound beforehand: TensorFlow warns about arguments of `remat` without a gradient.
@@ -240,7 +244,8 @@ class BertEncoder(FromPretrained, keras.Model):
             run = functools.partial(layer.__call__, pattern=pattern, dropout_seed=seed)
             if self.recompute and training:
                 run = keras.remat(run)
-            hidden = run(hidden)  # [U, D]
+            # An argument and not bound: `remat` loses the gradients of what a function captures.
+            hidden = run(hidden) if shared_terms is None else run(hidden, shared_terms)  # [U, D]
             outputs.append(hidden)
         if config.block_type == "pre_norm":
             hidden = self.final_norm(hidden)
@@ -258,13 +263,19 @@ class BertEncoder(FromPretrained, keras.Model):
             result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
         return result
 
+    def shared_terms(self, layout: PaddedBatch) -> Tensor | None:
+        """Returns the tensor of `Positions.shared_terms` for the rows of a layout."""
+        return self.positions.shared_terms(self, layout.length)
+
     def _attentions(self, inputs: Batch, states: list[Tensor]) -> list[Tensor]:
         """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
         layout = PaddedBatch(inputs["input_mask"])
+        shared_terms = self.shared_terms(layout)
         attentions = []
         for index, layer in enumerate(self.encoder_layers):
             pattern = AttentionPattern(layout, self.config, self.config.is_local(index))
-            attentions.append(layer.attention_probabilities(states[index], pattern))
+            probabilities = layer.attention_probabilities(states[index], pattern, shared_terms)
+            attentions.append(probabilities)
         return attentions
 
     def get_config(self) -> Fields:

@@ -11,6 +11,7 @@ block attends to itself and its two neighbours, so the cost grows with T, not wi
 """
 
 import functools
+import typing
 from collections.abc import Callable
 from typing import Unpack
 
@@ -21,11 +22,14 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.network import layout as layouts
 from bert_tf.network.dropout import Dropout
-from bert_tf.network.layout import PaddedBatch
+from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import Positions, initializer
 from bert_tf.network.tensors import LayerOptions, Shape, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
+
+if typing.TYPE_CHECKING:
+    from bert_tf.network.query_stream import QueryStream
 
 # A function that applies dropout to attention probabilities.
 Dropping = Callable[[Tensor], Tensor]
@@ -44,12 +48,21 @@ class AttentionPattern:
       layout: the positions of the tokens in the batch.
       config: shape of the network.
       is_local: whether each token attends only to the window around it.
+      sees_itself: see `layout.hidden_by_rank`.
     """
 
     uses_blocks = True  # Set to False for LiteRT, which has no tensors of that rank.
 
-    def __init__(self, layout: PaddedBatch, config: ModelConfig, is_local: bool) -> None:
+    def __init__(
+        self,
+        layout: PaddedBatch,
+        config: ModelConfig,
+        is_local: bool,
+        sees_itself: bool = True,
+    ) -> None:
         self.layout = layout
+        self.config = config
+        self.sees_itself = sees_itself
         self.length = layout.length
         self.positions = make_positions(config, is_local)
         self.is_local = is_local
@@ -68,7 +81,7 @@ class AttentionPattern:
 
     def full_bias(self) -> Tensor:
         """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, T]."""
-        bias = self.layout.attention_bias()  # [R, 1, 1 or T, T]
+        bias = self.layout.attention_bias(self.sees_itself)  # [R, 1, 1 or T, T]
         columns = ops.arange(self.length, dtype="int32")  # [T]
         if self.is_local or self.positions.has_bias:
             distances = ops.abs(ops.expand_dims(columns, 1) - ops.expand_dims(columns, 0))  # [T, T]
@@ -89,8 +102,23 @@ class AttentionPattern:
             ops.logical_or(ops.not_equal(texts, key_texts[:, :, None]), ops.equal(texts, 0)),
             distances > self.reach,
         )
+        ranks = self.layout.row_ranks()
+        if ranks is not None:
+            is_hidden = ops.logical_or(is_hidden, self._hidden_in_blocks(ranks))
         bias = ops.cast(is_hidden, "float32")[:, :, None] * layouts.PADDING_BIAS
         return bias + self.positions.bias(distances)
+
+    def _hidden_in_blocks(self, ranks: Ranks) -> Tensor:
+        """Returns `hidden_by_rank` of K blocks and their neighbours, bool [R, K, C, 3*C]."""
+        query_ranks = self._in_blocks(ranks.query[..., None])  # [R, K, C, 1]
+        key_ranks = with_neighbours(self._in_blocks(ranks.key[..., None]))[..., 0]  # [R, K, 3*C]
+        is_hidden = ops.expand_dims(key_ranks, 2) >= query_ranks
+        queries = ops.arange(self.block_size)  # [C]
+        keys = ops.arange(-self.block_size, 2 * self.block_size)  # [3*C]
+        is_itself = ops.equal(queries[:, None], keys[None])
+        if self.sees_itself:
+            return ops.logical_and(is_hidden, ops.logical_not(is_itself))
+        return ops.logical_or(is_hidden, is_itself)
 
     def _in_blocks(self, rows: Tensor) -> Tensor:
         """Splits rows into blocks, the last padded with 0: [R, T, ...] -> [R, K, C, ...]."""
@@ -253,9 +281,11 @@ class SelfAttention(keras.layers.Layer):
       pattern: see `AttentionPattern`.
       shared_terms: see `Positions.shared_terms`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
+      queries: float [B*K, D], the vectors of a query stream; None without one.
+      stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D].
+      float [U, D]; with queries also float [B*K, D].
     """
 
     def __init__(
@@ -314,6 +344,8 @@ class SelfAttention(keras.layers.Layer):
         pattern: AttentionPattern,
         dropout_seed: Tensor | None = None,
         shared_terms: Tensor | None = None,
+        queries: Tensor | None = None,
+        stream: "QueryStream | None" = None,
     ) -> Tensor:
         size = inputs.shape[-1]
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The
@@ -333,7 +365,19 @@ class SelfAttention(keras.layers.Layer):
             dropout=lambda probs: self.dropout(probs, dropout_seed),
             terms=self.score_terms(shared_terms),
         )
-        return pattern.layout.from_rows(ops.reshape(context, (-1, size)))
+        context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))
+        if stream is None or queries is None:
+            return context
+        query = ops.reshape(stream.place(self.query(queries)), heads)
+        seed = stream.dropout_seed(dropout_seed)
+        query_context = stream.pattern(pattern).attend(
+            query,
+            key,
+            value,
+            dropout=lambda probs: self.dropout(probs, seed),
+            terms=self.score_terms(shared_terms),
+        )
+        return context, stream.take(ops.reshape(query_context, (-1, size)))
 
     def score_terms(self, shared_terms: Tensor | None) -> ScoreTerms | None:
         """Returns the scheme's function of queries, keys and offset; None without a scheme."""

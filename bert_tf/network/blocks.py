@@ -23,6 +23,7 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import LayerNorm, layer_norm
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
@@ -36,11 +37,13 @@ class Block(ConfiguredLayer):
     Call arguments:
       inputs: float [U, D].
       shared_terms: see `Positions.shared_terms`.
+      queries: float [B*K, D], the vectors of a query stream; None without one.
       pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
+      stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D].
+      float [U, D]; with queries also float [B*K, D].
     """
 
     def __init__(
@@ -105,14 +108,31 @@ class Block(ConfiguredLayer):
         self,
         inputs: Tensor,
         shared_terms: Tensor | None = None,
+        queries: Tensor | None = None,
         *,
         pattern: AttentionPattern,
         dropout_seed: Tensor | None = None,
+        stream: QueryStream | None = None,
     ) -> Tensor:
-        attended = self.attend(inputs, pattern, dropout_seed, shared_terms)
-        return self.transform(attended, dropout_seed)
+        if stream is None or queries is None:
+            attended = self.attend(inputs, pattern, dropout_seed, shared_terms)
+            return self.transform(attended, dropout_seed)
+        context, query_context = self.self_attention(
+            self.before_attention(inputs),
+            pattern=pattern,
+            dropout_seed=dropout_seed,
+            shared_terms=shared_terms,
+            queries=self.before_attention(queries),
+            stream=stream,
+        )
+        query_seed = stream.dropout_seed(dropout_seed)
+        attended = self.after_attention(inputs, context, dropout_seed)
+        attended_queries = self.after_attention(queries, query_context, query_seed)
+        return (
+            self.transform(attended, dropout_seed),
+            self.transform(attended_queries, query_seed),
+        )
 
-    @abc.abstractmethod
     def attend(
         self,
         inputs: Tensor,
@@ -121,6 +141,29 @@ class Block(ConfiguredLayer):
         shared_terms: Tensor | None = None,
     ) -> Tensor:
         """Returns the result of the attention half, float [U, D]."""
+        context = self.self_attention(
+            self.before_attention(inputs),
+            pattern=pattern,
+            dropout_seed=dropout_seed,
+            shared_terms=shared_terms,
+        )
+        return self.after_attention(inputs, context, dropout_seed)
+
+    @abc.abstractmethod
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        """Returns the input of attention, float [U, D]."""
+
+    @abc.abstractmethod
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
+    ) -> Tensor:
+        """Returns the result of the attention half, float [U, D].
+
+        Args:
+          inputs: float [U, D], the input of the block.
+          context: float [U, D], the output of attention.
+          dropout_seed: int32 [] in training, else None.
+        """
 
     @abc.abstractmethod
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
@@ -143,7 +186,8 @@ class Block(ConfiguredLayer):
         self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None
     ) -> Tensor:
         """Returns `SelfAttention.probabilities` of the block's input, float [B, T, D]."""
-        return self.self_attention.probabilities(inputs, pattern, shared_terms)
+        normal = self.before_attention(inputs)
+        return self.self_attention.probabilities(normal, pattern, shared_terms)
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
@@ -172,18 +216,14 @@ class PostNormBlock(Block):
             self.output_dense.build(wide)
             self.feed_forward_norm.build(input_shape)
 
-    def attend(
-        self,
-        inputs: Tensor,
-        pattern: AttentionPattern,
-        dropout_seed: Tensor | None,
-        shared_terms: Tensor | None = None,
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
     ) -> Tensor:
-        context = self.self_attention(
-            inputs, pattern=pattern, dropout_seed=dropout_seed, shared_terms=shared_terms
-        )
-        context = self.attention_output(context)
-        return self.attention_norm(inputs + self.attention_dropout(context, dropout_seed))
+        output = self.attention_output(context)
+        return self.attention_norm(inputs + self.attention_dropout(output, dropout_seed))
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(inputs)
@@ -220,25 +260,13 @@ class PreNormBlock(Block):
         with keras.name_scope("output"):
             self.output_dense.build((None, self.config.intermediate_size))
 
-    def attention_probabilities(
-        self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None
-    ) -> Tensor:
-        normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        return super().attention_probabilities(normal, pattern, shared_terms)
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        return self.attention_norm(inputs) if self.attention_norm else inputs
 
-    def attend(
-        self,
-        inputs: Tensor,
-        pattern: AttentionPattern,
-        dropout_seed: Tensor | None,
-        shared_terms: Tensor | None = None,
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
     ) -> Tensor:
-        normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        context = self.self_attention(
-            normal, pattern=pattern, dropout_seed=dropout_seed, shared_terms=shared_terms
-        )
-        context = self.attention_output(context)
-        return inputs + self.attention_dropout(context, dropout_seed)
+        return inputs + self.attention_dropout(self.attention_output(context), dropout_seed)
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(self.feed_forward_norm(inputs))

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_tf.config import ModelConfig
 from bert_tf.network.positions import Learned, Positions, initializer
 from bert_tf.network.tensors import Tensor
 

@@ -162,6 +162,9 @@ class Program(abc.ABC):
           data: the arguments of `RowsTask` after the model.
         """
 
+    def read_calibration(self, folder: pathlib.Path, task: Any) -> None:  # noqa: B027
+        """Uses the choice of an earlier `calibrate`, if the run directory has one."""
+
     def calibrate(  # noqa: B027
         self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "Outputs"
     ) -> None:

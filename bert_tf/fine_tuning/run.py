@@ -231,6 +231,7 @@ class Run:
                 # Chosen for the weights before.
                 (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
             trainer.train()
+            self.program.read_calibration(self.folder, trainer.task)
         has_scores = training.eval_steps if training.do_train else self.start.weights is None
         if tuning.use_best_checkpoint and has_scores:
             if step := trainer.directory.restore_best():

@@ -19,12 +19,13 @@ from bert_tf.tasks.classification.decisions import (
     Decisions,
     arguments_of,
     calibrated,
+    parse_thresholds,
     settings_of,
     with_best_thresholds,
 )
 from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
-from bert_tf.tasks.classification.inputs import LabelledTexts, wants_calibration
+from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.page import ShownError, run_page
 from bert_tf.tasks.classification.plots import draw_reliability
@@ -182,18 +183,24 @@ class Classifier(Program):
             teacher=self.configs.task,
         )
         task.decisions = self.texts.decisions(labels)
-        if self.configs.training.do_train and not wants_calibration(self.configs.task):
-            # Of a run that is finished; a training that goes on removes them.
-            folder = pathlib.Path(self.configs.training.output_dir)
-            if (folder / CALIBRATION_NAME).exists():
-                arguments = arguments_of(read_record(folder))
-                task.decisions = Decisions.of(self.kind, labels, **arguments)
         task.best_metric = best
         if self.kind == "number" and data[0]:
             # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
             # that has a head replaces this.
             task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
+
+    def read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
+        """Uses temperature and thresholds that an earlier command chose for a finished run."""
+        if (folder / CALIBRATION_NAME).exists():
+            given = self.configs.task
+            arguments = arguments_of(read_record(folder))
+            # Flags of this command come first.
+            if given.temperature != 1.0:
+                arguments["temperature"] = given.temperature
+            if given.thresholds:
+                arguments["thresholds"] = parse_thresholds(given.thresholds)
+            task.decisions = Decisions.of(self.kind, task.labels, **arguments)
 
     def calibrate(
         self,

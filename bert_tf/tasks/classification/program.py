@@ -13,6 +13,7 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.metrics.calibration import log_loss
 from bert_tf.network.losses import label_loss_of
 from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
 from bert_tf.tasks.classification.decisions import (
@@ -214,12 +215,18 @@ class Classifier(Program):
         logits = task.logits(examples, outputs)
         labels = examples.labels.astype(int)
         chosen = (logits, labels, task.kind)
-        before = task.metrics(examples, outputs)
+
+        def measure() -> dict[str, float]:
+            # The loss of an evaluation is that of the scores without temperature.
+            loss = log_loss(task.probabilities(examples, outputs), labels)
+            return {**task.metrics(examples, outputs), "loss": loss}
+
+        before = measure()
         if given.calibrate:
             task.decisions = calibrated(task.decisions, *chosen)
         if given.choose_thresholds:
             task.decisions = with_best_thresholds(task.decisions, *chosen)
-        after = task.metrics(examples, outputs)
+        after = measure()
         logging.info("Chosen on %d development examples: %s", len(labels), task.decisions)
         for name, value in after.items():
             logging.info("  %-28s %.4f, before %.4f", name, value, before[name])

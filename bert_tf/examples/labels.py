@@ -67,7 +67,7 @@ def check_distinct(names: Iterable[str]) -> None:
         if other != name:
             raise ValueError(
                 f"The labels {other!r} ({ascii(other)}) and {name!r} ({ascii(name)}) differ only "
-                "in case or in Unicode's normal form; write them alike, or rename one."
+                "in case or in Unicode's normal form; spell them the same, or rename one."
             )
 
 

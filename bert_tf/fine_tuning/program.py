@@ -168,7 +168,7 @@ class Program(abc.ABC):
     def calibrate(  # noqa: B027
         self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "Outputs"
     ) -> None:
-        """Chooses what the flags of `CALIBRATING` ask for, on the first development examples.
+        """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
 
         Args:
           folder: the run directory, to record the choice in; None if another worker does.

@@ -47,7 +47,8 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         expected = np.sum(softmax(scaled) * logits, axis=-1)  # [N]
         return float(np.mean(expected - logits[np.arange(len(labels)), labels]))
 
-    low, high = math.log(LEAST_TEMPERATURE), math.log(LARGEST_TEMPERATURE)
+    low = math.log(LEAST_TEMPERATURE)
+    high = math.log(LARGEST_TEMPERATURE)
     for _ in range(60):
         middle = (low + high) / 2
         if slope(math.exp(middle)) > 0:  # The scores are too large.
@@ -105,8 +106,8 @@ class ReliabilityBin(NamedTuple):
 
     Attributes:
       num_decisions: how many they are.
-      confidence: their mean confidence; the middle of the interval if there are none.
-      accuracy: share of right ones; nan if there are none.
+      confidence: their mean confidence; the middle of an empty interval.
+      accuracy: share of right ones; nan for an empty interval.
     """
 
     num_decisions: int

@@ -2,9 +2,9 @@
 
     logits / temperature --softmax or sigmoid--> probabilities --thresholds--> labels
 
-Of several labels, a text gets those with a probability above their threshold. Of two classes with
-thresholds, it gets the second if its probability is above the threshold, else the first. Models
-without these settings have a temperature of 1 and thresholds of 0.5.
+A text with several labels gets those with a probability above their threshold. With two classes and
+thresholds, it gets the second class if its probability is above the threshold, else the first.
+Models without these settings have a temperature of 1 and thresholds of 0.5.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ class Decisions:
           label_kind: `class`, `number` or `several`.
           labels: names of the classes, or their numbers.
           temperature: above 0.
-          thresholds: by label; those left out are 0.5. Of two classes, that of one is enough.
+          thresholds: by label; those left out are 0.5. Two classes need only one.
 
         Raises:
           ValueError: if a threshold is for a label that is not there or no probability, the
@@ -94,7 +94,7 @@ class Decisions:
         return cls(temperature, tuple(values.get(index, THRESHOLD) for index in range(len(labels))))
 
     def by_label(self, labels: Sequence[str]) -> dict[str, float]:
-        """Returns the thresholds by label; {} if there are none."""
+        """Returns the thresholds by label; {} without thresholds."""
         return dict(zip(labels, self.thresholds, strict=True)) if self.thresholds else {}
 
     def probabilities(self, logits: np.ndarray, label_kind: str) -> np.ndarray:
@@ -185,8 +185,8 @@ def with_best_thresholds(
 ) -> Decisions:
     """Returns decisions with the thresholds of the highest F1 on labelled examples.
 
-    Of several labels it is the F1 of each; a label that no example has keeps its threshold. Of two
-    classes it is the F1 of the second.
+    Several labels: the F1 of each label; a label that no example has keeps its threshold. Two
+    classes: the F1 of the second.
 
     Args:
       decisions: those before, whose temperature is kept.
@@ -232,7 +232,7 @@ def settings_of(decisions: Decisions, labels: Sequence[str]) -> dict[str, str]:
 
 
 def arguments_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Returns recorded settings as arguments of models and serving classes; {} if there are none.
+    """Returns recorded settings as arguments of models and serving classes; {} without any.
 
     Raises:
       ValueError: if they are damaged.

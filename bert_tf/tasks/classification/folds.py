@@ -180,7 +180,7 @@ def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> 
         if status := fold_run.execute(strategy):
             return status
         strategy = fold_run.strategy
-        if program.results:  # Of the worker that writes.
+        if program.results:  # Only the worker that writes has them.
             write_json(fold_folder / DONE, {"sha256": digest, "results": program.results})
             results[fold] = program.results
     if len(results) == num_folds:

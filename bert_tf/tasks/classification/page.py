@@ -17,7 +17,8 @@ article { border-top: 1px solid #ccc; padding: .5rem 0; } article p { margin: .2
 img { max-width: 100%; }
 """
 # Of tokens that speak for and against the answer; the share of the strongest is the opacity.
-FOR, AGAINST = "46,125,50", "198,40,40"
+FOR = "46,125,50"
+AGAINST = "198,40,40"
 
 
 class ShownError(NamedTuple):

@@ -210,7 +210,7 @@ class Classifier(Program):
         examples: TextExamples,
         outputs: Any,
     ) -> None:
-        """Chooses temperature and thresholds, logs what they change, and records them."""
+        """Chooses temperature and thresholds, logs their effect, and records them."""
         given = self.configs.task
         logits = task.logits(examples, outputs)
         labels = examples.labels.astype(int)
@@ -251,7 +251,8 @@ class Classifier(Program):
         self, task: ClassificationTask, examples: TextExamples, outputs: Any
     ) -> dict[str, str]:
         """Returns report.txt (with classes) and worst_errors.tsv."""
-        answers, true = task.answers(examples, outputs), examples.labels
+        answers = task.answers(examples, outputs)
+        true = examples.labels
         texts: dict[str, str] = {}
         if task.kind != "number":
             make = class_report_text if task.kind == "class" else several_report_text
@@ -309,18 +310,18 @@ class Classifier(Program):
         contributions = token_contributions(task.model, inputs, columns)
         names = answer_texts(task, answers)
         shown = []
-        for place, index in enumerate(worst):
-            count = int(lengths[place])
+        for number, index in enumerate(worst):
+            count = int(lengths[number])
             example = examples.examples[index]
             shown.append(
                 ShownError(
                     loss=float(losses[index]),
                     label=example.label or "",
                     answer=names[index],
-                    explained=task.labels[columns[place]] if task.labels else names[index],
+                    explained=task.labels[columns[number]] if task.labels else names[index],
                     source=example.source,
-                    tokens=[self.tokens[i] for i in inputs["input_word_ids"][place, :count]],
-                    contributions=contributions[place, :count].tolist(),
+                    tokens=[self.tokens[i] for i in inputs["input_word_ids"][number, :count]],
+                    contributions=contributions[number, :count].tolist(),
                 )
             )
         return shown

@@ -28,7 +28,9 @@ from bert_tf.tasks.masked_words.answers import (
     token_log_probabilities,
 )
 from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.masked_words.sampling import Sampling
 from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
+from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -56,28 +58,6 @@ class Filling(NamedTuple):
     def mean(self) -> float:
         """Log-probability per token, by which fillings of different lengths are compared."""
         return self.log_probability / max(1, len(self.pieces))
-
-
-class Sampling(NamedTuple):
-    """How tokens are drawn: from the `top_k` likeliest (0: all) that together have `top_p`."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def draw(self, log_probabilities: np.ndarray, random: np.random.Generator) -> int:
-        """Draws a token from log-probabilities, float64 [V]."""
-        scaled = log_probabilities / self.temperature
-        order = np.argsort(-scaled, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
-        shares = np.exp(scaled[order] - scaled[order[0]])
-        shares /= shares.sum()
-        kept = np.cumsum(shares) - shares < self.top_p  # The token that passes the bound is kept.
-        kept[0] = True
-        shares = np.where(kept, shares, 0.0)
-        return int(order[random.choice(len(order), p=shares / shares.sum())])
 
 
 class MaskedModel(FillMaskAnswers):
@@ -114,7 +94,7 @@ class MaskedModel(FillMaskAnswers):
           ValueError: if it is longer than the model's positions.
         """
         vocab = self.vocab
-        ids = [vocab.cls_id, *encode_with_masks(self.tokenizer, text), vocab.sep_id]
+        ids = add_special_tokens(vocab, encode_with_masks(self.tokenizer, text)).ids
         if len(ids) > self.max_seq_length:
             raise ValueError(
                 f"The text has {len(ids)} tokens, more than the model's {self.max_seq_length}."
@@ -284,7 +264,7 @@ def _sampled(
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
     """Replaces a text's masks by tokens; a token that continues a word is joined to it."""
     names = token_texts(model.vocab)
-    mask = MASK if isinstance(model.vocab, Vocab) else model.vocab.tokens[model.vocab.mask_id]
+    mask = model.vocab.mask
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first
     for token, rest in zip(ids, others, strict=True):

@@ -2,9 +2,9 @@
 
 Words are runs of letters, digits and underscores, in lower case, stemmed by the stemmer of their
 language (PyStemmer); in English without 33 stop words. Chinese, Japanese and Thai have no spaces
-between words; there the words are pairs of neighbouring characters. Words of one character count, as in
-Lucene: "C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in other
-ways, so their scores differ: Lucene keeps "don't" and "3.14" as one word, here they are two.
+between words; there the words are pairs of neighbouring characters. Words of one character count,
+as in Lucene: "C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in
+other ways, so their scores differ: Lucene keeps "don't" and "3.14" as one word, here they are two.
 
 Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
 """

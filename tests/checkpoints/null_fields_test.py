@@ -298,7 +298,7 @@ def test_null_as_the_activation_of_a_cross_encoder(tmp_path):
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_wrong_values_of_each_key(tmp_path, name):
-    """Each is read, or the folder is named, and numbers without bound take neither time nor memory."""
+    """Each is read, or the folder is named; large numbers take neither time nor memory."""
     folder = tmp_path / name
     good = write_family(name, folder)
     for key in {*good, *KEYS[name], *OF_ALL}:

@@ -105,7 +105,7 @@ class ExportedModel:
         return [texts[first : first + count] for first in range(0, len(texts), count)]
 
     def labels_of(self, texts: Sequence[str]) -> list[str]:
-        """Returns the names of an answer's probabilities: the classes, or a request's candidates."""
+        """Returns the names of an answer's probabilities: classes, or a request's candidates."""
         if self._card["kind"] == "zero_shot":
             return texts[self.names.index("candidates")].split("\n")
         return self.labels

@@ -119,6 +119,25 @@ def test_names_without_the_prefix_of_the_encoder(made):
     check_sum(made, received, 5 / 2)
 
 
+def test_an_adapter_of_the_word_table_and_a_base_with_its_copy(made):
+    """Files of a pre-trained model may repeat the tied table, whose copy is not adapted."""
+    path = made / "base" / "model.safetensors"
+    weights = safetensors.numpy.load_file(path)
+    table = weights["bert.embeddings.word_embeddings.weight"]
+    weights["cls.predictions.decoder.weight"] = table
+    safetensors.numpy.save_file(weights, path)
+    rng = np.random.default_rng(1)
+    down = rng.normal(size=(2, table.shape[0])).astype(np.float32)
+    up = rng.normal(size=(table.shape[1], 2)).astype(np.float32)
+    start = "base_model.model.bert.embeddings.word_embeddings.lora_embedding"
+    rewrite(made, lambda _: {f"{start}_A": down, f"{start}_B": up})
+    received = read_checkpoint(made / "adapter")
+    received.check()
+    expected = table + 2.5 * np.einsum("rv,dr->vd", down, up)
+    found = received.weights["bert/embeddings/word_embeddings"]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
 def test_the_program_merges_into_the_base_that_is_given(made):
     edit(made, base_model_name_or_path="/nowhere/bert")
     with pytest.raises(ValueError, match=r"/nowhere/bert.*--base_model"):

@@ -45,7 +45,10 @@ class ZeroShotServing(Serving):
         self.template = template
 
     def from_ids(self, batch: Batch) -> Outputs:
-        logits = self.call_in_parts(batch, tf.float32)  # [R, C]
+        return self.by_name(self.call_model(batch))
+
+    def by_name(self, logits: tf.Tensor) -> Outputs:
+        """Returns the logits of entailment and contradiction, from those of pairs [R, C]."""
         outputs = {"entailment": logits[:, self.classes.entailment]}
         if self.classes.contradiction is not None:
             outputs["contradiction"] = logits[:, self.classes.contradiction]
@@ -56,7 +59,7 @@ class ZeroShotServing(Serving):
         is_one = candidates != ""  # [B, K]
         indices = tf.where(is_one)  # [R, 2]
         pairs = self.pack_pairs(text, indices[:, 0], tf.gather_nd(candidates, indices))
-        logits = self.from_ids(pairs)
+        logits = self.by_name(self.call_in_parts(pairs, tf.float32))
         shape = tf.shape(candidates, tf.int64)
         entailment = tf.scatter_nd(indices, logits["entailment"], shape)  # [B, K]
         shares = tf.nn.softmax(tf.where(is_one, entailment, NO_LOGIT))

@@ -19,7 +19,18 @@ from bert_tf.files import read_json
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
 BLOCKS = ("post_norm", "pre_norm")
-POSITION_TYPES = ("learned", "sinusoidal", "rotary", "rotary_interleaved", "alibi")
+# Learned tables limit the length of a sequence.
+TABLE_POSITIONS = ("learned", "learned_relative")
+BIAS_POSITIONS = ("relative", "learned_relative")
+POSITION_TYPES = (
+    "learned",
+    "sinusoidal",
+    "rotary",
+    "rotary_interleaved",
+    "alibi",
+    "relative",
+    "learned_relative",
+)
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
 # LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
 BIASES = ("attention", "feed_forward", "norm", "head", "output")
@@ -207,13 +218,23 @@ class ModelConfig(Config):
         "How positions are represented: learned: a table; sinusoidal: sines added to the "
         "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
         "halves (NeoX, ModernBERT) or interleaved (RoFormer); alibi: a symmetric bias that grows "
-        "with the distance.",
+        "with the distance; relative: a learned bias for each bucket of distances (T5); "
+        "learned_relative: a table and such a bias (MPNet).",
         choices=POSITION_TYPES,
     )
     position_offset: int = option(
         0,
         "Row of the first position in the table; above 0, padding has no position (RoBERTa: 2).",
         lower=0,
+    )
+    relative_buckets: int = option(
+        32, "Buckets of distances that have a learned bias; a multiple of 4.", lower=4
+    )
+    relative_max_distance: int = option(
+        128, "Distance from which on all tokens are in the last bucket.", lower=2
+    )
+    relative_bias_per_layer: bool = option(
+        False, "Whether each layer learns its own biases of distances, or all share them."
     )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
@@ -253,6 +274,9 @@ class ModelConfig(Config):
         "hidden_act.",
         choices=("", *ACTIVATIONS),
     )
+    reads_left_to_right: bool = option(
+        False, "Whether the model was also trained to predict the next token (--causal_share)."
+    )
     head_transform: bool = option(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
     )
@@ -283,21 +307,41 @@ class ModelConfig(Config):
             raise ValueError(
                 f"biases: received {unknown}, expected all, none, or some of {list(BIASES)}."
             )
-        if self.position_type == "learned" and self.position_offset >= self.max_position_embeddings:
+        if self.has_position_table and self.position_offset >= self.max_position_embeddings:
             raise ValueError(
                 f"position_offset {self.position_offset} leaves no row of the position table: "
                 f"max_position_embeddings is {self.max_position_embeddings}; increase it."
             )
-        if self.position_type != "learned" and self.position_offset:
+        if not self.has_position_table and self.position_offset:
             raise ValueError(
                 f"position_offset {self.position_offset} is a row of the learned table, but "
                 f"position_type is {self.position_type}; leave it out."
             )
+        if self.position_type in BIAS_POSITIONS:
+            self._check_buckets()
         if self.local_attention // 2 > self.max_position_embeddings:
             raise ValueError(
                 f"local_attention {self.local_attention} exceeds the longest sequence, "
                 f"max_position_embeddings {self.max_position_embeddings}: leave it out."
             )
+
+    def _check_buckets(self) -> None:
+        if self.relative_buckets % 4:
+            raise ValueError(
+                f"relative_buckets is {self.relative_buckets}, expected a multiple of 4: a half "
+                "for each direction, and half of that for single distances."
+            )
+        if self.relative_max_distance <= self.relative_buckets // 4:
+            raise ValueError(
+                f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
+                f"{self.relative_buckets} has single buckets up to distance "
+                f"{self.relative_buckets // 4}; expected a larger distance or fewer buckets."
+            )
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether the embeddings have a learned row for each position."""
+        return self.position_type in TABLE_POSITIONS
 
     @property
     def head_size(self) -> int:
@@ -316,7 +360,7 @@ class ModelConfig(Config):
     @property
     def longest_row(self) -> int:
         """Maximum length of a sequence: the size of the position table, or no limit."""
-        if self.position_type != "learned":
+        if not self.has_position_table:
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
 
@@ -501,6 +545,16 @@ class MaskingConfig(Config):
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
+    causal_share: float = share(
+        0.0,
+        "Share of the examples in which the next token is predicted from those before it, instead "
+        "of masked tokens; GPT-BERT uses 1/16.",
+    )
+    rank_special_tokens: bool = option(
+        False,
+        "With objective=permuted_lm: special tokens take part in the order, as in "
+        "zihangdai/xlnet; otherwise all tokens see them.",
+    )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single tokens.")
     masked_share: float = share(
         0.8,
@@ -536,7 +590,13 @@ class MaskingConfig(Config):
             raise ValueError("span_pieces contradicts do_whole_word_mask; leave one of them out.")
         if self.masking == "dynamic":
             return
-        dynamic_only = ("masked_lm_prob_to", "masked_lm_prob_end", "span_length", "ngram_length")
+        dynamic_only = (
+            "masked_lm_prob_to",
+            "masked_lm_prob_end",
+            "span_length",
+            "ngram_length",
+            "causal_share",
+        )
         given = " and ".join(name for name in dynamic_only if getattr(self, name))
         if given:
             raise ValueError(f"These need masking=dynamic, not {self.masking}: {given}.")
@@ -561,6 +621,13 @@ class MaskingConfig(Config):
             random_share=0.0,
             max_predictions_per_seq=max_seq_length,
         )
+
+
+def with_causal_share(model: ModelConfig, masking: MaskingConfig) -> ModelConfig:
+    """Returns the configuration of a model, which records whether it reads from left to right."""
+    if not masking.causal_share:
+        return model
+    return dataclasses.replace(model, reads_left_to_right=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -599,7 +666,7 @@ class TeacherConfig(Config):
             )
 
 
-OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
+OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -609,6 +676,7 @@ class ObjectiveConfig(TeacherConfig):
     objective: str = option(
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
+        "permuted_lm: XLNet's, which predicts the tokens one after the other in a random order; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,

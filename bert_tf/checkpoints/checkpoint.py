@@ -45,7 +45,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
-from bert_tf.config import ModelConfig
+from bert_tf.config import BIAS_POSITIONS, ModelConfig
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
@@ -264,7 +264,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
     shapes: Shapes = {"bert/embeddings/word_embeddings": (config.vocab_size, e)}
     if config.type_vocab_size:
         shapes["bert/embeddings/token_type_embeddings"] = (config.type_vocab_size, e)
-    if config.position_type == "learned":
+    if config.has_position_table:
         shapes["bert/embeddings/position_embeddings"] = (config.max_position_embeddings, e)
     shapes |= _layer_norm(config, "bert/embeddings", e)
     if e != d:
@@ -272,8 +272,10 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
     has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
     is_before = config.block_type == "pre_norm"
     norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
+    shapes |= _relative_shapes(config, "bert/encoder", is_shared=True)
     for index in range(config.num_unique_layers):
         layer = f"bert/encoder/layer_{index}"
+        shapes |= _relative_shapes(config, f"{layer}/attention/self", is_shared=False)
         for part in ("query", "key", "value"):
             shapes |= _dense(f"{layer}/attention/self/{part}", d, d, has_attention)
         shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
@@ -284,6 +286,14 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes |= _dense(f"{layer}/output/dense", f, d, has_wide)
         shapes |= _layer_norm(config, f"{layer}/{norms[1]}", d)
     return shapes | (_layer_norm(config, "bert/encoder", d) if is_before else {})
+
+
+def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes:
+    """Returns the shapes of the relative positions, which all layers share or each layer has."""
+    if config.position_type not in BIAS_POSITIONS or is_shared == config.relative_bias_per_layer:
+        return {}
+    shape = (config.relative_buckets, config.num_attention_heads)
+    return {f"{owner}/relative_attention_bias": shape}
 
 
 def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:

@@ -1,7 +1,7 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2; BERT section 3).
 
   x [U, D] -> query, key, value [R, T, N, H]; rotary positions rotate queries and keys
-  scores = query . key / sqrt(H) + bias    [R, N, T, S]
+  scores = query . key / sqrt(H) + terms of relative positions + bias    [R, N, T, S]
   context = dropout(softmax(scores)) . value -> [U, D]
 
 Tokens are rows of one matrix [U, D]: every product with a kernel is then one plain matrix product,
@@ -10,6 +10,7 @@ each token attends to tokens within half the window. Long sequences are split in
 block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Unpack
 
@@ -20,13 +21,17 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.network import layout as layouts
 from bert_tf.network.dropout import Dropout
-from bert_tf.network.layout import PaddedBatch
-from bert_tf.network.positions import initializer, make_positions
+from bert_tf.network.layout import PaddedBatch, Ranks
+from bert_tf.network.position_schemes import make_positions
+from bert_tf.network.positions import Positions, initializer
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import LayerOptions, Shape, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
 # A function that applies dropout to attention probabilities.
 Dropping = Callable[[Tensor], Tensor]
+# A function of queries, keys and offset: see `Positions.score_terms`.
+ScoreTerms = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 # Smaller blocks would make slower products, even if the window is smaller.
 MIN_BLOCK_SIZE = 32
 # Sequences of up to this many blocks are faster with full attention.
@@ -40,12 +45,25 @@ class AttentionPattern:
       layout: the positions of the tokens in the batch.
       config: shape of the network.
       is_local: whether each token attends only to the window around it.
+      sees_itself: see `layout.hidden_by_rank`.
+
+    Attributes:
+      of_queries: the pattern of a query stream, see `add_queries`.
     """
 
     uses_blocks = True  # Set to False for LiteRT, which has no tensors of that rank.
 
-    def __init__(self, layout: PaddedBatch, config: ModelConfig, is_local: bool) -> None:
+    def __init__(
+        self,
+        layout: PaddedBatch,
+        config: ModelConfig,
+        is_local: bool,
+        sees_itself: bool = True,
+    ) -> None:
         self.layout = layout
+        self.config = config
+        self.of_queries: AttentionPattern | None = None
+        self.sees_itself = sees_itself
         self.length = layout.length
         self.positions = make_positions(config, is_local)
         self.is_local = is_local
@@ -62,9 +80,15 @@ class AttentionPattern:
         if self.is_blocked is not None:
             self._bias = self._blocked_bias() if self.is_blocked else self.full_bias()
 
+    def add_queries(self) -> None:
+        """Makes the pattern of a query stream, whose targets do not see themselves."""
+        self.of_queries = AttentionPattern(
+            self.layout, self.config, self.is_local, sees_itself=False
+        )
+
     def full_bias(self) -> Tensor:
         """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, T]."""
-        bias = self.layout.attention_bias()  # [R, 1, 1 or T, T]
+        bias = self.layout.attention_bias(self.sees_itself)  # [R, 1, 1 or T, T]
         columns = ops.arange(self.length, dtype="int32")  # [T]
         if self.is_local or self.positions.has_bias:
             distances = ops.abs(ops.expand_dims(columns, 1) - ops.expand_dims(columns, 0))  # [T, T]
@@ -85,8 +109,23 @@ class AttentionPattern:
             ops.logical_or(ops.not_equal(texts, key_texts[:, :, None]), ops.equal(texts, 0)),
             distances > self.reach,
         )
+        ranks = self.layout.row_ranks()
+        if ranks is not None:
+            is_hidden = ops.logical_or(is_hidden, self._hidden_in_blocks(ranks))
         bias = ops.cast(is_hidden, "float32")[:, :, None] * layouts.PADDING_BIAS
         return bias + self.positions.bias(distances)
+
+    def _hidden_in_blocks(self, ranks: Ranks) -> Tensor:
+        """Returns `hidden_by_rank` of K blocks and their neighbours, bool [R, K, C, 3*C]."""
+        query_ranks = self._in_blocks(ranks.query[..., None])  # [R, K, C, 1]
+        key_ranks = with_neighbours(self._in_blocks(ranks.key[..., None]))[..., 0]  # [R, K, 3*C]
+        is_hidden = ops.expand_dims(key_ranks, 2) >= query_ranks
+        queries = ops.arange(self.block_size)  # [C]
+        keys = ops.arange(-self.block_size, 2 * self.block_size)  # [3*C]
+        is_itself = ops.equal(queries[:, None], keys[None])
+        if self.sees_itself:
+            return ops.logical_and(is_hidden, ops.logical_not(is_itself))
+        return ops.logical_or(is_hidden, is_itself)
 
     def _in_blocks(self, rows: Tensor) -> Tensor:
         """Splits rows into blocks, the last padded with 0: [R, T, ...] -> [R, K, C, ...]."""
@@ -98,35 +137,56 @@ class AttentionPattern:
             filled, (-1, (self.length + missing) // self.block_size, self.block_size, *rest)
         )
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: Dropping) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: Dropping,
+        terms: ScoreTerms | None = None,
+    ) -> Tensor:
         """Returns the context of every token, float [R, T, N, H]."""
         query, key = self.positions.rotate(query, key, self.position_ids)
+        query = query * self.scale(query.shape[-1])
 
         def in_full() -> Tensor:
             bias = self.full_bias() if self._bias is None else self._bias
-            return dot_product_attention(query, key, value, bias, dropout)
+            return attend_from_scaled(query, key, value, bias, dropout, terms)
 
         def in_blocks() -> Tensor:
-            return self._attend_in_blocks(query, key, value, dropout)
+            return self._attend_in_blocks(query, key, value, dropout, terms)
 
         if self.is_blocked is None:
             return tf.cond(self.length > MAX_FULL_BLOCKS * self.block_size, in_blocks, in_full)
         return in_blocks() if self.is_blocked else in_full()
 
+    def scale(self, head_size: int) -> float:
+        """Returns the factor of the queries: 1 / sqrt(H), less for a sum of several products."""
+        return (self.positions.num_summands * head_size) ** -0.5
+
     def _attend_in_blocks(
-        self, query: Tensor, key: Tensor, value: Tensor, dropout: Tensor
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: Dropping,
+        terms: ScoreTerms | None,
     ) -> Tensor:
         bias = self._blocked_bias() if self._bias is None else self._bias
         query = self._in_blocks(query)  # [R, K, C, N, H]
-        key = self._in_blocks(key)
-        value = self._in_blocks(value)
-        key = with_neighbours(key)  # [R, K, 3*C, N, H]
-        value = with_neighbours(value)
-        scores = ops.einsum("RKTNH,RKSNH->RKNTS", query * query.shape[-1] ** -0.5, key)
-        probs = dropout(softmax(scores, bias))
-        context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)  # [R, K, C, N, H]
-        shape = ops.shape(context)
-        return ops.reshape(context, (shape[0], -1, *shape[3:]))[:, : self.length]
+        key = with_neighbours(self._in_blocks(key))  # [R, K, 3*C, N, H]
+        value = with_neighbours(self._in_blocks(value))
+        context = attend_from_scaled(
+            merge_leading(query),  # [R*K, C, N, H]
+            merge_leading(key),
+            merge_leading(value),
+            merge_leading(bias),
+            dropout,
+            terms,
+            offset=-self.block_size,
+        )
+        rows = (-1, ops.shape(query)[1] * self.block_size, *query.shape[3:])
+        return ops.reshape(context, rows)[:, : self.length]
 
 
 def with_neighbours(blocks: Tensor) -> Tensor:
@@ -134,6 +194,11 @@ def with_neighbours(blocks: Tensor) -> Tensor:
     zeros = ops.zeros_like(blocks[:, :1])
     filled = ops.concatenate([zeros, blocks, zeros], axis=1)
     return ops.concatenate([filled[:, :-2], blocks, filled[:, 2:]], axis=2)
+
+
+def merge_leading(blocks: Tensor) -> Tensor:
+    """Merges the first two axes: [R, K, ...] -> [R*K, ...]."""
+    return ops.reshape(blocks, (-1, *ops.shape(blocks)[2:]))
 
 
 def softmax(scores: Tensor, bias: Tensor) -> Tensor:
@@ -177,8 +242,29 @@ def dot_product_attention(
     Returns:
       float [B, T, N, H].
     """
-    scale = query.shape[-1] ** -0.5
-    scores = ops.einsum("BTNH,BSNH->BNTS", query * scale, key)
+    return attend_from_scaled(query * query.shape[-1] ** -0.5, key, value, bias, dropout)
+
+
+def attend_from_scaled(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    dropout: Dropping | None = None,
+    terms: ScoreTerms | None = None,
+    offset: Tensor = 0,
+) -> Tensor:
+    """`dot_product_attention` of queries that the scale of the scores has multiplied.
+
+    Args:
+      query, key, value, bias, dropout: see `dot_product_attention`.
+      terms: function that returns learned terms of the scores, or None.
+      offset: the position of the first key minus that of the first query.
+    """
+    scores = ops.einsum("BTNH,BSNH->BNTS", query, key)
+    learned = None if terms is None else terms(query, key, offset)
+    if learned is not None:
+        scores = scores + ops.cast(learned, scores.dtype)
     probs = softmax(scores, ops.cast(bias, "float32"))
     if dropout is not None:
         probs = dropout(probs)
@@ -195,14 +281,18 @@ class SelfAttention(keras.layers.Layer):
       salt: number of this dropout in the network, see `dropout.dropout`.
       initializer_range: standard deviation of the initial kernels.
       use_bias: whether the projections have biases.
+      positions: the scheme, if it has weights or score terms of its layers.
 
     Call arguments:
       inputs: float [U, D].
       pattern: see `AttentionPattern`.
+      shared_terms: see `Positions.shared_terms`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
+      queries: float [B*K, D], the vectors of a query stream; None without one.
+      stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D].
+      float [U, D]; with queries also float [B*K, D].
     """
 
     def __init__(
@@ -212,11 +302,13 @@ class SelfAttention(keras.layers.Layer):
         salt: int,
         initializer_range: float,
         use_bias: bool = True,
+        positions: Positions | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.use_bias = use_bias
+        self.positions = positions
         self.initializer_range = initializer_range
         self.dropout = Dropout(dropout_rate, salt, of_rows=True, dtype=self.dtype_policy)
         self.fused: tuple[Tensor, ...] = ()
@@ -238,6 +330,8 @@ class SelfAttention(keras.layers.Layer):
         self.query = projection("query")
         self.key = projection("key")
         self.value = projection("value")
+        if self.positions is not None:
+            self.positions.build_attention(self)
 
     def fuse_qkv(self) -> None:
         """Permanently fuses the three projections for inference; training then has no effect."""
@@ -252,7 +346,13 @@ class SelfAttention(keras.layers.Layer):
         return kernel, ops.concatenate([layer.bias for layer in layers])
 
     def call(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None = None
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None = None,
+        shared_terms: Tensor | None = None,
+        queries: Tensor | None = None,
+        stream: QueryStream | None = None,
     ) -> Tensor:
         size = inputs.shape[-1]
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The
@@ -265,15 +365,42 @@ class SelfAttention(keras.layers.Layer):
         query = ops.reshape(query, heads)  # [R, T, N, H]
         key = ops.reshape(key, heads)
         value = ops.reshape(value, heads)
-        context = pattern.attend(query, key, value, lambda probs: self.dropout(probs, dropout_seed))
-        return pattern.layout.from_rows(ops.reshape(context, (-1, size)))
+        context = pattern.attend(
+            query,
+            key,
+            value,
+            dropout=lambda probs: self.dropout(probs, dropout_seed),
+            terms=self.score_terms(shared_terms),
+        )
+        context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))
+        if stream is None or queries is None or pattern.of_queries is None:
+            return context
+        query = ops.reshape(stream.place(self.query(queries)), heads)
+        seed = stream.dropout_seed(dropout_seed)
+        query_context = pattern.of_queries.attend(
+            query,
+            key,
+            value,
+            dropout=lambda probs: self.dropout(probs, seed),
+            terms=self.score_terms(shared_terms),
+        )
+        return context, stream.take(ops.reshape(query_context, (-1, size)))
 
-    def probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
+    def score_terms(self, shared_terms: Tensor | None) -> ScoreTerms | None:
+        """Returns the scheme's function of queries, keys and offset; None without a scheme."""
+        if self.positions is None:
+            return None
+        return functools.partial(self.positions.score_terms, self, shared_terms)
+
+    def probabilities(
+        self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None = None
+    ) -> Tensor:
         """Returns the attention probabilities of each head, without dropout.
 
         Args:
           inputs: float [B, T, D].
           pattern: the pattern of a `PaddedBatch`.
+          shared_terms: see `Positions.shared_terms`.
 
         Returns:
           float32 [B, N, T, T]; the last axis sums to 1.
@@ -283,5 +410,10 @@ class SelfAttention(keras.layers.Layer):
         query = ops.reshape(self.query(inputs), heads)  # [B, T, N, H]
         key = ops.reshape(self.key(inputs), heads)
         query, key = pattern.positions.rotate(query, key, pattern.position_ids)
-        scores = ops.einsum("BTNH,BSNH->BNTS", query, key) * head_size**-0.5
+        query = query * pattern.scale(head_size)
+        scores = ops.einsum("BTNH,BSNH->BNTS", query, key)
+        terms = self.score_terms(shared_terms)
+        learned = None if terms is None else terms(query, key, 0)
+        if learned is not None:
+            scores = scores + learned
         return ops.softmax(ops.cast(scores, "float32") + pattern.full_bias())

@@ -21,7 +21,9 @@ from bert_tf.network.attention import AttentionPattern, SelfAttention
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import LayerNorm, layer_norm
+from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
@@ -34,11 +36,14 @@ class Block(ConfiguredLayer):
 
     Call arguments:
       inputs: float [U, D].
+      shared_terms: see `Positions.shared_terms`.
+      queries: float [B*K, D], the vectors of a query stream; None without one.
       pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
+      stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D].
+      float [U, D]; with queries also float [B*K, D].
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Block(ConfiguredLayer):
             salt,
             config.initializer_range,
             use_bias=config.has_bias("attention"),
+            positions=make_positions(config),
             name="self",
             dtype=self.dtype_policy,
         )
@@ -99,15 +105,65 @@ class Block(ConfiguredLayer):
         return self.config.initializer_range
 
     def call(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None = None
+        self,
+        inputs: Tensor,
+        shared_terms: Tensor | None = None,
+        queries: Tensor | None = None,
+        *,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None = None,
+        stream: QueryStream | None = None,
     ) -> Tensor:
-        return self.transform(self.attend(inputs, pattern, dropout_seed), dropout_seed)
+        if stream is None or queries is None:
+            attended = self.attend(inputs, pattern, dropout_seed, shared_terms)
+            return self.transform(attended, dropout_seed)
+        context, query_context = self.self_attention(
+            self.before_attention(inputs),
+            pattern=pattern,
+            dropout_seed=dropout_seed,
+            shared_terms=shared_terms,
+            queries=self.before_attention(queries),
+            stream=stream,
+        )
+        query_seed = stream.dropout_seed(dropout_seed)
+        attended = self.after_attention(inputs, context, dropout_seed)
+        attended_queries = self.after_attention(queries, query_context, query_seed)
+        return (
+            self.transform(attended, dropout_seed),
+            self.transform(attended_queries, query_seed),
+        )
 
-    @abc.abstractmethod
     def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout_seed: Tensor | None,
+        shared_terms: Tensor | None = None,
     ) -> Tensor:
         """Returns the result of the attention half, float [U, D]."""
+        context = self.self_attention(
+            self.before_attention(inputs),
+            pattern=pattern,
+            dropout_seed=dropout_seed,
+            shared_terms=shared_terms,
+        )
+        return self.after_attention(inputs, context, dropout_seed)
+
+    @abc.abstractmethod
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        """Returns the input of attention, float [U, D]."""
+
+    @abc.abstractmethod
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
+    ) -> Tensor:
+        """Returns the result of the attention half, float [U, D].
+
+        Args:
+          inputs: float [U, D], the input of the block.
+          context: float [U, D], the output of attention.
+          dropout_seed: int32 [] in training, else None.
+        """
 
     @abc.abstractmethod
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
@@ -126,9 +182,12 @@ class Block(ConfiguredLayer):
     def _activate(self, inner: Tensor) -> Tensor:
         return inner if self.activation is None else self.activation(inner)
 
-    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
+    def attention_probabilities(
+        self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None
+    ) -> Tensor:
         """Returns `SelfAttention.probabilities` of the block's input, float [B, T, D]."""
-        return self.self_attention.probabilities(inputs, pattern)
+        normal = self.before_attention(inputs)
+        return self.self_attention.probabilities(normal, pattern, shared_terms)
 
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
@@ -157,13 +216,14 @@ class PostNormBlock(Block):
             self.output_dense.build(wide)
             self.feed_forward_norm.build(input_shape)
 
-    def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
     ) -> Tensor:
-        context = self.attention_output(
-            self.self_attention(inputs, pattern=pattern, dropout_seed=dropout_seed)
-        )
-        return self.attention_norm(inputs + self.attention_dropout(context, dropout_seed))
+        output = self.attention_output(context)
+        return self.attention_norm(inputs + self.attention_dropout(output, dropout_seed))
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(inputs)
@@ -200,18 +260,13 @@ class PreNormBlock(Block):
         with keras.name_scope("output"):
             self.output_dense.build((None, self.config.intermediate_size))
 
-    def attention_probabilities(self, inputs: Tensor, pattern: AttentionPattern) -> Tensor:
-        normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        return super().attention_probabilities(normal, pattern)
+    def before_attention(self, inputs: Tensor) -> Tensor:
+        return self.attention_norm(inputs) if self.attention_norm else inputs
 
-    def attend(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout_seed: Tensor | None
+    def after_attention(
+        self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
     ) -> Tensor:
-        normal = self.attention_norm(inputs) if self.attention_norm else inputs
-        context = self.attention_output(
-            self.self_attention(normal, pattern=pattern, dropout_seed=dropout_seed)
-        )
-        return inputs + self.attention_dropout(context, dropout_seed)
+        return inputs + self.attention_dropout(self.attention_output(context), dropout_seed)
 
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:
         output = self.feed_forward(self.feed_forward_norm(inputs))

@@ -15,7 +15,8 @@ from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch
-from bert_tf.network.positions import initializer, make_positions
+from bert_tf.network.position_schemes import make_positions
+from bert_tf.network.positions import initializer
 from bert_tf.network.tensors import Fields, LayerOptions, Shape, Tensor
 
 
@@ -31,6 +32,7 @@ class BertEmbeddings(ConfiguredLayer):
       input_type_ids: int32 [B, T].
       layout: the positions of the tokens in the batch; None for the padded batch.
       dropout_seed: int32 [] in training, else None.
+      position_ids: int32 [B, T], rows of the position table; None for those of the text's tokens.
 
     Returns:
       float [B, T, E]; [U, E] with a layout that leaves padding out.
@@ -74,12 +76,13 @@ class BertEmbeddings(ConfiguredLayer):
         input_type_ids: Tensor,
         layout: PaddedBatch | None = None,
         dropout_seed: Tensor | None = None,
+        position_ids: Tensor | None = None,
     ) -> Tensor:
-        self.check_length(input_word_ids)
+        if position_ids is None:
+            self.check_length(input_word_ids)
         length = ops.shape(input_word_ids)[1]
-        position_ids = None
-        if self.config.position_offset:
-            position_ids = self._position_ids_of(input_word_ids)
+        if position_ids is None and self.config.position_offset:
+            position_ids = self.position_ids_of(input_word_ids)
         if layout is not None and (token_positions := layout.token_positions()) is not None:
             input_word_ids = layout.unpad(ops.reshape(input_word_ids, (-1,)))  # [U]
             if input_type_ids is not None:
@@ -100,7 +103,7 @@ class BertEmbeddings(ConfiguredLayer):
         embeddings += ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
         return self.dropout(self.layer_norm(embeddings), dropout_seed)
 
-    def _position_ids_of(self, input_word_ids: Tensor) -> Tensor:
+    def position_ids_of(self, input_word_ids: Tensor) -> Tensor:
         """Returns RoBERTa's position ids, int32 [B, T]: the tokens counted from `position_offset`.
 
         As in the original, padding is determined by the ids. Padding before a text is not counted;

@@ -26,8 +26,10 @@ from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
+from bert_tf.network.query_stream import QueryStream, check_query_layout
 from bert_tf.network.tensors import (
     Batch,
     Fields,
@@ -93,8 +95,13 @@ class BertEncoder(FromPretrained, keras.Model):
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
-        ignored. With `packed_places` [R, T] and `packed_starts` [B] the layers work on packed rows,
-        see `layout.py`; output at padding is then 0.
+        ignored but for these, which are optional.
+        `packed_places` [R, T], `packed_starts` [B]: the layers work on packed rows, see
+          `layout.py`; output at padding is then 0.
+        `key_ranks`, `query_ranks` [B, T]: each token attends to those before it in an order, see
+          `layout.Ranks`.
+        `query_positions`, `query_word_ids` [B, K]: a second stream predicts the tokens at these
+          positions, -1 for none, see `query_stream.py`; the ids are those of [MASK].
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
         model's generator.
@@ -106,7 +113,8 @@ class BertEncoder(FromPretrained, keras.Model):
       `encoder_outputs`, a list of L + 1 float [B, T, D]: the input of the first layer, and every
       layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm. With
       `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: the attention
-      probabilities without dropout; the last axis sums to 1.
+      probabilities without dropout; the last axis sums to 1. With `query_positions` also
+      `query_output` float [B, K, D], and `query_outputs`, a list of L + 1 of them.
 
     Reference: Devlin et al. 2019, section 3.
     """
@@ -130,6 +138,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if embeddings is None:
             embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.embeddings = embeddings
+        self.positions = make_positions(config)
         if config.table_width != config.hidden_size:
             self.embeddings_project = keras.layers.Dense(
                 config.hidden_size,
@@ -181,6 +190,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
         with keras.name_scope("encoder"):
+            self.positions.build_encoder(self)
             for layer in self.unique_layers:
                 layer.build((None, size))
             if self.config.block_type == "pre_norm":
@@ -217,6 +227,31 @@ class BertEncoder(FromPretrained, keras.Model):
             return embedded
         return self.embeddings_project(embedded)
 
+    def embed_queries(
+        self, inputs: Batch, stream: QueryStream, dropout_seed: Tensor | None
+    ) -> Tensor:
+        """Returns the input of the query stream, float [B*K, D]: [MASK] at each target's position.
+
+        Differs from XLNet, in which one learned vector stands for all targets.
+        """
+        positions = ops.maximum(stream.positions, 0)
+        type_ids = ops.take_along_axis(ops.cast(inputs["input_type_ids"], "int32"), positions, 1)
+        position_ids = positions
+        if self.config.position_offset:
+            word_ids = ops.cast(inputs["input_word_ids"], "int32")
+            position_ids = self.embeddings.position_ids_of(word_ids)
+            position_ids = ops.take_along_axis(position_ids, positions, 1)
+        embedded = self.embeddings(
+            ops.cast(inputs["query_word_ids"], "int32"),
+            type_ids,
+            position_ids=position_ids,
+            dropout_seed=stream.dropout_seed(dropout_seed),
+        )
+        embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if self.config.table_width == self.config.hidden_size:
+            return embedded
+        return self.embeddings_project(embedded)
+
     def call(
         self,
         inputs: Batch,
@@ -232,19 +267,39 @@ class BertEncoder(FromPretrained, keras.Model):
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
+        shared_terms = self.shared_terms(layout)
+        stream = None
+        queries = None
+        if "query_positions" in inputs:
+            check_query_layout(layout)
+            stream = QueryStream(ops.cast(inputs["query_positions"], "int32"), layout)
+            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*K, D]
+            for pattern in patterns.values():
+                pattern.add_queries()
         outputs = [hidden]
+        query_outputs = [queries]
         for index, layer in enumerate(self.encoder_layers):
-            # Bound beforehand: TensorFlow warns about arguments of `remat` without a gradient.
-            pattern = patterns[config.is_local(index)]
-            seed = self.layer_dropout_seed(index, dropout_seed)
-            run = functools.partial(layer.__call__, pattern=pattern, dropout_seed=seed)
+            run = functools.partial(
+                _run_block,
+                layer,
+                patterns[config.is_local(index)],
+                stream,
+                self.layer_dropout_seed(index, dropout_seed),
+            )
             if self.recompute and training:
                 run = keras.remat(run)
-            hidden = run(hidden)  # [U, D]
+            streams = [hidden] if queries is None else [hidden, queries]
+            shared = [] if shared_terms is None else [shared_terms]
+            hidden, *others = run(*streams, *shared)  # [U, D]
             outputs.append(hidden)
+            if others:
+                queries = others[0]
+                query_outputs.append(queries)
         if config.block_type == "pre_norm":
             hidden = self.final_norm(hidden)
             outputs.append(hidden)
+            if queries is not None:
+                query_outputs.append(self.final_norm(queries))
         by_sequence = (-1, layout.length, config.hidden_size)
         outputs = [ops.reshape(layout.pad(output), by_sequence) for output in outputs]  # [B, T, D]
         result = {
@@ -254,17 +309,28 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.use_pooler:
             first = layout.first_tokens(hidden, outputs[-1])
             result["pooled_output"] = self.pooler(first[:, None])
+        if stream is not None:
+            by_target = (-1, stream.size, config.hidden_size)
+            query_outputs = [ops.reshape(output, by_target) for output in query_outputs]
+            result["query_output"] = query_outputs[-1]
+            result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
         if output_attentions:
             result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
         return result
 
+    def shared_terms(self, layout: PaddedBatch) -> Tensor | None:
+        """Returns the tensor of `Positions.shared_terms` for the rows of a layout."""
+        return self.positions.shared_terms(self, layout.length)
+
     def _attentions(self, inputs: Batch, states: list[Tensor]) -> list[Tensor]:
         """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
         layout = PaddedBatch(inputs["input_mask"])
+        shared_terms = self.shared_terms(layout)
         attentions = []
         for index, layer in enumerate(self.encoder_layers):
             pattern = AttentionPattern(layout, self.config, self.config.is_local(index))
-            attentions.append(layer.attention_probabilities(states[index], pattern))
+            probabilities = layer.attention_probabilities(states[index], pattern, shared_terms)
+            attentions.append(probabilities)
         return attentions
 
     def get_config(self) -> Fields:
@@ -273,6 +339,39 @@ class BertEncoder(FromPretrained, keras.Model):
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> Outputs:
         return {"use_pooler": "pooler" in checkpoint.heads}
+
+
+def _run_block(
+    layer: Block,
+    pattern: AttentionPattern,
+    stream: QueryStream | None,
+    dropout_seed: Tensor | None,
+    hidden: Tensor,
+    *others: Tensor,
+) -> tuple[Tensor, ...]:
+    """Calls a layer, with and without a query stream; all that has a gradient is an argument.
+
+    `keras.remat` loses the gradients of tensors that a function captures, and TensorFlow warns
+    about arguments without a gradient.
+
+    Args:
+      others: the query stream's vectors, with a stream; then the shared terms, if there are any.
+
+    Returns:
+      The new vectors of tokens and, with a stream, of targets.
+    """
+    rest = list(others)
+    queries = rest.pop(0) if stream is not None else None
+    shared_terms = rest.pop(0) if rest else None
+    result = layer(
+        hidden,
+        shared_terms,
+        queries,
+        pattern=pattern,
+        dropout_seed=dropout_seed,
+        stream=stream,
+    )
+    return (result,) if queries is None else result
 
 
 class HeadOnEncoder(FromPretrained, keras.Model):

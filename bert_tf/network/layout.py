@@ -15,6 +15,8 @@ All give the same numbers up to rounding. Output at padding is 0 where it is not
 Reference: "unpadding" of MosaicBERT (Portes et al. 2023, section 2.1.4).
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 from keras import ops
 
@@ -38,12 +40,44 @@ def attention_bias(input_mask: Tensor) -> Tensor:
     return ops.expand_dims(ops.expand_dims(padding, 1), 1)  # LiteRT has no indexing with None.
 
 
-class PaddedBatch:
-    """A padded batch, with one text in each row."""
+class Ranks(NamedTuple):
+    """An order of tokens: each attends to those whose key rank is below its query rank.
 
-    def __init__(self, input_mask: Tensor) -> None:
+    Attributes:
+      key, query: int32 [B, T]. For example, key ranks 0, 1, 2 .. and query ranks 1, 2, 3 .. let
+        each token attend to itself and the tokens before it.
+    """
+
+    key: Tensor
+    query: Tensor
+
+
+def hidden_by_rank(ranks: Ranks, sees_itself: bool = True) -> Tensor:
+    """Returns whether a token is hidden from another by its rank, bool [B, T, T].
+
+    Args:
+      ranks: see `Ranks`.
+      sees_itself: whether tokens attend to themselves whatever their ranks; False: they never do.
+    """
+    is_hidden = ops.expand_dims(ranks.key, 1) >= ops.expand_dims(ranks.query, 2)  # [B, T, T]
+    is_itself = ops.cast(ops.eye(ops.shape(ranks.key)[1], dtype="int32"), "bool")
+    if sees_itself:
+        return ops.logical_and(is_hidden, ops.logical_not(is_itself))
+    return ops.logical_or(is_hidden, is_itself)
+
+
+class PaddedBatch:
+    """A padded batch, with one text in each row.
+
+    Args:
+      input_mask: int32 [B, T], 1 for a real token, 0 for padding.
+      ranks: an order of the tokens; None: each attends to all.
+    """
+
+    def __init__(self, input_mask: Tensor, ranks: Ranks | None = None) -> None:
         self.input_mask = ops.cast(input_mask, "int32")
         self.length = ops.shape(input_mask)[1]
+        self.ranks = ranks
 
     def unpad(self, flat: Tensor) -> Tensor:
         """Takes the tokens out of a flat batch: [B*T, ...] -> [U, ...]."""
@@ -73,9 +107,24 @@ class PaddedBatch:
         """Returns, for each position, the index of its text, int32 [R, T]; -1 for padding."""
         return self.input_mask - 1
 
-    def attention_bias(self) -> Tensor:
-        """Returns the bias that hides padding and other texts, float32 [R, 1, 1 or T, T]."""
-        return attention_bias(self.input_mask)
+    def attention_bias(self, sees_itself: bool = True) -> Tensor:
+        """Returns the bias that hides padding and other texts, float32 [R, 1, 1 or T, T].
+
+        Args:
+          sees_itself: see `hidden_by_rank`.
+        """
+        return self._hide_by_rank(attention_bias(self.input_mask), sees_itself)
+
+    def _hide_by_rank(self, bias: Tensor, sees_itself: bool) -> Tensor:
+        ranks = self.row_ranks()
+        if ranks is None:
+            return bias
+        is_hidden = ops.expand_dims(hidden_by_rank(ranks, sees_itself), 1)  # [R, 1, T, T]
+        return ops.where(is_hidden, PADDING_BIAS, bias)
+
+    def row_ranks(self) -> Ranks | None:
+        """Returns the ranks of the tokens in attention's rows, int32 [R, T]; None for no order."""
+        return self.ranks
 
     def first_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         """Returns the vector of each text's first token, [B, D].
@@ -90,8 +139,8 @@ class PaddedBatch:
 class UnpaddedBatch(PaddedBatch):
     """The tokens of a padded batch, without the padding."""
 
-    def __init__(self, input_mask: Tensor) -> None:
-        super().__init__(input_mask)
+    def __init__(self, input_mask: Tensor, ranks: Ranks | None = None) -> None:
+        super().__init__(input_mask, ranks)
         flat = ops.reshape(input_mask, (-1,))
         # The indices of the tokens in the flat batch, ascending.
         self.token_indices = ops.cast(ops.nonzero(flat)[0], "int32")  # [U]
@@ -125,8 +174,14 @@ class PackedBatch(PaddedBatch):
       starts: int32 [B], index of each text's first token in the flat packed rows.
     """
 
-    def __init__(self, input_mask: Tensor, packed_places: Tensor, packed_starts: Tensor) -> None:
-        super().__init__(input_mask)
+    def __init__(
+        self,
+        input_mask: Tensor,
+        packed_places: Tensor,
+        packed_starts: Tensor,
+        ranks: Ranks | None = None,
+    ) -> None:
+        super().__init__(input_mask, ranks)
         indices = ops.cast(packed_places, "int32")  # [R, T]
         self.starts = ops.cast(packed_starts, "int32")  # [B]
         packed = self.starts[:, None] + ops.arange(self.length, dtype="int32")  # [B, T]
@@ -161,9 +216,17 @@ class PackedBatch(PaddedBatch):
     def texts(self) -> Tensor:
         return self._texts
 
-    def attention_bias(self) -> Tensor:
+    def attention_bias(self, sees_itself: bool = True) -> Tensor:
         is_other = ops.not_equal(self._texts[:, None, :, None], self._texts[:, None, None, :])
-        return ops.cast(is_other, "float32") * PADDING_BIAS
+        return self._hide_by_rank(ops.cast(is_other, "float32") * PADDING_BIAS, sees_itself)
+
+    def row_ranks(self) -> Ranks | None:
+        if self.ranks is None:
+            return None
+        rows = (-1, self.length)
+        key = self.unpad(ops.reshape(self.ranks.key, (-1,)))
+        query = self.unpad(ops.reshape(self.ranks.query, (-1,)))
+        return Ranks(ops.reshape(key, rows), ops.reshape(query, rows))
 
     def first_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         return ops.take(tokens, self.starts, axis=0)
@@ -173,16 +236,24 @@ def find_layout(inputs: Batch, unpad: bool) -> PaddedBatch:
     """Returns the layout of a batch.
 
     Args:
-      inputs: dict with `input_mask` int32 [B, T] and, if packed, `packed_places` int32 [R, T] and
+      inputs: dict with `input_mask` int32 [B, T]; with an order of the tokens, `key_ranks` and
+        `query_ranks` int32 [B, T], see `Ranks`; if packed, `packed_places` int32 [R, T] and
         `packed_starts` int32 [B].
       unpad: whether padding is left out of a batch that is not packed.
     """
+    ranks = None
+    if "key_ranks" in inputs:
+        ranks = Ranks(
+            ops.cast(inputs["key_ranks"], "int32"),
+            ops.cast(inputs["query_ranks"], "int32"),
+        )
     if "packed_places" in inputs:
         return PackedBatch(
             inputs["input_mask"],
             inputs["packed_places"],
             inputs["packed_starts"],
+            ranks,
         )
     if unpad:
-        return UnpaddedBatch(inputs["input_mask"])
-    return PaddedBatch(inputs["input_mask"])
+        return UnpaddedBatch(inputs["input_mask"], ranks)
+    return PaddedBatch(inputs["input_mask"], ranks)

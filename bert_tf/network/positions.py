@@ -5,7 +5,8 @@
   Rotary       queries and keys rotated by an angle that grows with the position (Su et al. 2021)
   Alibi        a bias that falls with the distance of two tokens (Press et al. 2022), symmetric
 
-A scheme changes the embeddings, the queries and keys, or the attention scores.
+A scheme changes the embeddings, the queries and keys, or the attention scores. Those with learned
+terms in the scores are in `relative_positions.py`; `position_schemes.py` lists all.
 """
 
 import functools
@@ -35,6 +36,7 @@ class Positions:
     """
 
     has_bias = False  # Whether there is a `bias`.
+    num_summands = 1  # The products of vectors that make up a score; divides it by their root.
 
     def __init__(self, config: ModelConfig, is_local: bool = False) -> None:
         self.config = config
@@ -42,6 +44,12 @@ class Positions:
 
     def build(self, layer: keras.layers.Layer) -> None:
         """Adds the scheme's weights to the embedding layer."""
+
+    def build_encoder(self, encoder: keras.Model) -> None:
+        """Adds the scheme's weights that all layers share."""
+
+    def build_attention(self, attention: keras.layers.Layer) -> None:
+        """Adds the scheme's weights of one layer."""
 
     def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
         """Returns the position embeddings.
@@ -68,6 +76,34 @@ class Positions:
     def bias(self, distances: Tensor) -> Tensor:
         """Returns the bias for each token distance: int32 [...] -> float32 [N, ...]."""
         return 0
+
+    def shared_terms(self, encoder: keras.Model, length: Tensor) -> Tensor | None:
+        """Returns the tensor that a pass computes once for the score terms of all layers, or None.
+
+        Args:
+          encoder: the model that `build_encoder` added weights to.
+          length: T, the length of attention's rows.
+        """
+        return None
+
+    def score_terms(
+        self,
+        attention: keras.layers.Layer,
+        shared: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        offset: Tensor,
+    ) -> Tensor | None:
+        """Returns learned terms to add to the scores, float [1 or R, N, T, S]; None for no terms.
+
+        Args:
+          attention: the layer that `build_attention` added weights to.
+          shared: the tensor of `shared_terms`.
+          query: float [R, T, N, H], multiplied by the scale of the scores.
+          key: float [R, S, N, H].
+          offset: the position of the first key minus that of the first query.
+        """
+        return None
 
 
 class Learned(Positions):
@@ -134,20 +170,6 @@ class Alibi(Positions):
         slopes = ops.convert_to_tensor(alibi_slopes(self.config.num_attention_heads))
         slopes = ops.reshape(slopes, (-1, *[1] * len(distances.shape)))
         return -slopes * ops.cast(distances, "float32")
-
-
-SCHEMES: dict[str, type[Positions]] = {
-    "learned": Learned,
-    "sinusoidal": Sinusoidal,
-    "rotary": Rotary,
-    "rotary_interleaved": Rotary,
-    "alibi": Alibi,
-}
-
-
-def make_positions(config: ModelConfig, is_local: bool = False) -> Positions:
-    """Makes the scheme that a configuration names; see `Positions`."""
-    return SCHEMES[config.position_type](config, is_local)
 
 
 def sinusoids(position_ids: Tensor, width: int) -> Tensor:

@@ -136,9 +136,9 @@ def test_vectors_are_those_that_attention_uses(block, monkeypatch):
     encoder = BertEncoder(dataclasses.replace(TOY, block_type=block, initializer_range=0.3))
     attend, seen = AttentionPattern.attend, []
 
-    def watched(self, query, key, value, dropout):
+    def watched(self, query, key, value, **options):
         seen.append((query, key, value))
-        return attend(self, query, key, value, dropout)
+        return attend(self, query, key, value, **options)
 
     monkeypatch.setattr(AttentionPattern, "attend", watched)
     encoded = encoder(toy_batch(0, 4))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.examples.packed_rows import pack_batch
-from bert_tf.network import attention, positions
+from bert_tf.network import attention, position_schemes, positions
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform
@@ -23,6 +23,7 @@ PRE_NORM = {
     "biases": "output",
     "hidden_act": "gelu_exact",
 }
+BUCKETS = {"relative_buckets": 8, "relative_max_distance": 11}
 LOCAL = {"local_attention": 8, "global_attention_every": 3, "num_hidden_layers": 4}
 
 
@@ -49,7 +50,9 @@ def test_rotations(golden, scheme, name, theta, offset):
     )
     query, key = (golden[f"in_rope_{x}"].transpose(0, 2, 1, 3) for x in "qk")  # [B, T, N, H]
     places = np.arange(offset, offset + query.shape[1], dtype=np.int32)[None]
-    turned = positions.make_positions(config).rotate(tf.constant(query), tf.constant(key), places)
+    turned = position_schemes.make_positions(config).rotate(
+        tf.constant(query), tf.constant(key), places
+    )
     for x, received in zip("qk", turned, strict=True):
         expected = golden[f"rope_{name}_{x}_theta{theta}_offset{offset}"].transpose(0, 2, 1, 3)
         np.testing.assert_allclose(received, expected, atol=1e-5)
@@ -67,7 +70,7 @@ def test_one_convention_from_the_other():
     ):
         config = ModelConfig(**TURNING, position_type=scheme)
         pair = (tf.constant((x @ reorder(kernel)).reshape(1, 9, 3, 8)) for kernel in kernels)
-        query, key = positions.make_positions(config).rotate(*pair, places)
+        query, key = position_schemes.make_positions(config).rotate(*pair, places)
         scores.append(np.einsum("BTNH,BSNH->BNTS", query, key))
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4, atol=1e-4)
 
@@ -79,7 +82,7 @@ def test_alibi(golden, heads):
     )
     config = ModelConfig(hidden_size=heads, num_attention_heads=heads, position_type="alibi")
     there = np.arange(19)
-    bias = positions.make_positions(config).bias(tf.constant(abs(there[:, None] - there)))
+    bias = position_schemes.make_positions(config).bias(tf.constant(abs(there[:, None] - there)))
     expected = golden[f"alibi_symmetric_bias_{heads}x19"]
     np.testing.assert_allclose(bias, expected, rtol=1e-6)
     assert not np.einsum("Nii->Ni", bias).any()
@@ -90,15 +93,17 @@ def config_of(**changes: object) -> ModelConfig:
 
 
 NETWORKS = {
-    **{scheme: config_of(position_type=scheme) for scheme in positions.SCHEMES if scheme},
+    **{scheme: config_of(position_type=scheme) for scheme in position_schemes.SCHEMES},
     "offset": config_of(max_position_embeddings=21, position_offset=2, pad_token_id=1),
     "projected": config_of(embedding_size=10),
     "pre_norm": config_of(**PRE_NORM, position_type="rotary", type_vocab_size=0),
     "local": config_of(**PRE_NORM, **LOCAL, position_type="rotary"),
     "local_alibi": config_of(**LOCAL, position_type="alibi"),
+    "per_layer": config_of(position_type="relative", **BUCKETS, relative_bias_per_layer=True),
+    "local_relative": config_of(**LOCAL, position_type="relative", **BUCKETS),
 }
 # Twins in what a layout can change.
-SLOW_NETWORKS = ("rotary_interleaved", "projected", "local_alibi")
+SLOW_NETWORKS = ("rotary_interleaved", "projected", "local_alibi", "relative", "learned_relative")
 EVERY_NETWORK = pytest.mark.parametrize(
     "config",
     [
@@ -165,7 +170,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
 
     layout = find_layout(batch, unpad=False)
     texts, places = layout.texts().numpy(), np.arange(width)
-    scheme_of = positions.make_positions(config, is_local=True)
+    scheme_of = position_schemes.make_positions(config, is_local=True)
     query, key = scheme_of.rotate(tf.constant(query), tf.constant(key), layout.row_positions())
     scores = np.einsum("BTNH,BSNH->BNTS", query, key) / np.sqrt(8)
     distance = abs(places[:, None] - places)
@@ -186,7 +191,7 @@ def test_padding_takes_no_position():
     batch = {"input_word_ids": ids, "input_mask": ids != 1, "input_type_ids": ids * 0}
     sequence = model(batch)["sequence_output"].numpy()
     np.testing.assert_allclose(sequence[0, :4], sequence[1, [1, 3, 4, 5]], **CLOSE)
-    table = model.embeddings._position_ids_of(ids)
+    table = model.embeddings.position_ids_of(ids)
     np.testing.assert_array_equal(table, [[2, 3, 4, 5, 1, 1], [1, 2, 1, 3, 4, 5]])
 
 
@@ -235,7 +240,9 @@ def test_layers_that_are_local():
         ({"local_attention": 2000}, "local_attention 2000 exceeds the longest"),
         ({"position_type": "alibi", "position_offset": 2}, "position_type is alibi"),
         ({"position_offset": 512}, "leaves no row"),
-        ({"position_type": "relative"}, "expected one of"),
+        ({"position_type": "circular"}, "expected one of"),
+        ({"position_type": "relative", "relative_buckets": 6}, "relative_buckets"),
+        ({"position_type": "relative", "relative_max_distance": 8}, "relative_max_distance"),
     ],
 )
 def test_networks_that_cannot_be(fields, message):

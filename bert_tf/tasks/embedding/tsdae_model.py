@@ -170,11 +170,13 @@ class BertDenoiser(BertEmbedder):
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {is_local: CausalPattern(layout, config, is_local) for is_local in kinds}
         hidden = self.bert.embed(read, dropout_seed, layout)  # [U, D]
+        shared_terms = self.bert.shared_terms(layout)
+        others = (vectors,) if shared_terms is None else (vectors, shared_terms)
         for index in range(config.num_hidden_layers):
             pattern = patterns[config.is_local(index)]
             run = functools.partial(self._run_layer, index, pattern, dropout_seed)
             again = self.bert.recompute and training
-            hidden = (keras.remat(run) if again else run)(hidden, vectors)
+            hidden = (keras.remat(run) if again else run)(hidden, *others)
         table = self.bert.embeddings.word_embeddings
         return {
             "logits": self.predictions.score(hidden, table),
@@ -183,12 +185,18 @@ class BertDenoiser(BertEmbedder):
         }
 
     def _run_layer(
-        self, index: int, pattern: AttentionPattern, dropout_seed: Any, hidden: Any, vectors: Any
+        self,
+        index: int,
+        pattern: AttentionPattern,
+        dropout_seed: Any,
+        hidden: Any,
+        vectors: Any,
+        shared_terms: Any = None,
     ) -> Any:
         layer = self.bert.encoder_layers[index]
         cross = getattr(self, f"cross_{index}")
         dropout_seed = self.bert.layer_dropout_seed(index, dropout_seed)
-        hidden = layer.attend(hidden, pattern, dropout_seed)
+        hidden = layer.attend(hidden, pattern, dropout_seed, shared_terms)
         hidden = cross(hidden, vectors, layout=pattern.layout, dropout_seed=dropout_seed)
         return layer.transform(hidden, dropout_seed)
 

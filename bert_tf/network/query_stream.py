@@ -1,0 +1,74 @@
+"""The second stream of attention, which predicts tokens that it does not see (XLNet).
+
+  content stream   h of each token [B, T, D]: sees the token itself and those before it in the order
+  query stream     g of each target [B, K, D]: knows the target's position, and attends to the
+                   content of the tokens before it in the order, but not to the target
+
+Both have the same weights. Queries are put at the positions of their targets in rows of T, so that
+every position scheme works as it does for tokens; dense layers compute the K targets alone.
+
+Reference: Yang et al. 2019 (XLNet), section 2.3.
+"""
+
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.network.dropout import mix
+from bert_tf.network.layout import PaddedBatch
+from bert_tf.network.tensors import Tensor
+
+
+class QueryStream:
+    """The targets of a pass.
+
+    Args:
+      positions: int32 [B, K], the positions of the targets, each at most once; -1 for none.
+      layout: the positions of the tokens in the batch; padded, without packed rows.
+    """
+
+    def __init__(self, positions: Tensor, layout: PaddedBatch) -> None:
+        self.positions = positions
+        self.layout = layout
+        self.size = ops.shape(positions)[1]
+
+    def _placement(self, dtype: str) -> Tensor:
+        return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]
+
+    def place(self, queries: Tensor) -> Tensor:
+        """Puts targets at their positions, zero elsewhere: [B*K, D] -> [B*T, D]."""
+        size = queries.shape[-1]
+        targets = ops.reshape(queries, (-1, self.size, size))
+        placement = self._placement(queries.dtype)
+        rows = ops.matmul(ops.transpose(placement, (0, 2, 1)), targets)  # [B, T, D]
+        return ops.reshape(rows, (-1, size))
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Takes the targets out of rows, zero where there is none: [B*T, D] -> [B*K, D]."""
+        size = rows.shape[-1]
+        tokens = ops.reshape(rows, (-1, self.layout.length, size))
+        targets = ops.matmul(self._placement(rows.dtype), tokens)  # [B, K, D]
+        return ops.reshape(targets, (-1, size))
+
+    def dropout_seed(self, seed: Tensor | None) -> Tensor | None:
+        """Returns the dropout seed of the targets, so that their masks are not those of tokens."""
+        if seed is None:
+            return None
+        seed = tf.convert_to_tensor(seed)
+        if not seed.shape.rank:
+            return _other_seed(seed)
+        # The numbers of rows and of vectors before these in the whole batch.
+        seed, rows, _ = tf.unstack(seed)
+        return tf.stack([_other_seed(seed), rows, rows * self.size])
+
+
+def _other_seed(seed: Tensor) -> Tensor:
+    # `repeated_seed` adds to a seed that is mixed twice; this one is mixed three times.
+    return mix(mix(mix(seed)))
+
+
+def check_query_layout(layout: PaddedBatch) -> None:
+    """Raises ValueError for a layout that the query stream does not have."""
+    if type(layout) is not PaddedBatch:
+        raise ValueError(
+            "Permuted language modelling needs a padded batch; leave out pack_rows and unpad."
+        )

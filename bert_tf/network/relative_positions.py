@@ -1,0 +1,139 @@
+"""Attention scores that depend on the distance of two tokens by learned terms.
+
+A term is computed for each distance and then expanded to pairs of tokens:
+
+  term of each distance [..., T, T + S - 1] -> expand_distances -> scores [..., T, S]
+
+  RelativeBias   a learned number for each head and bucket of distances (T5, MPNet)
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_tf.network.positions import Learned, Positions, initializer
+from bert_tf.network.tensors import Tensor
+
+
+def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
+    """Puts the term of each distance at the pairs of tokens that are so far apart.
+
+    It reads a padded copy with rows that are one shorter, which shifts each row by one more: there
+    is no gather, whose gradient would be a scatter.
+
+    Args:
+      terms: [..., T, T + S - 1]; the term of query i and key j is at [i, j - i + T - 1].
+      num_queries: T.
+      num_keys: S.
+
+    Returns:
+      [..., T, S].
+    """
+    width = num_queries + num_keys - 1
+    leading = ops.shape(terms)[:-2]
+    no_padding = [[0, 0]] * len(leading)
+    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])  # [..., T, W + 1]
+    flat = ops.reshape(padded, (*leading, num_queries * (width + 1)))
+    first = num_queries - 1
+    shifted = flat[..., first : first + num_queries * width]
+    return ops.reshape(shifted, (*leading, num_queries, width))[..., :num_keys]
+
+
+class RelativeBias(Positions):
+    """A learned bias of each head for each bucket of distances; see `distance_buckets`.
+
+    All layers share one table, as in MPNet, or each has its own (`relative_bias_per_layer`).
+    Differs from T5, which does not divide the scores by the root of the head's size.
+
+    References: Raffel et al. 2020, section 2.1; Song et al. 2020 (MPNet).
+    """
+
+    def build_encoder(self, encoder: keras.Model) -> None:
+        if not self.config.relative_bias_per_layer:
+            encoder.relative_attention_bias = self._add_table(encoder)
+
+    def build_attention(self, attention: keras.layers.Layer) -> None:
+        if self.config.relative_bias_per_layer:
+            attention.relative_attention_bias = self._add_table(attention)
+
+    def _add_table(self, layer: keras.layers.Layer) -> keras.Variable:
+        config = self.config
+        return layer.add_weight(
+            name="relative_attention_bias",
+            shape=(config.relative_buckets, config.num_attention_heads),
+            initializer=initializer(config.initializer_range),
+        )
+
+    def shared_terms(self, encoder: keras.Model, length: Tensor) -> Tensor | None:
+        if self.config.relative_bias_per_layer:
+            return None
+        return self._biases(encoder.relative_attention_bias, 1 - length, 2 * length - 1)
+
+    def score_terms(
+        self,
+        attention: keras.layers.Layer,
+        shared: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        offset: Tensor,
+    ) -> Tensor:
+        num_queries = ops.shape(query)[1]
+        num_keys = ops.shape(key)[1]
+        first = offset - num_queries + 1  # The lowest distance.
+        count = num_queries + num_keys - 1
+        if shared is None:
+            biases = self._biases(attention.relative_attention_bias, first, count)
+        else:
+            # The middle column is distance 0.
+            middle = ops.shape(shared)[1] // 2
+            biases = shared[:, middle + first : middle + first + count]  # [N, T + S - 1]
+        biases = ops.cast(biases, query.dtype)
+        rows = ops.repeat(biases[:, None], num_queries, axis=1)  # [N, T, T + S - 1]
+        return expand_distances(rows, num_queries, num_keys)[None]
+
+    def _biases(self, table: Tensor, first: Tensor, count: Tensor) -> Tensor:
+        """Returns the bias of `count` distances from `first` on, float [N, count]."""
+        config = self.config
+        table = ops.convert_to_tensor(table)  # In the dtype of the computation.
+        distances = ops.arange(count, dtype="int32") + first
+        buckets = distance_buckets(distances, config.relative_buckets, config.relative_max_distance)
+        # With one-hot rows the gradient is a small matrix product instead of a scatter.
+        one_hot = ops.one_hot(buckets, config.relative_buckets, dtype=table.dtype)
+        return ops.matmul(ops.transpose(table), ops.transpose(one_hot))
+
+
+class LearnedRelativeBias(Learned, RelativeBias):
+    """The position table of `Learned`, and the bias of `RelativeBias` as well (MPNet)."""
+
+
+def distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> Tensor:
+    """Returns the bucket of each distance from a query to a key (T5's, in both directions).
+
+    Half of the buckets are for keys after the query. Of each half, the first half are single
+    distances; the others grow by equal factors up to `max_distance`, and the last has all that are
+    farther.
+
+    Args:
+      distances: int32 [...], key minus query.
+      num_buckets: number of buckets, a multiple of 4.
+      max_distance: distance from which on all are in the last bucket of their half.
+
+    Returns:
+      int32 [...], in [0, num_buckets).
+    """
+    half = num_buckets // 2
+    exact = half // 2
+    # The first distance of each wider bucket: comparing integers avoids a logarithm, whose rounding
+    # differs between devices. Computed in float32, as by the originals.
+    every = np.arange(exact, max_distance + 1)
+    ratio = np.float32(math.log(max_distance / exact))
+    growth = np.log(every.astype(np.float32) / np.float32(exact)) / ratio * np.float32(half - exact)
+    wider = np.minimum(exact + growth.astype(np.int32), half - 1)
+    firsts = every[1:][wider[1:] > wider[:-1]]  # [half - exact - 1] at most
+    magnitude = ops.abs(distances)
+    bucket = ops.minimum(magnitude, exact)
+    for first in firsts.tolist():
+        bucket = bucket + ops.cast(magnitude >= first, "int32")
+    return bucket + ops.where(distances > 0, half, 0)

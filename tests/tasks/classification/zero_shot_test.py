@@ -21,6 +21,7 @@ from export.checks.model_check import check
 from export.lite.conversion import convert
 from export.page.model import DemoModel
 from export.saving.writing import save
+from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
 from tests.shared_data import golden_file
 
@@ -225,6 +226,7 @@ def test_a_saved_model_reads_candidates(exported):
         predictor.classify(["A text."])
 
 
+@pytest.mark.slow
 def test_the_saved_model_passes_its_check(exported):
     lines = list(check(exported / "1", str(FOLDER / "model")))
     assert lines
@@ -291,4 +293,7 @@ def test_ask_and_the_page(exported):
     np.testing.assert_allclose(several, expected["multi_contradiction_by_name"], atol=1e-5)
     attention = page.attention({"text": texts["text"], "candidates": [CANDIDATES[0]]})
     assert attention["num_pieces"] == len(row["input_ids"][0])
+    made = StandIn("zero_shot")
     assert set(page.card()["samples"]) == {"text", "candidates"}
+    assert page.card().keys() == made.card().keys()
+    assert outputs.keys() == made.answer(texts)["outputs"].keys()

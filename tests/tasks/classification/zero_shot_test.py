@@ -130,6 +130,26 @@ def test_tokens_of_the_pairs(template):
     np.testing.assert_allclose(np.stack(logits), golden, atol=1e-5, rtol=0)
 
 
+def test_the_end_of_long_texts():
+    """With long_texts="tail" a text is cut at its beginning, in Python and in the graph."""
+    model = BertClassifier.from_pretrained(FOLDER / "model", long_texts="tail")
+    premise = max((row["sequence"] for row in GOLDEN["rows"]), key=len)
+    made = hypothesis_rows(model, [premise], CANDIDATES[:2], None)
+    served = load(str(FOLDER / "model"), "zero_shot", long_texts="tail")
+    packed = served.pack(tf.constant([premise] * 2), tf.constant(CANDIDATES[:2]))
+    tokenizer = model.tokenizer
+    tokens = tokenizer.encode(premise)
+    cls, sep = tokenizer.vocab.cls_id, tokenizer.vocab.sep_id
+    for index, name in enumerate(CANDIDATES[:2]):
+        sentence = tokenizer.encode(f"This example is {name}.")
+        kept = tokens[len(tokens) - (61 - len(sentence)) :]
+        expected = [cls, *kept, sep, *sentence, sep]
+        assert len(expected) == 64
+        batch = made.batch(np.array([index]), 1, 64)
+        assert batch["input_word_ids"][0].tolist() == expected
+        assert packed["input_word_ids"][index].numpy().tolist() == expected
+
+
 def test_pairs_of_similar_length_are_computed_together(monkeypatch):
     model = BertClassifier.from_pretrained(FOLDER / "model")
     shapes = []

@@ -47,7 +47,7 @@ from bert_tf.text.sentencepiece_model import MODEL_FILES
 OWN_HEADS = ("embedding", "joint_squad", "answerable")
 ADAPTED_PURPOSES = ("encoder", "classifier", "multiple_choice", "tagger", "squad")
 PRETRAINING_HEADS = ("masked_lm", "next_sentence", "discriminator")
-# A folder of an adapter with one of these has a tokenizer of its own.
+# The tokenizer is read from the adapter's folder if that has one of these, else from the base's.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *MODEL_FILES)
 # How config.json calls the kinds of labels.
 PROBLEM_TYPES = {

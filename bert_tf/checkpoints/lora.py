@@ -5,7 +5,7 @@
                                  such as those of a new head, base_model.model.classifier.weight
 
 A weight W [outputs, inputs] becomes W + scale * B A, with A [rank, inputs] and B [outputs, rank].
-DoRA also gives every row of the sum a length of its own. Reference: PEFT 0.21, tuners/lora.
+DoRA then rescales every row of the sum to a trained length. Reference: PEFT 0.21, tuners/lora.
 """
 
 import dataclasses

@@ -41,8 +41,7 @@ def read_weights(folder: pathlib.Path) -> tuple[Weights, list[str]]:
     """Reads the weights of a folder.
 
     Returns:
-      The weights in float32 under PyTorch's current names, without buffers; and notes on what was
-      changed.
+      The weights in float32 under PyTorch's current names, without buffers; and notes on changes.
 
     Raises:
       ValueError: if a file cannot be read, or the weights are not floating-point numbers.
@@ -67,7 +66,7 @@ def _read_shards(path: pathlib.Path) -> Weights:
         if pathlib.PurePath(name).name != name:
             raise ValueError(f"{path}: the shard {name!r} lies outside its folder.")
         weights |= read_weight_file(path.parent / name)
-    # An index of TensorFlow's weights has the name of the model before theirs.
+    # In an index of TensorFlow's weights the names begin with that of the model.
     received = {pytorch_name(name) for name in weights}
     missing = [name for name in sorted(shards) if pytorch_name(name) not in received]
     if missing:

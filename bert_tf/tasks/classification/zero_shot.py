@@ -48,7 +48,7 @@ class InferenceClasses(NamedTuple):
 def find_classes(labels: Sequence[str]) -> InferenceClasses:
     """Returns the classes for entailment and contradiction, by name in any case and order.
 
-    Of two classes, such as entailment and not_entailment, the other one is the contradiction.
+    If there are two classes, such as entailment and not_entailment, the other is the contradiction.
 
     Raises:
       ValueError: if not exactly one name begins with "entail".
@@ -100,7 +100,7 @@ def check_candidates(candidates: Any, several: bool) -> list[str]:
 def check_no_candidates(template: str | None, several: bool) -> None:
     """Raises ValueError for options of candidates without candidates."""
     if template is not None or several:
-        raise ValueError("template and several are for candidates=[...], but there are none.")
+        raise ValueError("template and several need candidates=[...].")
 
 
 def candidate_probabilities(
@@ -114,7 +114,7 @@ def candidate_probabilities(
     """Returns for each text the probability of every candidate, by candidate.
 
     Raises:
-      ValueError: if the arguments are wrong, or the model is none of natural language inference.
+      ValueError: if the arguments are wrong, or it is not a model of natural language inference.
     """
     if model.label_kind != "class":
         raise ValueError(

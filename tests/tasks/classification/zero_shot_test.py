@@ -187,7 +187,7 @@ WRONG = {
     "template": {"candidates": ["a", "b"], "template": "This example."},
     "threshold=0.3": {"candidates": ["a", "b"], "threshold": 0.3},
     "max_seq_length is 64": {"candidates": ["a", "b " * 70]},
-    "template and several": {"template": "It is {}."},
+    "candidates=": {"template": "It is {}."},
     r"candidates=\[": {"several": True},
 }
 

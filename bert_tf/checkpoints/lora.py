@@ -26,6 +26,7 @@ ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _MATRIX = re.compile(
     r"(.+)\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(\.weight)?"
 )
+MAGNITUDE = "lora_magnitude_vector"
 # The purposes of `Family.classes` by task_type.
 PURPOSES = {
     "SEQ_CLS": "classifier",
@@ -94,7 +95,14 @@ class LoraAdapter:
         value = self.values.get(key, 8)
         patterns = json_field(self.values, pattern_key, dict, path, nullable=True) or {}
         for pattern, other in patterns.items():
-            if re.match(rf"(.*\.)?({pattern})$", module):
+            try:
+                is_match = re.match(rf"(.*\.)?({pattern})$", module)
+            except re.error as error:
+                raise ValueError(
+                    f"{path}: {pattern_key} has {pattern!r:.100}, which is no regular expression: "
+                    f"{error}."
+                ) from None
+            if is_match:
                 value = other
                 break
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -223,30 +231,38 @@ def merge_adapter(
                 f"{list(change.shape)}, of which the base {shown}."
             )
         after = before + np.float32(adapter.scale(module)) * change
-        if "lora_magnitude_vector" in matrices:
-            lengths = np.linalg.norm(after, axis=1, keepdims=True)
-            after = matrices["lora_magnitude_vector"].reshape(-1, 1) / lengths * after
+        if MAGNITUDE in matrices:
+            magnitude = matrices[MAGNITUDE].reshape(-1, 1)
+            if len(magnitude) != len(after):
+                raise ValueError(
+                    f"{adapter.folder}: {MAGNITUDE} of {module} has {len(magnitude)} numbers, "
+                    f"expected {len(after)}."
+                )
+            after = magnitude / np.linalg.norm(after, axis=1, keepdims=True) * after
         merged[name] = after.astype(np.float32)
     merged |= {name_in_base(name): value for name, value in adapter.weights.items()}
     return merged
 
 
 def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> np.ndarray:
-    """Returns the product of a module's matrices, in the shape of its weight."""
-    kinds = set(matrices) - {"lora_magnitude_vector"}
+    """Returns the product of a module's matrices, in the shape of its weight.
+
+    fan_in_fan_out is not read: it concerns layers of other models, and PEFT ignores it for these.
+    """
+    kinds = set(matrices)
     is_table = kinds == {"lora_embedding_A", "lora_embedding_B"}
-    if is_table and len(matrices) == 2:
-        return (matrices["lora_embedding_B"] @ matrices["lora_embedding_A"]).T
-    if kinds != {"lora_A", "lora_B"}:
+    if not is_table and kinds - {MAGNITUDE} != {"lora_A", "lora_B"}:
         raise ValueError(
             f"{adapter.folder} holds {sorted(matrices)} of {module}, expected lora_A and lora_B."
         )
-    down = matrices["lora_A"]  # [rank, inputs]
-    up = matrices["lora_B"]  # [outputs, rank]
+    start = "lora_embedding_" if is_table else "lora_"
+    down = matrices[f"{start}A"]  # [rank, inputs]
+    up = matrices[f"{start}B"]  # [outputs, rank]
     if down.ndim != 2 or up.ndim != 2 or down.shape[0] != up.shape[1]:
         raise ValueError(
-            f"{adapter.folder}: {module} has lora_A {list(down.shape)} and lora_B "
+            f"{adapter.folder}: {module} has {start}A {list(down.shape)} and {start}B "
             f"{list(up.shape)}, which cannot be multiplied."
         )
-    # fan_in_fan_out concerns layers of other models: PEFT ignores it for these.
-    return up @ down
+    product = up @ down
+    # The rows of a table are its inputs.
+    return product.T if is_table else product

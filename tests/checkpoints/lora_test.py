@@ -186,6 +186,7 @@ WRONG_CONFIGS = {
     "peft_type": {"peft_type": None},
     "base_model_name_or_path": {"base_model_name_or_path": None},
     "lora_alpha": {"lora_alpha": 0},
+    "alpha_pattern": {"alpha_pattern": {"(": 3}},
     "layer_replication": {"layer_replication": [[0, 1]]},
     "pissa": {"init_lora_weights": "pissa"},
 }
@@ -199,6 +200,11 @@ def test_adapters_that_cannot_be_merged_are_one_line(made, named):
     assert "\n" not in str(error.value) and str(made / "adapter") in str(error.value)
 
 
+def with_magnitude(matrices: dict) -> dict:
+    module = "base_model.model.bert.encoder.layer.0.attention.self.query"
+    return {**matrices, f"{module}.lora_magnitude_vector": np.ones(3, np.float32)}
+
+
 def wider(matrices: dict) -> dict:
     return {k: np.pad(v, ((0, 0), (0, 1))) if "lora_A" in k else v for k, v in matrices.items()}
 
@@ -206,6 +212,7 @@ def wider(matrices: dict) -> dict:
 WRONG_MATRICES = {
     r"layer\.0\.attention\.self\.query": wider,
     r"layer\.40\.": lambda m: {k.replace("layer.0.", "layer.40."): v for k, v in m.items()},
+    "lora_magnitude_vector": with_magnitude,
     "expected lora_A and lora_B": lambda m: {k: v for k, v in m.items() if "lora_A" in k},
     "cannot be multiplied": lambda m: {k: v[:1] if "lora_A" in k else v for k, v in m.items()},
     "lora_B.bias": lambda m: {**m, "base_model.model.x.lora_B.bias": np.ones(2, np.float32)},

@@ -264,8 +264,9 @@ class ModelConfig(Config):
     classifier_pooling: str = option(
         "pooler",
         "Input of the classification head: pooler: the first token through a dense layer; cls: the "
-        "first token; mean: the mean of the tokens.",
-        choices=("pooler", "cls", "mean"),
+        "first token; mean: the mean of the tokens; normalized_cls, normalized_mean: the same, "
+        "scaled to length 1.",
+        choices=("pooler", "cls", "mean", "normalized_cls", "normalized_mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
     head_act: str = option(

@@ -16,12 +16,14 @@ from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
-from bert_tf.network.pooling import pool_tokens
+from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+
+NORMALIZED = "normalized_"  # Begins the names of poolings whose vectors have length 1.
 
 
 def head_dropout(model: Any) -> Dropout:
@@ -93,13 +95,20 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
 
     def score_texts(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
         """Returns the head's scores of each text, float32 [B, C]."""
-        seed, pooling = self.bert.draw_dropout_seed(training, seed), self.config.classifier_pooling
+        seed = self.bert.draw_dropout_seed(training, seed)
+        return self._score(self.pool_texts(inputs, training, seed), seed)
+
+    def pool_texts(self, inputs: dict[str, Any], training: bool = False, seed: Any = None) -> Any:
+        """Returns one vector for each text by `classifier_pooling`, [B, D]."""
+        pooling = self.config.classifier_pooling
         encoded = self.bert(inputs, training=training, dropout_seed=seed)
         if pooling == "pooler":
-            return self._score(encoded["pooled_output"], seed)
-        sequence = encoded["sequence_output"]
-        pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
-        return self._score(ops.cast(pooled, sequence.dtype), seed)
+            return encoded["pooled_output"]
+        sequence = encoded["sequence_output"]  # [B, T, D]
+        pooled = pool_tokens(sequence, inputs["input_mask"], pooling.removeprefix(NORMALIZED))
+        if pooling.startswith(NORMALIZED):
+            pooled = l2_normalize(pooled)
+        return ops.cast(pooled, sequence.dtype)
 
     def score_choices(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
         """Returns the head's score of each of C texts per row, float32 [B, C].

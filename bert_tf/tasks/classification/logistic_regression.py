@@ -1,0 +1,119 @@
+"""Logistic regression on fixed vectors, the head of `few_shot`.
+
+It minimises what scikit-learn's LogisticRegression with its default C = 1 does,
+
+    sum of the log losses + (squared length of the weights) / 2
+
+where the bias is not penalised. The problem is convex, so a few dozen steps of Newton's method
+find its only minimum. Each step solves for its direction by conjugate gradients, because the matrix
+of second derivatives of many classes does not fit in memory.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+MOST_STEPS = 100
+MOST_INNER_STEPS = 200
+TOLERANCE = 1e-6  # Largest number in the gradient at the minimum.
+
+Matrix = np.ndarray
+
+
+def fit_logistic(vectors: Matrix, labels: Matrix, label_kind: str, num_labels: int = 0) -> Matrix:
+    """Returns the weights of the head, float64 [D + 1, C]; the last row is the bias.
+
+    Args:
+      vectors: float [N, D].
+      labels: int [N] of classes, or 0 and 1 [N, C] of several labels.
+      label_kind: `class` or `several`.
+      num_labels: C, of classes.
+    """
+    inputs = np.concatenate([vectors, np.ones([len(vectors), 1])], axis=1).astype(np.float64)
+    if label_kind == "several":
+        return _minimize(inputs, labels.astype(np.float64), _sigmoid)
+    targets = np.eye(num_labels)[labels]  # [N, C]
+    if num_labels > 2:
+        return _minimize(inputs, targets, _softmax)
+    # As in scikit-learn, two classes have one row of weights: that of their difference.
+    weights = _minimize(inputs, targets[:, 1:], _sigmoid)
+    return np.concatenate([-weights / 2, weights / 2], axis=1)
+
+
+def _sigmoid(logits: Matrix) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]:
+    """Returns log normalisers [N, C], probabilities [N, C], and the product with the Hessian."""
+    chances = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    spread = chances * (1.0 - chances)
+    return np.logaddexp(0.0, logits), chances, lambda change: spread * change
+
+
+def _softmax(logits: Matrix) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]:
+    """Returns log normalisers [N, 1], probabilities [N, C], and the product with the Hessian."""
+    highest = logits.max(axis=1, keepdims=True)
+    sums = np.exp(logits - highest).sum(axis=1, keepdims=True)
+    normalizers = highest + np.log(sums)
+    chances = np.exp(logits - normalizers)
+
+    def multiply(change: Matrix) -> Matrix:
+        mean = (chances * change).sum(axis=1, keepdims=True)
+        return chances * (change - mean)
+
+    return normalizers, chances, multiply
+
+
+def _minimize(
+    inputs: Matrix,
+    targets: Matrix,
+    link: Callable[[Matrix], tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]],
+) -> Matrix:
+    """Returns the weights [D + 1, C] of the smallest loss."""
+    weights = np.zeros([inputs.shape[1], targets.shape[1]])
+    penalty = np.ones([inputs.shape[1], 1])
+    penalty[-1] = 0.0  # of the bias
+
+    def loss_of(trial: Matrix) -> float:
+        logits = inputs @ trial
+        fit = link(logits)[0].sum() - (targets * logits).sum()
+        return float(fit + 0.5 * (penalty * trial**2).sum())
+
+    for _ in range(MOST_STEPS):
+        _, chances, multiply = link(inputs @ weights)
+        gradient = inputs.T @ (chances - targets) + penalty * weights
+        if np.abs(gradient).max() < TOLERANCE:
+            break
+
+        def times_hessian(change: Matrix, multiply: Callable = multiply) -> Matrix:
+            return inputs.T @ multiply(inputs @ change) + penalty * change
+
+        step = _solve(times_hessian, -gradient)
+        # Far from the minimum, a full step may overshoot.
+        before = loss_of(weights)
+        slope = float((gradient * step).sum())
+        share = 1.0
+        while loss_of(weights + share * step) > before + 1e-4 * share * slope and share > 1e-6:
+            share /= 2
+        weights = weights + share * step
+    return weights
+
+
+def _solve(times_matrix: Callable[[Matrix], Matrix], target: Matrix) -> Matrix:
+    """Returns an approximate solution of matrix * x = target by conjugate gradients."""
+    solution = np.zeros_like(target)
+    rest = target.copy()
+    direction = rest.copy()
+    length = float((rest**2).sum())
+    # Close to the minimum the solution is as exact as Newton's method can use.
+    enough = min(0.25, np.sqrt(np.sqrt(length))) ** 2 * length
+    for _ in range(MOST_INNER_STEPS):
+        if length <= enough:
+            break
+        product = times_matrix(direction)
+        curvature = float((direction * product).sum())
+        if curvature <= 0.0:
+            break
+        factor = length / curvature
+        solution += factor * direction
+        rest -= factor * product
+        before, length = length, float((rest**2).sum())
+        direction = rest + (length / before) * direction
+    return solution

@@ -118,6 +118,13 @@ class LabelLossConfig(Config):
                 )
 
 
+# Few-shot training: how pairs are sampled, and SetFit's settings.
+OVERSAMPLING = "oversampling"
+UNIQUE = "unique"
+PAIRS_PER_EXAMPLE = 40
+FEW_SHOT_RATE = 2e-5
+FEW_SHOT_BATCH_SIZE = 16
+
 LABEL_KINDS = ("class", "number", "several")
 LONG_TEXTS = ("head", "tail", "windows")
 
@@ -221,6 +228,29 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "Cross-validation: train this many times, each time without one part of the training "
         "examples, and predict that part; 0: train once, on all.",
         lower=0,
+    )
+    few_shot: bool = option(
+        False,
+        "Train on few examples: an embedder on pairs of them, and then a logistic regression on "
+        "its vectors (SetFit).",
+    )
+    pair_sampling: str = option(
+        OVERSAMPLING,
+        "oversampling: repeat pairs until as many have a common label as have none; unique: each "
+        "pair once.",
+        choices=(OVERSAMPLING, UNIQUE),
+        needs=("few_shot",),
+    )
+    pairs_per_example: int = option(
+        PAIRS_PER_EXAMPLE,
+        "Maximum number of pairs for each training example; 0: no limit.",
+        lower=0,
+        needs=("few_shot",),
+    )
+    unlabelled_file: str = option(
+        "",
+        "Texts without labels, which the embedder first learns to reconstruct (TSDAE).",
+        needs=("few_shot",),
     )
     calibrate: bool = changeable(
         False,

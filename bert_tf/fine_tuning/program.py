@@ -35,7 +35,14 @@ NAMES_DATA = ("data_dir", "eval_file", "predict_file")
 # Flags that ask for work on the development examples; a later command does not repeat them, as it
 # does not repeat cross-validation.
 CALIBRATING = ("calibrate", "choose_thresholds")
-DONE_ONCE = (*CALIBRATING, "folds")
+DONE_ONCE = (
+    *CALIBRATING,
+    "folds",
+    "few_shot",
+    "pair_sampling",
+    "pairs_per_example",
+    "unlabelled_file",
+)
 # Adam with bias correction. Without it, as in google-research/bert, the first hundred updates are
 # up to six times as large; see configs/google_fine_tuning.flags and the comparison in
 # docs/results.md.

@@ -19,7 +19,15 @@ from bert_tf.examples.columns import (
 )
 from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS, LabelLossConfig
+from bert_tf.fine_tuning_config import (
+    BALANCED,
+    FEW_SHOT_RATE,
+    LABEL_KINDS,
+    LONG_TEXTS,
+    OVERSAMPLING,
+    PAIRS_PER_EXAMPLE,
+    LabelLossConfig,
+)
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids, one_hot_ids
@@ -126,6 +134,70 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.activation = activation
         self.decisions = Decisions.of(self.label_kind, self.known_labels, temperature, thresholds)
         self._soft_losses: Callable[..., Any] | None = None
+
+    @classmethod
+    def from_few_shot(
+        cls,
+        embedder: Any,
+        texts: Sequence[str],
+        labels: Any,
+        *,
+        label_kind: str = "class",
+        names: Sequence[str] | None = None,
+        sampling: str = OVERSAMPLING,
+        pairs_per_example: int = PAIRS_PER_EXAMPLE,
+        epochs: int = 1,
+        batch_size: int = 16,
+        learning_rate: float = FEW_SHOT_RATE,
+        seed: int = 0,
+        verbose: Any = "auto",
+    ) -> "BertClassifier":
+        """Makes a classifier from 8 to 64 examples of each label, as SetFit does.
+
+            model = bert_tf.BertClassifier.from_few_shot("all-MiniLM-L6-v2", texts, labels)
+            model.classify(["Where is my card?"])
+
+        The embedder learns from pairs of the texts which ones have a label in common, with the
+        squared error of their cosine. The head is a logistic regression on the texts' vectors. The
+        result is a classifier like any other.
+
+        Args:
+          embedder: folder or name of an embedding model, or a `BertEmbedder`, which stays as it is;
+            its pooling must be mean or cls.
+          texts: N texts.
+          labels: N labels, names or numbers; with `label_kind="several"`, lists of them.
+          label_kind: `class` or `several`.
+          names: names of the labels in the order of the head; None: those in `labels`, sorted.
+          sampling: `oversampling` repeats pairs until as many have a common label as have none;
+            `unique` uses each pair once.
+          pairs_per_example: limits the pairs to this number for each text; 0: no limit.
+          epochs, batch_size, learning_rate, verbose: of the training on pairs.
+          seed: of the pairs. Dropout and the order of batches follow
+            `keras.utils.set_random_seed`.
+
+        Raises:
+          ValueError: if there is one label, a label has one example, labels differ only in case,
+            or the embedder has another pooling.
+
+        Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
+        """
+        from bert_tf.tasks.classification.few_shot import few_shot_model
+
+        return few_shot_model(
+            cls,
+            embedder,
+            texts,
+            labels,
+            label_kind=label_kind,
+            names=names,
+            sampling=sampling,
+            pairs_per_example=pairs_per_example,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            seed=seed,
+            verbose=verbose,
+        )
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)

@@ -6,12 +6,13 @@
 Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts", section 3.1.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-OVERSAMPLING = "oversampling"
-UNIQUE = "unique"
+from bert_tf.fine_tuning_config import OVERSAMPLING
+
 # Above this many pairs without a common label, they are drawn instead of listed.
 MOST_LISTED = 2_000_000
 
@@ -59,6 +60,37 @@ def make_pairs(
     alternating = np.argsort(np.concatenate(keys), kind="stable")
     scores = np.repeat([1.0, 0.0], sizes)
     return TextPairs(np.concatenate(chosen)[alternating], scores[alternating])
+
+
+def check_counts(labels: np.ndarray, names: Sequence[str]) -> None:
+    """Checks that there are pairs with and without a common label.
+
+    Args:
+      labels: int [N], or 0 and 1 [N, C] for several labels.
+      names: the labels.
+
+    Raises:
+      ValueError: if there is one label, or a label with fewer than two examples.
+    """
+    if labels.ndim == 1:
+        counts = np.bincount(labels, minlength=len(names))
+    else:
+        counts = labels.sum(axis=0).astype(int)
+    if len(names) < 2:
+        raise ValueError(
+            f"All {len(labels)} examples have the label {names[0]!r}; give examples of at least "
+            "two labels."
+        )
+    for name, count in zip(names, counts, strict=True):
+        if count < 2:
+            raise ValueError(
+                f"The label {name!r} has {count} example{'s' * (count != 1)}; few-shot training "
+                "needs at least 2 of each, and is meant for 8 to 64."
+            )
+    if labels.ndim > 1 and (labels == labels[0]).all():
+        raise ValueError(
+            f"All {len(labels)} examples have the same labels; give examples of different ones."
+        )
 
 
 def _is_similar(labels: np.ndarray, index: int) -> np.ndarray:

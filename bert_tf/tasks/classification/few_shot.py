@@ -1,0 +1,172 @@
+"""Classifiers from a few labelled texts, by contrastive training of an embedder (SetFit).
+
+    texts, labels --make_pairs--> pairs, 1 for a common label and 0 for none
+        --cosine loss--> embedder --vectors of the texts--> logistic regression
+        --> classifier with the embedder's pooling and a linear head
+
+Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.config import ModelConfig
+from bert_tf.examples.columns import read_label_ids, read_label_sets, read_texts
+from bert_tf.examples.labels import check_distinct
+from bert_tf.examples.rows import TokenizedDataset, longest_first
+from bert_tf.models.preprocessor import BertPreprocessor
+from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
+from bert_tf.tasks.classification.examples import TextExample, label_names
+from bert_tf.tasks.classification.features import TextExamples, make_examples
+from bert_tf.tasks.classification.logistic_regression import fit_logistic
+from bert_tf.tasks.classification.pairs import check_counts, make_pairs
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.text.packing import INPUTS
+
+VECTOR_BATCH_SIZE = 32
+
+
+def few_shot_model(
+    model_class: Any,
+    embedder: BertEmbedder | str | pathlib.Path,
+    texts: Sequence[str],
+    labels: Any,
+    *,
+    label_kind: str,
+    names: Sequence[str] | None,
+    sampling: str,
+    pairs_per_example: int,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+    verbose: Any,
+) -> Any:
+    """Makes a classifier; see `BertClassifier.from_few_shot`."""
+    if label_kind == "number":
+        raise ValueError("label_kind is 'number', but few-shot training is for labels.")
+    texts = read_texts(texts)
+    names = tuple(map(str, names)) if names else names_in(labels, label_kind, len(texts))
+    check_distinct(names)
+    read = read_label_ids if label_kind == "class" else read_label_sets
+    targets = read(labels, names, len(texts))
+    check_counts(targets, names)
+    body = copied_embedder(embedder)
+    config = classifier_config(body.config, body.embedding)
+    vocab = body.tokenizer.vocab  # Refuses a model without a vocabulary.
+    pairs = make_pairs(targets, sampling, pairs_per_example, seed)
+    column = np.array(texts, object)
+    body.fit(
+        (column[pairs.indices[:, 0]].tolist(), column[pairs.indices[:, 1]].tolist()),
+        pairs.scores,
+        batch_size=min(batch_size, len(pairs.scores)),
+        epochs=epochs,
+        loss="cosine",
+        learning_rate=learning_rate,
+        verbose=verbose,
+    )
+    preprocessor = BertPreprocessor(
+        vocab, config.do_lower_case, max_seq_length=body.embedding.max_seq_length
+    )
+    model = model_class(config, labels=names, label_kind=label_kind, preprocessor=preprocessor)
+    copy_weights(body, model)
+    examples = make_examples(
+        text_examples(texts), targets, label_kind, model.tokenizer, model.max_seq_length
+    )
+    fit_head(model, examples)
+    return model
+
+
+def names_in(labels: Any, label_kind: str, count: int) -> tuple[str, ...]:
+    """Returns the names of the labels that occur, sorted.
+
+    Raises:
+      ValueError: if there are not as many as texts, or labels are missing.
+    """
+    rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    if len(rows) != count:
+        raise ValueError(f"Got {len(rows):,} labels for {count:,} texts.")
+    examples = []
+    for index, row in enumerate(rows):
+        if row is None or row != row or row == "":
+            raise ValueError(f"labels[{index}] is {row!r}; label the text, or leave it out.")
+        if label_kind == "several":
+            row = "|".join(map(str, row))
+        examples.append(TextExample("", "", str(row), str(index), f"labels[{index}]"))
+    return label_names(examples, label_kind == "several")
+
+
+def copied_embedder(source: BertEmbedder | str | pathlib.Path) -> BertEmbedder:
+    """Returns an embedder to train, without prompts; a given model stays as it is."""
+    if isinstance(source, BertEmbedder):
+        embedding = dataclasses.replace(source.embedding, prompts={}, default_prompt=None)
+        made = BertEmbedder(source.config, embedding, source.vocab)
+        copy_weights(source, made)
+        return made
+    if not isinstance(source, str | pathlib.Path) or not str(source):
+        raise ValueError(
+            f"embedder is {source!r:.80}; expected a BertEmbedder, or the folder or name of one."
+        )
+    return BertEmbedder.from_pretrained(source, use_pooler=False, prompts={}, default_prompt=None)
+
+
+def classifier_config(config: ModelConfig, embedding: EmbeddingConfig) -> ModelConfig:
+    """Returns the configuration of a classifier whose head reads the vectors of an embedder.
+
+    Raises:
+      ValueError: if a classifier has no such pooling.
+    """
+    pooling = ",".join(embedding.pooling)
+    if pooling not in ("cls", "mean") or embedding.dense:
+        dense = f" and has {len(embedding.dense)} dense layers" if embedding.dense else ""
+        raise ValueError(
+            f"The embedder pools by {pooling}{dense}; few-shot training is for embedders with the "
+            "pooling mean or cls and no dense layer."
+        )
+    if embedding.lower_case_texts and not config.do_lower_case:
+        raise ValueError(
+            "The embedder lower-cases texts before a vocabulary with capital letters; few-shot "
+            "training is for embedders that do not."
+        )
+    if embedding.normalize:
+        pooling = f"normalized_{pooling}"
+    return dataclasses.replace(config, classifier_pooling=pooling, head_transform=False)
+
+
+def copy_weights(source: keras.Model, target: keras.Model) -> None:
+    """Copies the weights of the encoder, and those of the head that both models have."""
+    values = checkpoint_variables(source)
+    for name, variable in checkpoint_variables(target).items():
+        if name in values:
+            variable.assign(values[name])
+
+
+def fit_head(model: Any, examples: TextExamples) -> None:
+    """Fits the head of a classifier on the vectors of its training texts."""
+    vectors = pooled_vectors(model, examples.rows)
+    # The mean over the windows of a text: that of their scores, since the head is linear.
+    vectors = mean_of_rows(vectors, examples.owners, len(examples.examples))
+    weights = fit_logistic(vectors, examples.labels, model.label_kind, model.num_labels)
+    model.head.output_weights.assign(weights[:-1].T)
+    model.head.output_bias.assign(weights[-1])
+
+
+def pooled_vectors(model: Any, rows: TokenizedDataset) -> np.ndarray:
+    """Returns the input of the head for each row, float32 [N, D]."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+    compute = tf.function(lambda batch: model.pool_texts(batch), input_signature=[specs])
+    order = longest_first(rows)
+    vectors = np.zeros([len(rows), model.config.hidden_size], np.float32)
+    for start in range(0, len(rows), VECTOR_BATCH_SIZE):
+        chosen = order[start : start + VECTOR_BATCH_SIZE]
+        batch = rows.batch(chosen, len(chosen), int(rows.lengths[chosen[0]]))
+        vectors[chosen] = compute({name: batch[name] for name in INPUTS}).numpy()
+    return vectors

@@ -8,8 +8,12 @@
     python -m bert_tf.run_classifier --zero_shot=politics,sport --do_predict --output_dir=out \\
         --init_checkpoint=hf://FacebookAI/roberta-large-mnli --predict_file=texts.csv
 
+    python -m bert_tf.run_classifier --few_shot --do_train --do_eval --output_dir=runs/few \\
+        --init_checkpoint=all-MiniLM-L6-v2 --train_file=few.csv --eval_file=dev.csv
+
 Data are GLUE's tasks by name, or your own tables. --zero_shot needs no training data: a model of
-natural language inference chooses among the labels that it names. Flags and defaults are those of
+natural language inference chooses among the labels that it names. --few_shot needs 8 to 64 examples
+of each label and an embedding model. Flags and defaults are those of
 google-research/bert's run_classifier.py where it has them.
 """
 
@@ -18,6 +22,11 @@ from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingCon
 from bert_tf.fine_tuning.program import Configs, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.inference.zero_shot_program import ZeroShotConfig, ZeroShotRun
+from bert_tf.tasks.classification.few_shot_inputs import (
+    check_few_shot_flags,
+    check_few_shot_labels,
+    read_unlabelled,
+)
 from bert_tf.tasks.classification.inputs import LabelledTexts, check_folds
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 
@@ -28,8 +37,16 @@ config_flags.define_flags(ZeroShotConfig)
 def execute(configs: Configs, files: dict[str, str]) -> int:
     if configs.task.folds:
         check_folds(configs)
+    if configs.task.few_shot:
+        check_few_shot_flags(configs)
     texts = LabelledTexts(configs, files, reads_glue(configs))
     texts.check()  # Before TensorFlow is loaded.
+    if configs.task.few_shot:
+        check_few_shot_labels(texts)
+        unlabelled = read_unlabelled(configs)
+        from bert_tf.tasks.classification.few_shot_program import run_few_shot
+
+        return run_few_shot(configs, files, texts, unlabelled)
     if configs.task.folds:
         from bert_tf.tasks.classification.folds import run_folds
 

@@ -230,7 +230,7 @@ class Run:
             if trainer.is_chief and not trainer.is_finished():
                 # Chosen for the weights before.
                 (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
-            trainer.train()
+            self.train(trainer, examples)
             self.program.read_calibration(self.folder, trainer.task)
         has_scores = training.eval_steps if training.do_train else self.start.weights is None
         if tuning.use_best_checkpoint and has_scores:
@@ -254,6 +254,10 @@ class Run:
             self.results = self.evaluate(trainer, "eval", examples.eval, outputs)
         if tuning.do_predict:
             self.predict(trainer, examples.predict, outputs)
+
+    def train(self, trainer: FineTuner, examples: Examples) -> None:
+        """Trains to the last step; a subclass may find the weights in another way."""
+        trainer.train()
 
     def predict(
         self, trainer: FineTuner, datasets: dict[str, Any], outputs: dict[int, Outputs]

@@ -1,0 +1,187 @@
+"""`run_classifier --few_shot`: contrastive training of an embedder, then a head on its vectors.
+
+    --unlabelled_file --TSDAE--> OUT/domain                   (only if given)
+    pairs of training examples --cosine loss--> OUT/embedder  (a run of run_retriever)
+    vectors of training examples --logistic regression--> OUT (a run of run_classifier)
+
+The first two are runs with checkpoints; the same command resumes one that was interrupted.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.config import OptimizerConfig, TrainingConfig
+from bert_tf.fine_tuning.program import Configs, Examples
+from bert_tf.fine_tuning.run import Run
+from bert_tf.fine_tuning_config import (
+    FEW_SHOT_BATCH_SIZE,
+    FEW_SHOT_RATE,
+    FineTuningConfig,
+    RetrieverConfig,
+)
+from bert_tf.run_record import has_checkpoints
+from bert_tf.tasks.classification.examples import label_ids, label_rows
+from bert_tf.tasks.classification.few_shot import classifier_config, fit_head
+from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.pairs import make_pairs
+from bert_tf.tasks.classification.program import Classifier
+from bert_tf.tasks.embedding.examples import EmbeddingExample
+from bert_tf.tasks.embedding.program import Retriever
+from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
+from bert_tf.training.fine_tuner import FineTuner
+
+
+class EmbedderOfPairs(Retriever):
+    """`Retriever` of a symmetric task: texts have no prompts."""
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """See `Program`; also refuses embedders whose vectors no classifier computes."""
+        super().receive_weights(weights)
+        self.embedding = dataclasses.replace(self.embedding, prompts={}, default_prompt=None)
+        classifier_config(self.configs.model, self.embedding)
+
+
+class FewShotClassifier(Classifier):
+    """`Classifier` with the pooling and the length of its embedder."""
+
+    needs_pooler = False  # The head reads no pooler's output.
+    default_lengths = None  # The length is the embedder's.
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Takes pooling and length from the embedder."""
+        super().receive_weights(weights)
+        if weights is None or weights.embedding is None:
+            return
+        configs = self.configs
+        model = classifier_config(configs.model, weights.embedding)
+        data = dataclasses.replace(
+            configs.data, max_seq_length=weights.embedding.max_seq_length
+        )
+        self.configs = configs._replace(model=model, data=data)
+
+
+class FewShotRun(Run):
+    """The run of the head, on the vectors of the embedder.
+
+    Args:
+      program, configs: of `Run`.
+      embedder: run directory of the embedder, from which an unfinished run starts.
+    """
+
+    def __init__(self, program: FewShotClassifier, configs: Configs, embedder: str) -> None:
+        started = dataclasses.replace(configs.training, init_checkpoint=embedder)
+        super().__init__(program, configs._replace(training=started))
+        # The record names the weights of the command.
+        named = configs.training.init_checkpoint
+        training = dataclasses.replace(self.configs.training, init_checkpoint=named)
+        self.configs = self.configs._replace(training=training)
+        program.configs = self.configs
+
+    def train(self, trainer: FineTuner, examples: Examples) -> None:
+        """Fits the head, and saves the classifier as the last checkpoint."""
+        if trainer.is_finished():
+            return
+        fit_head(trainer.task.model, examples.train)
+        trainer.step = trainer.num_train_steps
+        with contextlib.closing(trainer.directory):
+            trainer.save()
+
+
+def run_few_shot(
+    configs: Configs,
+    files: dict[str, str],
+    texts: LabelledTexts,
+    unlabelled: list[EmbeddingExample],
+) -> int:
+    """Trains the embedder and the head, then evaluates and predicts; returns the exit status.
+
+    Args:
+      configs, files, texts: of `Classifier`.
+      unlabelled: texts of --unlabelled_file.
+    """
+    folder = pathlib.Path(configs.training.output_dir)
+    configs = with_defaults(configs)
+    strategy: Any = None  # All runs share one; see `fine_tuning.run.run_program`.
+    if not has_checkpoints(folder):
+        stages = {"embedder": (EmbedderOfPairs, "cosine", pairs_of(configs, texts))}
+        if unlabelled:
+            stages = {"domain": (DenoisingRetriever, "denoising", unlabelled), **stages}
+        source = configs.training.init_checkpoint
+        for name, (program, loss, examples) in stages.items():
+            logging.info("Few-shot training: %s, %d examples.", name, len(examples))
+            stage = stage_configs(configs, folder / name, source, loss)
+            run = Run(program(stage, {"train": name}, {"train": examples}), stage)
+            if status := run.execute(strategy):
+                return status
+            strategy = run.strategy
+            source = str(folder / name)
+    run = FewShotRun(FewShotClassifier(configs, files, texts), configs, str(folder / "embedder"))
+    return run.execute(strategy)
+
+
+def with_defaults(configs: Configs) -> Configs:
+    """Returns the configuration with SetFit's settings where no flag gives others."""
+    given = {
+        **config_flags.given(OptimizerConfig),
+        **config_flags.given(TrainingConfig),
+        **config_flags.given(FineTuningConfig),
+    }
+    optimizer, training, tuning = configs.optimizer, configs.training, configs.tuning
+    if "learning_rate" not in given:
+        optimizer = dataclasses.replace(optimizer, learning_rate=FEW_SHOT_RATE)
+    if "train_batch_size" not in given:
+        training = dataclasses.replace(training, train_batch_size=FEW_SHOT_BATCH_SIZE)
+    if "num_train_epochs" not in given:
+        tuning = dataclasses.replace(tuning, num_train_epochs=1.0)
+    return configs._replace(optimizer=optimizer, training=training, tuning=tuning)
+
+
+def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str) -> Configs:
+    """Returns the configuration of one training of the embedder.
+
+    Args:
+      configs: of the command.
+      folder: its run directory.
+      source: the weights that it starts from.
+      loss: one of `RETRIEVER_LOSSES`.
+    """
+    training = dataclasses.replace(
+        configs.training, output_dir=str(folder), init_checkpoint=source, do_eval=False
+    )
+    task = configs.task
+    tuning = dataclasses.replace(
+        configs.tuning,
+        train_file=task.unlabelled_file if loss == "denoising" else configs.tuning.train_file,
+        predict_file="",
+        do_predict=False,
+    )
+    return configs._replace(
+        data=dataclasses.replace(configs.data, eval_file=""),
+        training=training,
+        tuning=tuning,
+        task=RetrieverConfig(retrieval_loss=loss),
+    )
+
+
+def pairs_of(configs: Configs, texts: LabelledTexts) -> list[EmbeddingExample]:
+    """Returns the pairs of the training examples, with 1 for a common label, else 0."""
+    examples = texts.splits["train"]
+    names = texts.choose_labels(())
+    targets = (label_rows if texts.kind == "several" else label_ids)(examples, names)
+    given = configs.task
+    pairs = make_pairs(
+        targets, given.pair_sampling, given.pairs_per_example, configs.data.random_seed
+    )
+    made = []
+    for (first, second), score in zip(pairs.indices, pairs.scores, strict=True):
+        query, positive = examples[first], examples[second]
+        made.append(
+            EmbeddingExample(query.text_a, positive.text_a, (), (float(score),), query.source)
+        )
+    return made

@@ -60,9 +60,7 @@ class FewShotClassifier(Classifier):
             return
         configs = self.configs
         model = classifier_config(configs.model, weights.embedding)
-        data = dataclasses.replace(
-            configs.data, max_seq_length=weights.embedding.max_seq_length
-        )
+        data = dataclasses.replace(configs.data, max_seq_length=weights.embedding.max_seq_length)
         self.configs = configs._replace(model=model, data=data)
 
 
@@ -75,12 +73,10 @@ class FewShotRun(Run):
     """
 
     def __init__(self, program: FewShotClassifier, configs: Configs, embedder: str) -> None:
-        started = dataclasses.replace(configs.training, init_checkpoint=embedder)
-        super().__init__(program, configs._replace(training=started))
-        # The record names the weights of the command.
-        named = configs.training.init_checkpoint
-        training = dataclasses.replace(self.configs.training, init_checkpoint=named)
-        self.configs = self.configs._replace(training=training)
+        super().__init__(program, started_from(configs, embedder))
+        # The record names the weights of the command; pooling and length are the embedder's.
+        data = dataclasses.replace(configs.data, max_seq_length=self.configs.data.max_seq_length)
+        self.configs = configs._replace(model=self.configs.model, data=data)
         program.configs = self.configs
 
     def train(self, trainer: FineTuner, examples: Examples) -> None:
@@ -142,6 +138,21 @@ def with_defaults(configs: Configs) -> Configs:
     return configs._replace(optimizer=optimizer, training=training, tuning=tuning)
 
 
+def started_from(configs: Configs, source: str) -> Configs:
+    """Returns the configuration of a run that starts from the weights of an earlier stage."""
+    training = dataclasses.replace(
+        configs.training,
+        init_checkpoint=source,
+        bert_config_file="",
+        keep_layers="",
+    )
+    return configs._replace(
+        data=dataclasses.replace(configs.data, vocab_file=""),
+        training=training,
+        tuning=dataclasses.replace(configs.tuning, new_head=False),
+    )
+
+
 def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str) -> Configs:
     """Returns the configuration of one training of the embedder.
 
@@ -151,10 +162,10 @@ def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str
       source: the weights that it starts from.
       loss: one of `RETRIEVER_LOSSES`.
     """
-    training = dataclasses.replace(
-        configs.training, output_dir=str(folder), init_checkpoint=source, do_eval=False
-    )
     task = configs.task
+    if source != configs.training.init_checkpoint:
+        configs = started_from(configs, source)
+    training = dataclasses.replace(configs.training, output_dir=str(folder), do_eval=False)
     tuning = dataclasses.replace(
         configs.tuning,
         train_file=task.unlabelled_file if loss == "denoising" else configs.tuning.train_file,

@@ -1,0 +1,107 @@
+"""`BertClassifier.from_few_shot`: a classifier from a few labelled texts."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.tasks.classification.few_shot import classifier_config
+from bert_tf.tasks.classification.pairs import make_pairs
+from tests.fine_tune import LABELS, WORDS, texts
+from tests.tiny_model import write_tiny_model
+
+TEXTS = [row["text"] for row in texts(24)]
+NAMES = [row["label"] for row in texts(24)]
+FEW = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 32, "verbose": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("few") / "model", *WORDS, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    return bert_tf.BertEmbedder.from_pretrained(folder, normalize=True, max_seq_length=16)
+
+
+def test_learns_and_is_saved(embedder, tmp_path):
+    before = embedder.encode(TEXTS)
+    keras.utils.set_random_seed(1)
+    model = bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, NAMES, **FEW)
+    np.testing.assert_array_equal(embedder.encode(TEXTS), before)  # The given model is unchanged.
+    assert model.labels == tuple(sorted(LABELS.values()))
+    assert model.config.classifier_pooling == "normalized_mean"
+    assert model.max_seq_length == 16
+    answers = model.classify(TEXTS)
+    assert [answer["label"] for answer in answers] == NAMES
+    model.save(tmp_path / "model.keras")
+    assert bert_tf.load(tmp_path / "model.keras").classify(TEXTS) == answers
+
+
+def test_the_head_reads_the_vectors_of_the_embedder(embedder):
+    few = {**FEW, "learning_rate": 1e-12}  # Leaves the embedder nearly as it is.
+    model = bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, NAMES, **few)
+    logits = embedder.encode(TEXTS) @ model.head.output_weights.numpy().T
+    np.testing.assert_allclose(
+        model.compute_logits(TEXTS), logits + model.head.output_bias.numpy(), atol=1e-5
+    )
+
+
+def test_several_labels(folder):
+    sets = [[name, "film"] if "very" in text else [name] for text, name in zip(TEXTS, NAMES)]
+    keras.utils.set_random_seed(1)
+    model = bert_tf.BertClassifier.from_few_shot(
+        folder, TEXTS, sets, label_kind="several", **{**FEW, "epochs": 1}
+    )
+    assert model.label_kind == "several" and model.config.classifier_pooling == "mean"
+    found = [set(answer["labels"]) for answer in model.classify(TEXTS)]
+    rights = [one == set(other) for one, other in zip(found, sets, strict=True)]
+    assert np.mean(rights) > 0.8
+
+
+def test_the_pairs_that_are_trained_on(embedder, monkeypatch):
+    seen = {}
+
+    def fit(self, x, y, **options):
+        seen.update(x=x, y=y, options=options)
+
+    monkeypatch.setattr(bert_tf.BertEmbedder, "fit", fit)
+    bert_tf.BertClassifier.from_few_shot(
+        embedder, TEXTS, NAMES, sampling="unique", pairs_per_example=4, seed=5
+    )
+    ids = np.unique(NAMES, return_inverse=True)[1]
+    pairs = make_pairs(ids, "unique", 4, seed=5)
+    firsts, seconds = ([TEXTS[i] for i in column] for column in pairs.indices.T)
+    assert seen["x"] == (firsts, seconds)
+    np.testing.assert_array_equal(seen["y"], pairs.scores)
+    options = seen["options"]
+    assert (options["loss"], options["batch_size"], options["epochs"]) == ("cosine", 16, 1)
+    assert options["learning_rate"] == 2e-5
+
+
+def test_wrong_input_is_refused(embedder):
+    for source, labels, options, named in (
+        (embedder, ["a"] * 24, {}, "'a'"),
+        (embedder, ["a"] * 23 + ["b"], {}, "'b'"),
+        (embedder, ["Joy", "joy"] * 12, {}, "'joy'"),
+        (embedder, NAMES[:-1], {}, "23"),
+        (embedder, [*NAMES[:-1], None], {}, r"labels\[23\]"),
+        (embedder, NAMES, {"label_kind": "number"}, "number"),
+        (None, NAMES, {}, "None"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            bert_tf.BertClassifier.from_few_shot(source, TEXTS, labels, **options)
+
+
+def test_poolings_that_a_classifier_has(embedder):
+    config, embedding = embedder.config, embedder.embedding
+    for pooling in ("cls", "mean"):
+        for normalize, start in ((False, ""), (True, "normalized_")):
+            changed = dataclasses.replace(embedding, pooling=(pooling,), normalize=normalize)
+            assert classifier_config(config, changed).classifier_pooling == start + pooling
+    for pooling in (("max",), ("cls", "mean")):
+        with pytest.raises(ValueError, match=",".join(pooling)):
+            classifier_config(config, dataclasses.replace(embedding, pooling=pooling))

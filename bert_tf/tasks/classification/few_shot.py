@@ -81,7 +81,7 @@ def few_shot_model(
     examples = make_examples(
         text_examples(texts), targets, label_kind, model.tokenizer, model.max_seq_length
     )
-    fit_head(model, examples)
+    fit_head(model, examples, label_kind)
     return model
 
 
@@ -149,12 +149,12 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
             variable.assign(values[name])
 
 
-def fit_head(model: Any, examples: TextExamples) -> None:
+def fit_head(model: Any, examples: TextExamples, label_kind: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
     vectors = mean_of_rows(vectors, examples.owners, len(examples.examples))
-    weights = fit_logistic(vectors, examples.labels, model.label_kind, model.num_labels)
+    weights = fit_logistic(vectors, examples.labels, label_kind, model.num_labels)
     model.head.output_weights.assign(weights[:-1].T)
     model.head.output_bias.assign(weights[-1])
 

@@ -83,7 +83,7 @@ class FewShotRun(Run):
         """Fits the head, and saves the classifier as the last checkpoint."""
         if trainer.is_finished():
             return
-        fit_head(trainer.task.model, examples.train)
+        fit_head(trainer.task.model, examples.train, trainer.task.kind)
         trainer.step = trainer.num_train_steps
         with contextlib.closing(trainer.directory):
             trainer.save()

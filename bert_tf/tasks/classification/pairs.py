@@ -81,7 +81,7 @@ def check_counts(labels: np.ndarray, names: Sequence[str]) -> None:
             f"All {len(labels)} examples have the label {names[0]!r}; give examples of at least "
             "two labels."
         )
-    for name, count in zip(names, counts, strict=True):
+    for name, count in zip(names, counts.tolist(), strict=True):
         if count < 2:
             raise ValueError(
                 f"The label {name!r} has {count} example{'s' * (count != 1)}; few-shot training "

@@ -40,13 +40,13 @@ def pool_tokens(sequence: Tensor, input_mask: Tensor, pooling: str) -> Tensor:
     if pooling in ("cls", "lasttoken"):
         position = _first(is_real) if pooling == "cls" else _last(is_real)
         return ops.take_along_axis(sequence, position[:, None, None], axis=1)[:, 0]  # [B, D]
-    weights = ops.cast(is_real, "float32")[:, :, None]  # [B, T, 1]
-    # Not an axis added to booleans, which LiteRT has no operation for.
-    is_real = weights > 0
+    # Not by [:, :, None], which LiteRT has no operation for if B and T are unknown.
+    is_real = ops.expand_dims(is_real, -1)  # [B, T, 1]
     # `where` and not a product: NaN * 0 is NaN.
     if pooling == "max":
         return ops.max(ops.where(is_real, sequence, LEAST_VALUE), axis=1)  # [B, D]
     kept = ops.where(is_real, sequence, 0.0)
+    weights = ops.cast(is_real, "float32")
     if pooling == "weightedmean":
         positions = ops.arange(1, ops.shape(sequence)[1] + 1, dtype="float32")
         weights = weights * positions[None, :, None]

@@ -153,7 +153,7 @@ def fit_head(model: Any, examples: TextExamples, label_kind: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
-    vectors = mean_of_rows(vectors, examples.owners, len(examples.examples))
+    vectors = mean_of_rows(list(vectors), examples.owners, len(examples.examples))
     weights = fit_logistic(vectors, examples.labels, label_kind, model.num_labels)
     model.head.output_weights.assign(weights[:-1].T)
     model.head.output_bias.assign(weights[-1])

@@ -51,7 +51,7 @@ class FewShotClassifier(Classifier):
     """`Classifier` with the pooling and the length of its embedder."""
 
     needs_pooler = False  # The head reads no pooler's output.
-    default_lengths = None  # The length is the embedder's.
+    default_lengths: tuple[int, int] | None = None  # The length is the embedder's.
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
         """Takes pooling and length from the embedder."""
@@ -74,6 +74,7 @@ class FewShotRun(Run):
 
     def __init__(self, program: FewShotClassifier, configs: Configs, embedder: str) -> None:
         super().__init__(program, started_from(configs, embedder))
+        self.label_kind = program.kind
         # The record names the weights of the command; pooling and length are the embedder's.
         data = dataclasses.replace(configs.data, max_seq_length=self.configs.data.max_seq_length)
         self.configs = configs._replace(model=self.configs.model, data=data)
@@ -83,7 +84,7 @@ class FewShotRun(Run):
         """Fits the head, and saves the classifier as the last checkpoint."""
         if trainer.is_finished():
             return
-        fit_head(trainer.task.model, examples.train, trainer.task.kind)
+        fit_head(trainer.task.model, examples.train, self.label_kind)
         trainer.step = trainer.num_train_steps
         with contextlib.closing(trainer.directory):
             trainer.save()
@@ -105,9 +106,10 @@ def run_few_shot(
     configs = with_defaults(configs)
     strategy: Any = None  # All runs share one; see `fine_tuning.run.run_program`.
     if not has_checkpoints(folder):
-        stages = {"embedder": (EmbedderOfPairs, "cosine", pairs_of(configs, texts))}
+        stages: dict[str, tuple[type[Retriever], str, list[EmbeddingExample]]] = {}
         if unlabelled:
-            stages = {"domain": (DenoisingRetriever, "denoising", unlabelled), **stages}
+            stages["domain"] = (DenoisingRetriever, "denoising", unlabelled)
+        stages["embedder"] = (EmbedderOfPairs, "cosine", pairs_of(configs, texts))
         source = configs.training.init_checkpoint
         for name, (program, loss, examples) in stages.items():
             logging.info("Few-shot training: %s, %d examples.", name, len(examples))

@@ -61,7 +61,7 @@ class Classifier(Program):
 
     head = "classifier"
     needs_pooler = True
-    default_lengths = LEAST_LENGTH, MOST_LENGTH
+    default_lengths: tuple[int, int] | None = (LEAST_LENGTH, MOST_LENGTH)
     plot_titles = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",

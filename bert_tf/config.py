@@ -22,6 +22,7 @@ BLOCKS = ("post_norm", "pre_norm")
 # Learned tables limit the length of a sequence.
 TABLE_POSITIONS = ("learned", "learned_relative")
 BIAS_POSITIONS = ("relative", "learned_relative")
+TRANSFORMER_XL_BIASES = ("r_w_bias", "r_r_bias", "r_s_bias")  # Names of XLNet, in every layer.
 POSITION_TYPES = (
     "learned",
     "sinusoidal",
@@ -30,6 +31,7 @@ POSITION_TYPES = (
     "alibi",
     "relative",
     "learned_relative",
+    "transformer_xl",
 )
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
 # LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
@@ -219,7 +221,8 @@ class ModelConfig(Config):
         "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
         "halves (NeoX, ModernBERT) or interleaved (RoFormer); alibi: a symmetric bias that grows "
         "with the distance; relative: a learned bias for each bucket of distances (T5); "
-        "learned_relative: a table and such a bias (MPNet).",
+        "learned_relative: a table and such a bias (MPNet); transformer_xl: products with sines of "
+        "the distance, and whether two tokens have the same type (XLNet).",
         choices=POSITION_TYPES,
     )
     position_offset: int = option(
@@ -236,6 +239,22 @@ class ModelConfig(Config):
     relative_bias_per_layer: bool = option(
         False, "Whether each layer learns its own biases of distances, or all share them."
     )
+    clamp_distance: int = option(
+        0,
+        "Distance from which on the sines of transformer_xl are the same; 0: no such distance.",
+        lower=0,
+    )
+    memory_length: int = option(
+        0,
+        "Tokens of earlier segments that memories hold (XLNet's mem_len); 0: all of them.",
+        lower=0,
+    )
+    memory_reuse: int = option(
+        0,
+        "Tokens of a segment, from its start, that are added to the memories (XLNet's reuse_len); "
+        "0: all.",
+        lower=0,
+    )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
         0.0, "rotary_theta of layers with local attention; 0: rotary_theta.", lower=0.0
@@ -248,6 +267,17 @@ class ModelConfig(Config):
     )
     gated_feed_forward: bool = option(
         False, "GeGLU: activation(first half) * second half, each intermediate_size wide."
+    )
+    embedding_norm: bool = option(True, "LayerNorm after the embeddings; XLNet has none.")
+    query_vector: bool = option(
+        False,
+        "A learned vector stands for each token that a query stream predicts (XLNet), instead of "
+        "the embedding of [MASK].",
+    )
+    pooled_token: str = option(
+        "first",
+        "The token whose vector stands for the text: the first, or the last (XLNet).",
+        choices=("first", "last"),
     )
     biases: str = option("all", f"Parts with biases: all, none, or some of {','.join(BIASES)}.")
     local_attention: int = option(
@@ -263,8 +293,8 @@ class ModelConfig(Config):
     )
     classifier_pooling: str = option(
         "pooler",
-        "Input of the classification head: pooler: the first token through a dense layer; cls: the "
-        "first token; mean: the mean of the tokens.",
+        "Input of the classification head: pooler: the pooled_token through a dense layer; cls: the "
+        "pooled_token; mean: the mean of the tokens.",
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
@@ -276,6 +306,11 @@ class ModelConfig(Config):
     )
     head_transform: bool = option(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
+    )
+    masked_lm_transform: bool = option(
+        True,
+        "A dense layer, activation and LayerNorm before the scores of masked tokens; XLNet has "
+        "none.",
     )
 
     def check(self) -> None:
@@ -316,6 +351,12 @@ class ModelConfig(Config):
             )
         if self.position_type in BIAS_POSITIONS:
             self._check_buckets()
+        self._check_transformer_xl()
+        if not self.masked_lm_transform and self.table_width != self.hidden_size:
+            raise ValueError(
+                f"masked_lm_transform is False, but the tables are {self.table_width} wide and "
+                f"the layers {self.hidden_size}; expected the same width, or the transform."
+            )
         if self.local_attention // 2 > self.max_position_embeddings:
             raise ValueError(
                 f"local_attention {self.local_attention} exceeds the longest sequence, "
@@ -333,6 +374,26 @@ class ModelConfig(Config):
                 f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
                 f"{self.relative_buckets} has single buckets up to distance "
                 f"{self.relative_buckets // 4}; expected a larger distance or fewer buckets."
+            )
+
+    def _check_transformer_xl(self) -> None:
+        if self.position_type != "transformer_xl":
+            for name in ("clamp_distance", "memory_length", "memory_reuse"):
+                if value := getattr(self, name):
+                    raise ValueError(
+                        f"{name} {value} has an effect only with position_type transformer_xl, but "
+                        f"position_type is {self.position_type}; leave it out."
+                    )
+            return
+        if self.hidden_size % 2:
+            raise ValueError(
+                f"position_type transformer_xl has as many sines as cosines of a distance, but "
+                f"hidden_size is {self.hidden_size}: make it even."
+            )
+        if self.local_attention:
+            raise ValueError(
+                f"local_attention {self.local_attention} does not work with position_type "
+                "transformer_xl; leave it out, or choose another position_type."
             )
 
     @property

@@ -120,8 +120,11 @@ def from_names(
       ValueError: if the files contradict each other.
     """
     is_bare = not any(name.startswith(family.prefix) for name in file_weights)
+    # Names of one family may begin as those of another: transformer.layer in DistilBERT and XLNet.
+    own = {row.file_name for row in family.rows(config.num_unique_layers, "masked_lm")}
+    foreign = [name for name in file_weights if f"{family.prefix}{name}" not in own]
     for other in FAMILIES.values():
-        if is_bare and any(name.startswith(other.prefix) for name in file_weights):
+        if is_bare and any(name.startswith(other.prefix) for name in foreign):
             raise ValueError(
                 f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
                 f"those of {other.model_type!r}."
@@ -326,6 +329,9 @@ def _purpose(
         return "squad"
     if "classifier.out_proj.weight" in file_weights:
         return "classifier"
+    if "logits_proj.weight" in file_weights:
+        is_choice = family.classes.get("multiple_choice") in names
+        return "multiple_choice" if is_choice else "classifier"
     if "classifier.weight" not in file_weights:
         return "masked_lm"
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
@@ -374,7 +380,7 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
     rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = to_file_names(rows, checkpoint.weights)
+    weights = to_file_names(rows, checkpoint.weights, config.num_attention_heads)
     weights |= {name: compute(config) for name, compute in family.constants.items()}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     write_json(folder / "config.json", _config_json(checkpoint, family, purpose))

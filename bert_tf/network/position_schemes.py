@@ -1,8 +1,12 @@
-"""The position schemes by their `position_type`; see `positions.py`, `relative_positions.py`."""
+"""The position schemes by their `position_type`.
+
+See `positions.py`, `relative_positions.py` and `transformer_xl.py`.
+"""
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.positions import Alibi, Learned, Positions, Rotary, Sinusoidal
 from bert_tf.network.relative_positions import LearnedRelativeBias, RelativeBias
+from bert_tf.network.transformer_xl import TransformerXL
 
 SCHEMES: dict[str, type[Positions]] = {
     "learned": Learned,
@@ -12,6 +16,7 @@ SCHEMES: dict[str, type[Positions]] = {
     "alibi": Alibi,
     "relative": RelativeBias,
     "learned_relative": LearnedRelativeBias,
+    "transformer_xl": TransformerXL,
 }
 
 

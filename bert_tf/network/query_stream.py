@@ -34,7 +34,13 @@ class QueryStream:
 
     def pattern(self, content: AttentionPattern) -> AttentionPattern:
         """Returns the attention pattern of the targets in layers with this pattern of tokens."""
-        return AttentionPattern(self.layout, content.config, content.is_local, sees_itself=False)
+        return AttentionPattern(
+            self.layout,
+            content.config,
+            content.is_local,
+            sees_itself=False,
+            memory_length=content.memory_length,
+        )
 
     def _placement(self, dtype: str) -> Tensor:
         return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]

@@ -102,7 +102,14 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
-        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
+        self.bert = BertEncoder(
+            config,
+            recompute,
+            use_pooler,
+            unpad,
+            trains_queries=True,
+            dtype=self.dtype_policy,
+        )
         with keras.name_scope("cls"):
             for part in self.objectives:
                 part.build(self)

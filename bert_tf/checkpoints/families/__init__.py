@@ -10,6 +10,7 @@ from bert_tf.checkpoints.families.modernbert import MODERNBERT
 from bert_tf.checkpoints.families.roberta import ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
 from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
+from bert_tf.checkpoints.families.xlnet import XLNET
 from bert_tf.config import ModelConfig
 
 # By model_type. Of several that can hold a model the first is written.
@@ -23,6 +24,7 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
     "albert": ALBERT,
+    "xlnet": XLNET,
 }
 
 

@@ -23,7 +23,7 @@ Names for what that program does not have:
     bert/encoder/layer_0/attention/self/r/kernel [D, D] Transformer-XL's relative positions, with
                                                         r_w_bias, r_r_bias, r_s_bias [N, H] and
                                                         seg_embed [2, N, H]
-    bert/embeddings/query_vector [1, 1, E]              of the query stream (XLNet's mask_emb)
+    bert/query_vector [1, 1, E]                         of the query stream (XLNet's mask_emb)
     bert/encoder/layer_0                                the layers of the first group, where groups
                                                         of layers share their weights (ALBERT)
     cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
@@ -273,7 +273,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
     if config.embedding_norm:
         shapes |= _layer_norm(config, "bert/embeddings", e)
     if config.query_vector:
-        shapes["bert/embeddings/query_vector"] = (1, 1, e)
+        shapes["bert/query_vector"] = (1, 1, e)
     if e != d:
         shapes |= _dense("bert/embeddings_project", e, d)
     has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")

@@ -201,13 +201,12 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
         if self.config.query_vector:
-            with keras.name_scope("embeddings"):
-                self.query_vector = self.add_weight(
-                    name="query_vector",
-                    shape=(1, 1, self.config.table_width),
-                    initializer=initializer(self.config.initializer_range),
-                    trainable=self.trains_queries,
-                )
+            self.query_vector = self.add_weight(
+                name="query_vector",
+                shape=(1, 1, self.config.table_width),
+                initializer=initializer(self.config.initializer_range),
+                trainable=self.trains_queries,
+            )
         with keras.name_scope("encoder"):
             self.positions.build_encoder(self)
             for layer in self.unique_layers:

@@ -156,7 +156,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
 def rows(num_layers: int, purpose: str) -> list[Row]:
     result = [
         *table("bert/embeddings/word_embeddings", "transformer.word_embedding"),
-        Row("bert/embeddings/query_vector", "transformer.mask_emb"),
+        Row("bert/query_vector", "transformer.mask_emb"),
     ]
     for index in range(num_layers):
         layer = f"bert/encoder/layer_{index}"

@@ -13,14 +13,13 @@ Reference: Yang et al. 2019 (XLNet), section 2.3.
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.tensors import Tensor
 
 
 class QueryStream:
-    """The targets of a pass and their attention patterns.
+    """The targets of a pass.
 
     Args:
       positions: int32 [B, K], the positions of the targets, each at most once; -1 for none.
@@ -31,16 +30,6 @@ class QueryStream:
         self.positions = positions
         self.layout = layout
         self.size = ops.shape(positions)[1]
-
-    def pattern(self, content: AttentionPattern) -> AttentionPattern:
-        """Returns the attention pattern of the targets in layers with this pattern of tokens."""
-        return AttentionPattern(
-            self.layout,
-            content.config,
-            content.is_local,
-            sees_itself=False,
-            memory_length=content.memory_length,
-        )
 
     def _placement(self, dtype: str) -> Tensor:
         return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]
@@ -70,6 +59,26 @@ class QueryStream:
         # The numbers of rows and of vectors before these in the whole batch.
         seed, rows, _ = tf.unstack(seed)
         return tf.stack([_other_seed(seed), rows, rows * self.size])
+
+
+def unordered_queries(positions: Tensor, length: Tensor) -> dict[str, Tensor]:
+    """Returns the encoder's inputs for targets that are hidden from all tokens and each other.
+
+    Args:
+      positions: int32 [B, P], ascending; zeros after the first position of a row are none.
+      length: T.
+    """
+    positions = ops.cast(positions, "int32")
+    columns = ops.arange(ops.shape(positions)[1], dtype="int32")
+    is_target = ops.logical_or(positions > 0, columns == 0)
+    positions = ops.where(is_target, positions, -1)
+    # The one-hot row of -1 is all zeros.
+    key_ranks = ops.sum(ops.one_hot(positions, length, dtype="int32"), axis=1)  # [B, T]
+    return {
+        "query_positions": positions,
+        "key_ranks": key_ranks,
+        "query_ranks": ops.ones_like(key_ranks),
+    }
 
 
 def _other_seed(seed: Tensor) -> Tensor:

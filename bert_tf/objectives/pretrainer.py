@@ -4,12 +4,14 @@ import typing
 from typing import Any
 
 import keras
+from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.query_stream import unordered_queries
 from bert_tf.objectives import Objective, make_objectives
 from bert_tf.objectives.objective import Batch
 
@@ -62,11 +64,14 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
-      objective: the loss of masked tokens, `masked_lm` or `masked_diffusion`.
+      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion` or
+        `permuted_lm`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
-        ignored.
+        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given. A network
+        with a `query_vector` (XLNet) always predicts by a query stream: without
+        `query_positions`, each masked token from all tokens that are not masked.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -95,7 +100,9 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
+        self.objectives = make_objectives(
+            use_next_sentence, sentence_order, objective, config.reads_left_to_right
+        )
         self.sentence_order, self.objective = sentence_order, objective
         if any(part.needs_pooler for part in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
@@ -120,6 +127,9 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
+        if self.config.query_vector and "query_positions" not in inputs:
+            length = ops.shape(inputs["input_word_ids"])[1]
+            inputs = {**inputs, **unordered_queries(inputs["masked_lm_positions"], length)}
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         outputs: dict[str, Any] = {}
         for objective in self.objectives:

@@ -243,17 +243,20 @@ class ModelConfig(Config):
         0,
         "Distance from which on the sines of transformer_xl are the same; 0: no such distance.",
         lower=0,
+        needs=("position_type", "transformer_xl"),
     )
     memory_length: int = option(
         0,
         "Tokens of earlier segments that memories hold (XLNet's mem_len); 0: all of them.",
         lower=0,
+        needs=("position_type", "transformer_xl"),
     )
     memory_reuse: int = option(
         0,
         "Tokens of a segment, from its start, that are added to the memories (XLNet's reuse_len); "
         "0: all.",
         lower=0,
+        needs=("position_type", "transformer_xl"),
     )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
@@ -293,8 +296,8 @@ class ModelConfig(Config):
     )
     classifier_pooling: str = option(
         "pooler",
-        "Input of the classification head: pooler: the pooled_token through a dense layer; cls: the "
-        "pooled_token; mean: the mean of the tokens.",
+        "Input of the classification head: pooler: the pooled_token through a dense layer; cls: "
+        "the pooled_token; mean: the mean of the tokens.",
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
@@ -354,7 +357,13 @@ class ModelConfig(Config):
             )
         if self.position_type in BIAS_POSITIONS:
             self._check_buckets()
-        self._check_transformer_xl()
+        if self.position_type == "transformer_xl":
+            self._check_transformer_xl()
+        if self.query_vector and self.reads_left_to_right:
+            raise ValueError(
+                "query_vector predicts tokens by a query stream, but reads_left_to_right predicts "
+                "from the token before; leave one of them out."
+            )
         if not self.masked_lm_transform and self.table_width != self.hidden_size:
             raise ValueError(
                 f"masked_lm_transform is False, but the tables are {self.table_width} wide and "
@@ -380,14 +389,6 @@ class ModelConfig(Config):
             )
 
     def _check_transformer_xl(self) -> None:
-        if self.position_type != "transformer_xl":
-            for name in ("clamp_distance", "memory_length", "memory_reuse"):
-                if value := getattr(self, name):
-                    raise ValueError(
-                        f"{name} {value} has an effect only with position_type transformer_xl, but "
-                        f"position_type is {self.position_type}; leave it out."
-                    )
-            return
         if self.hidden_size % 2:
             raise ValueError(
                 f"position_type transformer_xl has as many sines as cosines of a distance, but "

@@ -78,6 +78,7 @@ def main(_: list[str]) -> None:
     import keras
     import tensorflow as tf
 
+    from bert_tf.network.pooling import pooling_of
     from bert_tf.tasks.embedding.text_model import (
         OwnEmbedder,
         TextModel,

@@ -309,8 +309,8 @@ class SelfAttention(keras.layers.Layer):
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
       queries: float [B*K, D], the vectors of a query stream; None without one.
       stream: the query stream, see `query_stream.py`.
-      memory: float [B, M, D], the inputs of this layer at earlier tokens, whose keys and values come
-        before those of the rows; None without memories.
+      memory: float [B, M, D], the inputs of this layer at earlier tokens, whose keys and values
+        come before those of the rows; None without memories.
 
     Returns:
       float [U, D]; with queries also float [B*K, D].

@@ -1,7 +1,8 @@
 """The heads (BERT sections 3.1 and 4).
 
 MLM:     sequence_output [B, T, D] -> rows at masked_lm_positions [B*P, D]
-           -> dense, activation, LayerNorm (not in XLNet) -> product with the word table + bias -> [B, P, V]
+           -> dense, activation, LayerNorm (XLNet has none)
+           -> product with the word table + bias -> [B, P, V]
 classes: pooled_output [B, D] or sequence_output [B, T, D]
            -> product with output_weights + bias -> [B, C] or [B, T, C]
 """
@@ -111,7 +112,7 @@ class MaskedLMHead(ConfiguredLayer):
             )
 
     def transformed(self, rows: Tensor) -> Tensor:
-        """Returns vectors float [..., D] as the product with the word table takes them: [..., E]."""
+        """Returns what is multiplied with the word table: float [..., D] -> [..., E]."""
         return rows if self.transform is None else self.transform(rows)
 
     def call(self, inputs: Tensor, word_embeddings: Tensor) -> Tensor:

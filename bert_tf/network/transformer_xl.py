@@ -1,6 +1,6 @@
-"""Transformer-XL's relative positions with XLNet's relative segments, both in the attention scores.
+"""Transformer-XL's relative positions and XLNet's relative segments, in the attention scores.
 
-  score of query i and key j = ((q_i + u) . k_j  +  (q_i + v) . r_(i-j)  +  (q_i + w) . s_ij) / sqrt(H)
+  score of query i and key j = ((q_i + u) . k_j + (q_i + v) . r_(i-j) + (q_i + w) . s_ij) / sqrt(H)
 
   r_(i-j)   sines and cosines of the distance, through a dense layer of each layer
   s_ij      one of two vectors: whether the tokens have the same type

@@ -14,7 +14,6 @@ in that special tokens are seen by all, unless `rank_special_tokens` is set.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +21,6 @@ from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
 from bert_tf.corpus.token_order import permuted_ranks
 from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.objectives.objective import Batch
 from bert_tf.text.tokenization import AnyVocab
 
 

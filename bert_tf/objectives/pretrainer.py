@@ -69,8 +69,8 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
-        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given. A network
-        with a `query_vector` (XLNet) always predicts by a query stream: without
+        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given. A
+        network with a `query_vector` (XLNet) always predicts by a query stream: without
         `query_positions`, each masked token from all tokens that are not masked.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.

@@ -1,7 +1,8 @@
 """Reads and writes a BERT in any format; the format is detected from the files.
 
     bert_tf       a run directory, a checkpoint in it, or a converted model
-    google        TF1 checkpoint of google-research/bert or -/electra: prefix or folder
+    google        TF1 checkpoint of google-research/bert or -/electra, or of zihangdai/xlnet (read
+                  only): prefix or folder
     huggingface   config.json and model.safetensors (or shards, or pytorch_model.bin)
     sentence_transformers  a Hugging Face folder with modules that make embeddings
     keras_hub     preset folder or .weights.h5
@@ -44,6 +45,7 @@ from bert_tf.checkpoints.sentence_transformers import (
     write_sentence_transformers,
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
+from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
 from bert_tf.files import new_folder, new_folder_path
 from bert_tf.run_record import check_seeds, input_settings, write_inputs
@@ -57,7 +59,7 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
-    "bert_config.json, or google-research/electra's; a Hugging Face folder with config.json and "
+    "bert_config.json, or google-research/electra's, or zihangdai/xlnet's; a Hugging Face folder with config.json and "
     "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; a .keras file; "
     "or an archive of one"
 )
@@ -143,8 +145,11 @@ def _read_files(path: pathlib.Path, config_file: str, electra_network: str) -> C
     if prefix is None:
         check_seeds(path)
         raise ValueError(_not_recognised(path))
-    if is_model_garden(bundle_names(prefix)):
+    names = bundle_names(prefix)
+    if is_model_garden(names):
         return read_model_garden(prefix, config_file)
+    if is_xlnet(names):
+        return read_xlnet(prefix, config_file)
     return read_google(prefix, config_file, electra_network)
 
 

@@ -104,6 +104,8 @@ def from_names(
     notes: tuple[str, ...] = (),
     *,
     as_transformers: bool = False,
+    source: str = "",
+    form: str = "huggingface",
 ) -> Checkpoint:
     """Makes a checkpoint of float32 weights in Hugging Face's names.
 
@@ -115,6 +117,8 @@ def from_names(
       folder: where the tokenizer is.
       notes: of the checkpoint.
       as_transformers: see `read_tokenizer`.
+      source: where the weights were read; empty: the folder.
+      form: see `Checkpoint`.
 
     Raises:
       ValueError: if the files contradict each other.
@@ -149,8 +153,8 @@ def from_names(
     tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
-        source=str(folder),
-        form="huggingface",
+        source=source or str(folder),
+        form=form,
         config=tokenizer.applied_to(config, str(folder)),
         weights=weights,
         vocab=tokenizer.vocab,

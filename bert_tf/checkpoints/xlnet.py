@@ -67,9 +67,7 @@ def read_xlnet(prefix: str, config_file: str = "") -> Checkpoint:
     for name, value in with_averages(read_bundle(prefix)).items():
         if not TRAINING_ONLY.search(name):
             file_weights |= _renamed(name, value, config.num_hidden_layers)
-    return from_names(
-        XLNET, config, values, file_weights, folder, source=prefix, form="google"
-    )
+    return from_names(XLNET, config, values, file_weights, folder, source=prefix, form="google")
 
 
 def _as_huggingface(values: dict[str, Any]) -> dict[str, Any]:

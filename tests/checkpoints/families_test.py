@@ -50,6 +50,8 @@ GOLDENS = [
     "albert/pretraining",
     "albert/sequence_classification",
     "mmbert/masked_lm",
+    "xlnet/sequence_classification",
+    "xlnet/question_answering_simple",
 ]
 
 
@@ -88,7 +90,7 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
         assert np.abs(output - expected).max() < limit * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", [*GOLDENS, "xlnet/lm_head"])
 def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
     folder = golden_folder(name)
     before = read_checkpoint(folder)
@@ -115,7 +117,13 @@ def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
 
 
 def test_a_bare_encoder_has_no_prefix(tmp_path):
-    for name, start in (("roberta/masked_lm", "roberta."), ("modernbert/masked_lm", "model.")):
+    starts = {
+        "roberta/masked_lm": "roberta.",
+        "modernbert/masked_lm": "model.",
+        "distilbert/masked_lm": "distilbert.",  # Without it names begin as XLNet's do.
+        "xlnet/lm_head": "transformer.",
+    }
+    for name, start in starts.items():
         folder = copy_of(name, tmp_path / start)
         whole = read_checkpoint(folder)
         rewrite(
@@ -177,6 +185,11 @@ DEFAULTS = {
     | {"max_position_embeddings": 8192, "type_vocab_size": 0, "position_type": "rotary"}
     | {"rotary_theta": 160000, "local_rotary_theta": 10000, "local_attention": 128}
     | {"global_attention_every": 3, "pad_token_id": 50283, "biases": "output"},
+    "xlnet": BASE
+    | {"vocab_size": 32000, "hidden_size": 1024, "num_hidden_layers": 24}
+    | {"num_attention_heads": 16, "intermediate_size": 4096, "type_vocab_size": 0}
+    | {"position_type": "transformer_xl", "pad_token_id": 5, "memory_length": 512}
+    | {"memory_reuse": 0, "clamp_distance": 0, "pooled_token": "last", "query_vector": True},
 }
 
 
@@ -224,7 +237,7 @@ def test_newer_configurations_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("roberta/masked_lm", {"model_type": "xlnet"}, "'xlnet',.*.'bert', 'rob"),
+        ("roberta/masked_lm", {"model_type": "funnel"}, "'funnel',.*.'bert', 'rob"),
         ("roberta/masked_lm", {"model_type": ["bert"]}, r"model_type is \['bert'\], expected"),
         ("roberta/masked_lm", {"model_type": "distilbert"}, "'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),

@@ -91,7 +91,8 @@ def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], 
     gradients = {k: tf.convert_to_tensor(v).numpy() for k, v in found.items() if v is not None}
     config = json.loads((folder / "config.json").read_text())
     rows = FAMILIES[config["model_type"]].rows(model.config.num_hidden_layers, purpose)
-    received |= {f"grad_{name}": value for name, value in to_file_names(rows, gradients).items()}
+    named = to_file_names(rows, gradients, model.config.num_attention_heads)
+    received |= {f"grad_{name}": value for name, value in named.items()}
     received["out_loss"] = loss
     return {name: np.asarray(value) for name, value in received.items()}, model
 

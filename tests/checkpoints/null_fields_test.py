@@ -11,6 +11,7 @@ import pytest
 
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.families import xlnet as xlnet_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
@@ -51,6 +52,7 @@ STRUCTURES = {
     },
     "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
+    "xlnet": {**SIZES, **xlnet_family.STRUCTURE},
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
 OF_ALL = """
@@ -94,6 +96,13 @@ KEYS = {
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
         *("summary_activation", "summary_last_dropout"),
     ],
+    "xlnet": """
+        vocab_size d_model n_layer n_head d_inner d_head ff_activation untie_r attn_type
+        initializer_range layer_norm_eps dropout mem_len reuse_len use_mems_eval use_mems_train
+        bi_data clamp_len same_length summary_type summary_use_proj summary_activation
+        summary_last_dropout summary_proj_to_labels start_n_top end_n_top n_token hidden_size
+        num_attention_heads num_hidden_layers
+        """.split(),
 }
 # Null leaves the outputs of an encoder as they are: training, loading or other tasks read these,
 # or the default of the class is null.
@@ -107,11 +116,13 @@ OF_NO_OUTPUT = {
     "classifier_dropout_prob",
     *"deterministic_flash_attn sparse_prediction sparse_pred_ignore_index".split(),
     *"reference_compile repad_logits_with_grad head_dim summary_last_dropout".split(),
+    *"mem_len reuse_len use_mems_eval use_mems_train start_n_top end_n_top".split(),
 }
 # Null has a meaning of its own in transformers.
 MEANINGS = {
     ("roformer", "embedding_size"): {"embedding_size": 0},
     ("modernbert", "local_rope_theta"): {"local_rotary_theta": 0.0},
+    ("xlnet", "summary_activation"): {"pooler_act": "linear"},
 }
 
 

@@ -263,7 +263,9 @@ def test_configurations_that_are_refused_by_name(tmp_path, field, value):
 def original_values(weights: dict[str, np.ndarray], tied: bool) -> dict[str, np.ndarray]:
     """Returns the variables of zihangdai/xlnet for weights of Hugging Face."""
     values = {
-        "model/transformer/word_embedding/lookup_table": weights["transformer.word_embedding.weight"],
+        "model/transformer/word_embedding/lookup_table": weights[
+            "transformer.word_embedding.weight"
+        ],
         "model/transformer/mask_emb/mask_emb": weights["transformer.mask_emb"],
         "global_step": np.int64(3),
     }
@@ -277,7 +279,9 @@ def original_values(weights: dict[str, np.ndarray], tied: bool) -> dict[str, np.
         for letter in "qkvor":
             values[f"{layer}/rel_attn/{letter}/kernel"] = weights[f"{theirs}.rel_attn.{letter}"]
         for part in ("rel_attn", "ff"):
-            values[f"{layer}/{part}/LayerNorm/gamma"] = weights[f"{theirs}.{part}.layer_norm.weight"]
+            values[f"{layer}/{part}/LayerNorm/gamma"] = weights[
+                f"{theirs}.{part}.layer_norm.weight"
+            ]
             values[f"{layer}/{part}/LayerNorm/beta"] = weights[f"{theirs}.{part}.layer_norm.bias"]
         for part in ("layer_1", "layer_2"):
             values[f"{layer}/ff/{part}/kernel"] = weights[f"{theirs}.ff.{part}.weight"].T

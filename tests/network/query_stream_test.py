@@ -20,6 +20,7 @@ NETWORKS = {
     "offset": {"max_position_embeddings": 21, "position_offset": 2, "pad_token_id": 1},
     "rotary_pre_norm": {"position_type": "rotary", "block_type": "pre_norm"},
     "relative": {"position_type": "relative", "relative_buckets": 8},
+    "transformer_xl": {"position_type": "transformer_xl", "query_vector": True},
     "projected": {"embedding_size": 10},
     "local": {"local_attention": 8, "global_attention_every": 2, "position_type": "alibi"},
 }
@@ -28,7 +29,9 @@ EVERY_NETWORK = pytest.mark.parametrize("name", NETWORKS)
 
 def make_encoder(name: str, **options: object) -> BertEncoder:
     config = dataclasses.replace(CONFIG, hidden_size=24, **NETWORKS[name])
-    return with_random_weights(BertEncoder(config, use_pooler=False, **options))
+    return with_random_weights(
+        BertEncoder(config, use_pooler=False, trains_queries=True, **options)
+    )
 
 
 def ordered_batch(seed: int = 0) -> dict[str, np.ndarray]:
@@ -121,7 +124,7 @@ def test_query_stream_of_a_slow_twin():
         )
 
 
-@pytest.mark.parametrize("name", ["learned", "relative"])
+@pytest.mark.parametrize("name", ["learned", "relative", "transformer_xl"])
 def test_recomputation_changes_no_gradient(name):
     batch = ordered_batch()
     results = []

@@ -59,9 +59,9 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
-    "bert_config.json, or google-research/electra's, or zihangdai/xlnet's; a Hugging Face folder with config.json and "
-    "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; a .keras file; "
-    "or an archive of one"
+    "bert_config.json, or google-research/electra's, or zihangdai/xlnet's; a Hugging Face folder "
+    "with config.json and model.safetensors; a keras-hub preset or .weights.h5; a Model Garden "
+    "encoder; a .keras file; or an archive of one"
 )
 # What to say of weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {

@@ -242,6 +242,10 @@ def test_layers_that_are_local():
         ({"position_offset": 512}, "leaves no row"),
         ({"position_type": "circular"}, "expected one of"),
         ({"position_type": "relative", "relative_buckets": 6}, "relative_buckets"),
+        ({"position_type": "transformer_xl", "local_attention": 4}, "local_attention"),
+        ({"position_type": "transformer_xl", "hidden_size": 21, "num_attention_heads": 3}, "even"),
+        ({"query_vector": True, "reads_left_to_right": True}, "query_vector"),
+        ({"masked_lm_transform": False, "embedding_size": 10}, "masked_lm_transform"),
         ({"position_type": "relative", "relative_max_distance": 8}, "relative_max_distance"),
     ],
 )

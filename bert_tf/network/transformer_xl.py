@@ -74,7 +74,7 @@ class TransformerXL(Positions):
         num_queries = ops.shape(query)[1]
         num_keys = ops.shape(key)[1]
         content = ops.convert_to_tensor(attention.r_w_bias) * scale  # [N, H]
-        of_keys = ops.expand_dims(ops.einsum("NH,BSNH->BNS", content, key), 2)  # [R, N, 1, S]
+        of_keys = ops.expand_dims(_products(key, content), 2)  # [R, N, 1, S]
         middle = ops.shape(shared)[0] // 2  # The row of distance 0.
         first = middle + offset - num_queries + 1
         sines = ops.cast(shared[first : first + num_queries + num_keys - 1], query.dtype)
@@ -91,6 +91,14 @@ class TransformerXL(Positions):
         # What all keys of a query have in common does not change its softmax, so the term of the
         # same type is subtracted from both.
         same, other = ops.unstack(ops.convert_to_tensor(attention.seg_embed))  # each [N, H]
-        difference = ops.einsum("BTNH,NH->BNT", shifted, other - same)
+        difference = ops.expand_dims(_products(shifted, other - same), 3)  # [R, N, T, 1]
         is_other = ops.cast(ops.expand_dims(is_other, 1), query.dtype)  # [R, 1, T, S]
-        return ops.expand_dims(difference, 3) * is_other
+        return difference * is_other
+
+
+def _products(rows: Tensor, vectors: Tensor) -> Tensor:
+    """Returns the products of rows with a vector of each head: [R, T, N, H], [N, H] -> [R, N, T].
+
+    There is no `einsum`: the converter to LiteRT gives it a wrong shape.
+    """
+    return ops.transpose(ops.sum(rows * vectors, axis=-1), (0, 2, 1))

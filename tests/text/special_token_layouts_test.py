@@ -290,6 +290,13 @@ def test_punctuation_splits_in_the_graph_as_in_python():
         assert starts[index] == [places[start] for start in twin.tokenize_with_offsets(text)[1]]
 
 
+def test_a_mask_takes_all_blanks_before_it():
+    tokens, starts, ends = tokenizer_of("xlnet/lm_head").tokenizer.tokenize_with_offsets(
+        "a   <mask> b"
+    )
+    assert (tokens[1], starts[1], ends[1]) == ("<mask>", 1, 10)
+
+
 def test_the_class_token_is_packed_last():
     vocab = tokenizer_of("xlnet/lm_head").vocab
     cls, sep = vocab.cls_id, vocab.sep_id

@@ -37,7 +37,7 @@ class TransformerXL(Positions):
             dtype=attention.dtype_policy,
         )
         attention.r.build((None, config.hidden_size))
-        shapes = {name: heads for name in TRANSFORMER_XL_BIASES}
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(TRANSFORMER_XL_BIASES, heads)
         shapes["seg_embed"] = (2, *heads)  # Of the same type, of another type.
         for name, shape in shapes.items():
             weight = attention.add_weight(
@@ -75,9 +75,10 @@ class TransformerXL(Positions):
         num_keys = ops.shape(key)[1]
         content = ops.convert_to_tensor(attention.r_w_bias) * scale  # [N, H]
         of_keys = ops.expand_dims(_products(key, content), 2)  # [R, N, 1, S]
-        middle = ops.shape(shared)[0] // 2  # The row of distance 0.
+        sines = ops.cast(shared, query.dtype)
+        middle = ops.shape(sines)[0] // 2  # The row of distance 0.
         first = middle + offset - num_queries + 1
-        sines = ops.cast(shared[first : first + num_queries + num_keys - 1], query.dtype)
+        sines = sines[first : first + num_queries + num_keys - 1]
         relative = ops.reshape(attention.r(sines), (-1, *heads))  # [T + S - 1, N, H]
         shifted = query + ops.convert_to_tensor(attention.r_r_bias) * scale
         of_distances = ops.einsum("BTNH,WNH->BNTW", shifted, relative)  # [R, N, T, T + S - 1]

@@ -53,7 +53,7 @@ STRUCTURE: dict[str, Any] = {
 }
 # What only one value of is computed. The first two decide what tokens attend to, the third turns
 # half of a batch around.
-ONLY = {"attn_type": "bi", "same_length": False, "bi_data": False, "untie_r": True}
+ONLY: dict[str, Any] = {"attn_type": "bi", "same_length": False, "bi_data": False, "untie_r": True}
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
@@ -106,7 +106,7 @@ def _length(values: dict[str, Any], key: str, default: int, path: pathlib.Path) 
     return length
 
 
-def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, str]:
+def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     """Returns the fields of the pooler; the last token alone without projection and activation."""
     act = values.get("summary_activation", "tanh") or "linear"
     if not isinstance(act, str) or act not in ACTIVATIONS:

@@ -283,6 +283,10 @@ class BertEncoder(FromPretrained, keras.Model):
     ) -> Outputs:
         if output_attentions and "packed_places" in inputs:
             raise ValueError("output_attentions is not for packed rows; give rows of one text.")
+        if output_attentions and memories:
+            raise ValueError(
+                "output_attentions shows no attention to memories; leave one of them out."
+            )
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)

@@ -167,6 +167,8 @@ def test_memories_need_full_plain_rows_of_this_network(model, golden):
     memories = model.bert(rows, memories=[])["memories"]
     with pytest.raises(ValueError, match="2 tensors.* 3 "):
         model.bert(rows, memories=memories[:2])
+    with pytest.raises(ValueError, match="output_attentions"):
+        model.bert(rows, memories=memories, output_attentions=True)
     with pytest.raises(ValueError, match="unpad"):
         BertEncoder(model.config, unpad=True)(rows, memories=[])
 

@@ -233,6 +233,9 @@ class ModelConfig(Config):
     relative_max_distance: int = option(
         128, "Distance from which on all tokens are in the last bucket.", lower=2
     )
+    relative_unused_rows: int = option(
+        0, "Rows of the table of biases after those of the buckets, without effect.", lower=0
+    )
     relative_bias_per_layer: bool = option(
         False, "Whether each layer learns its own biases of distances, or all share them."
     )
@@ -360,6 +363,11 @@ class ModelConfig(Config):
         if not self.has_position_table:
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
+
+    @property
+    def relative_rows(self) -> int:
+        """Rows of a table of biases of distances."""
+        return self.relative_buckets + self.relative_unused_rows
 
     @property
     def num_unique_layers(self) -> int:

@@ -136,9 +136,11 @@ def distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> 
     ratio = np.float32(math.log(max_distance / exact))
     growth = np.log(every.astype(np.float32) / np.float32(exact)) / ratio * np.float32(half - exact)
     wider = np.minimum(exact + growth.astype(np.int32), half - 1)
-    firsts = every[1:][wider[1:] > wider[:-1]]  # [half - exact - 1] at most
+    steps = wider[1:] - wider[:-1]
     magnitude = ops.abs(distances)
     bucket = ops.minimum(magnitude, exact)
-    for first in firsts.tolist():
-        bucket = bucket + ops.cast(magnitude >= first, "int32")
+    for index in np.flatnonzero(steps).tolist():
+        is_reached = ops.cast(magnitude >= int(every[index + 1]), "int32")
+        # A step passes over buckets if there are more of them than distances.
+        bucket = bucket + is_reached * int(steps[index])
     return bucket + ops.where(distances > 0, half, 0)

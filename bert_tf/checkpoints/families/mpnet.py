@@ -29,7 +29,7 @@ FIELDS = {name: key for name, key in BERT_FIELDS.items() if name != "type_vocab_
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, nullable=True, pad_token_id=PAD_ID)
-    rows = json_field(values, "relative_attention_num_buckets", int, path, nullable=True)
+    rows = json_field(values, "relative_attention_num_buckets", int, path)
     if rows is None:
         rows = BUCKETS
     if rows < BUCKETS:

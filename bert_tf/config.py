@@ -674,7 +674,15 @@ class TeacherConfig(Config):
             )
 
 
-OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
+OBJECTIVE_NAMES = (
+    "masked_lm",
+    "masked_diffusion",
+    "permuted_lm",
+    "masked_permuted_lm",
+    "replaced_tokens",
+)
+# Objectives that predict the tokens in an order, in rows of one text.
+ORDERED_OBJECTIVES = ("permuted_lm", "masked_permuted_lm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -685,6 +693,7 @@ class ObjectiveConfig(TeacherConfig):
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
         "permuted_lm: XLNet's, which predicts the tokens one after the other in a random order; "
+        "masked_permuted_lm: MPNet's, the same with [MASK] at the tokens that come later; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,

@@ -32,6 +32,7 @@ from bert_tf.checkpoints.wordpiece_files import (
 )
 from bert_tf.checkpoints.wordpiece_layouts import (
     MPNET,
+    XLNET,
     check_post_processor,
     read_layout,
     special_names,
@@ -645,6 +646,11 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
         }
         if isinstance(vocab, BpeVocab):
             settings["add_prefix_space"] = vocab.add_prefix_space
+        if vocab.class_at_end:
+            # This class pads on the left, where XLNet's heads expect the padding.
+            settings["tokenizer_class"] = f"{XLNET}Tokenizer"
+            settings["padding_side"] = "left"
+            settings["added_tokens_decoder"] = _flags_by_id(vocab)
         vocab.write(folder / TOKENIZER_FILE)
     else:
         settings |= {
@@ -662,6 +668,14 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
         write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)
+
+
+def _flags_by_id(vocab: BpeVocab | SentencePieceVocab) -> dict[str, dict[str, Any]]:
+    """Returns the added tokens as tokenizer_config.json has them."""
+    tokens = {}
+    for token in vocab.added_tokens:
+        tokens[str(vocab.ids[token.content])] = dataclasses.asdict(token)
+    return tokens
 
 
 def _special_tokens(vocab: AnyVocab) -> dict[str, str]:

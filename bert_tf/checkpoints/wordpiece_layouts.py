@@ -13,7 +13,9 @@ from bert_tf.text.bpe_vocab import template_processing
 from bert_tf.text.vocab import SPECIAL_TOKENS
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
-MPNET = "MPNet"  # the class of the tokenizer, without "Tokenizer"
+# Classes of tokenizers, without "Tokenizer".
+MPNET = "MPNet"
+XLNET = "XLNet"
 # The names in Hugging Face's files, in the order of `WordPieceOptions.special_tokens`.
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _MPNET_TOKENS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
@@ -26,7 +28,7 @@ _CLASS_OF_MODEL = {
     "deberta-v2": "DebertaV2",
     "mpnet": MPNET,
     "xlm-roberta": "XLMRoberta",
-    "xlnet": "XLNet",
+    "xlnet": XLNET,
 }
 
 

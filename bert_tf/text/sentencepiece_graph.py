@@ -13,6 +13,7 @@ U+FFFD, as `bytes.decode("utf-8", "replace")` does.
 import functools
 import json
 import re
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -344,7 +345,11 @@ class SentencePieceTokenizer(tf.Module):
 def _punctuation_table() -> PagedTable:
     """Returns bool values, true where `tokenizers` splits at punctuation."""
     values = np.zeros(NUM_CODE_POINTS, np.bool_)
-    codes = [code for code in range(NUM_CODE_POINTS) if not 0xD800 <= code < 0xE000]
+    # Versions of Unicode differ in which of these are punctuation.
+    codes = []
+    for code in range(NUM_CODE_POINTS):
+        if unicodedata.category(chr(code))[0] in "PSM":
+            codes.append(code)
     # Between letters a mark is a part by itself; the other characters are next to them.
     text = "a" + "a".join(map(chr, codes)) + "a"
     splitter = tokenizers.pre_tokenizers.Punctuation(behavior="isolated")

@@ -681,8 +681,9 @@ OBJECTIVE_NAMES = (
     "masked_permuted_lm",
     "replaced_tokens",
 )
-# Objectives that predict the tokens in an order, in rows of one text.
-ORDERED_OBJECTIVES = ("permuted_lm", "masked_permuted_lm")
+# Objectives that predict the tokens in an order, in rows of one text; and the vectors that each
+# target has besides those of the text.
+ORDERED_OBJECTIVES = {"permuted_lm": 1, "masked_permuted_lm": 2}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,8 +48,8 @@ class CompensatedStream(QueryStream):
         self.biases: dict[bool, tuple[Tensor, Tensor]] = {}
 
     def word_ids(self, inputs: Batch) -> Tensor:
-        ids = [inputs["query_content_ids"], inputs["query_word_ids"]]
-        return ops.concatenate([ops.cast(part, "int32") for part in ids], axis=1)
+        ids = ops.concatenate([inputs["query_content_ids"], inputs["query_word_ids"]], axis=1)
+        return ops.cast(ids, "int32")
 
     def add_patterns(self, patterns: Iterable[AttentionPattern]) -> None:
         for pattern in patterns:
@@ -105,6 +105,8 @@ class CompensatedStream(QueryStream):
         keys = ops.concatenate([key, content_key], axis=1)  # [B, 2*T, N, H]
         values = ops.concatenate([value, in_rows(attention.value(content))], axis=1)
         terms = attention.score_terms(shared_terms)
+        if terms is not None:
+            terms = functools.partial(_terms_of_both, terms)
         query_seed = self.dropout_seed(dropout_seed)
         content_seed = self.dropout_seed(query_seed)
         content_bias, query_bias = self.biases[pattern.is_local]
@@ -119,7 +121,7 @@ class CompensatedStream(QueryStream):
                 values,
                 bias,
                 dropping(attention, seed),
-                None if terms is None else functools.partial(_terms_of_both, terms),
+                terms,
             )
             taken = self.take(ops.reshape(context, (-1, size)))
             contexts.append(ops.reshape(taken, (-1, self.size, size)))
@@ -131,10 +133,12 @@ class CompensatedStream(QueryStream):
 
 def _terms_of_both(terms: ScoreTerms, query: Tensor, keys: Tensor, offset: Tensor) -> Tensor | None:
     """Returns the terms of the keys of tokens and of content, which have the same positions."""
-    found = [terms(query, half, offset) for half in ops.split(keys, 2, axis=1)]
-    if found[0] is None:
+    of_tokens, of_content = ops.split(keys, 2, axis=1)
+    token_terms = terms(query, of_tokens, offset)
+    content_terms = terms(query, of_content, offset)
+    if token_terms is None or content_terms is None:
         return None
-    return ops.concatenate(found, axis=-1)
+    return ops.concatenate([token_terms, content_terms], axis=-1)
 
 
 def find_stream(inputs: Batch, layout: PaddedBatch) -> QueryStream | None:

@@ -10,6 +10,7 @@ each token attends to tokens within half the window. Long sequences are split in
 block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
+import abc
 import functools
 from collections.abc import Callable
 from typing import Unpack
@@ -24,7 +25,6 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import Positions, initializer
-from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import LayerOptions, Shape, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
@@ -181,6 +181,33 @@ class AttentionPattern:
         )
         rows = (-1, ops.shape(query)[1] * self.block_size, *query.shape[3:])
         return ops.reshape(context, rows)[:, : self.length]
+
+
+class SecondStream(abc.ABC):
+    """Vectors of a pass that attend to the tokens besides the tokens; see `query_stream.py`."""
+
+    @abc.abstractmethod
+    def attend(
+        self,
+        attention: "SelfAttention",
+        queries: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pattern: AttentionPattern,
+        shared_terms: Tensor | None,
+        dropout_seed: Tensor | None,
+    ) -> Tensor:
+        """Returns the context of the vectors, float [B*V, D].
+
+        Args:
+          attention: the layer.
+          queries: float [B*V, D], the vectors.
+          key: float [B, T, N, H], of the tokens, not rotated.
+          value: float [B, T, N, H].
+          pattern: of the tokens.
+          shared_terms: see `Positions.shared_terms`.
+          dropout_seed: that of the tokens.
+        """
 
 
 def with_neighbours(blocks: Tensor) -> Tensor:
@@ -346,7 +373,7 @@ class SelfAttention(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         shared_terms: Tensor | None = None,
         queries: Tensor | None = None,
-        stream: QueryStream | None = None,
+        stream: SecondStream | None = None,
     ) -> Tensor:
         size = inputs.shape[-1]
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The

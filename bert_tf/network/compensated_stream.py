@@ -17,18 +17,19 @@ the tokens in the order of prediction; here they stay in the order of the text.
 """
 
 import functools
-import typing
 from collections.abc import Iterable
 
 from keras import ops
 
-from bert_tf.network.attention import AttentionPattern, ScoreTerms, attend_from_scaled
+from bert_tf.network.attention import (
+    AttentionPattern,
+    ScoreTerms,
+    SelfAttention,
+    attend_from_scaled,
+)
 from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
 from bert_tf.network.query_stream import QueryStream, check_query_layout, dropping
 from bert_tf.network.tensors import Batch, Tensor
-
-if typing.TYPE_CHECKING:
-    from bert_tf.network.attention import SelfAttention
 
 
 class CompensatedStream(QueryStream):
@@ -80,7 +81,7 @@ class CompensatedStream(QueryStream):
 
     def attend(
         self,
-        attention: "SelfAttention",
+        attention: SelfAttention,
         queries: Tensor,
         key: Tensor,
         value: Tensor,

@@ -10,21 +10,18 @@ every position scheme works as it does for tokens; dense layers compute the K ta
 Reference: Yang et al. 2019 (XLNet), section 2.3.
 """
 
-import typing
 from collections.abc import Iterable
 
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.network.attention import AttentionPattern, Dropping, SecondStream, SelfAttention
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.tensors import Batch, Tensor
 
-if typing.TYPE_CHECKING:
-    from bert_tf.network.attention import AttentionPattern, Dropping, SelfAttention
 
-
-class QueryStream:
+class QueryStream(SecondStream):
     """The targets of a pass.
 
     Args:
@@ -49,32 +46,21 @@ class QueryStream:
         """Returns the id that each vector starts from, int32 [B, V]."""
         return ops.cast(inputs["query_word_ids"], "int32")
 
-    def add_patterns(self, patterns: Iterable["AttentionPattern"]) -> None:
+    def add_patterns(self, patterns: Iterable[AttentionPattern]) -> None:
         """Computes which keys the targets see in layers with these patterns of tokens."""
         for pattern in patterns:
             self.patterns[pattern.is_local] = pattern.of_queries()
 
     def attend(
         self,
-        attention: "SelfAttention",
+        attention: SelfAttention,
         queries: Tensor,
         key: Tensor,
         value: Tensor,
-        pattern: "AttentionPattern",
+        pattern: AttentionPattern,
         shared_terms: Tensor | None,
         dropout_seed: Tensor | None,
     ) -> Tensor:
-        """Returns the context of the targets, float [B*V, D].
-
-        Args:
-          attention: the layer.
-          queries: float [B*V, D], the vectors of the targets.
-          key: float [B, T, N, H], of the tokens, not rotated.
-          value: float [B, T, N, H].
-          pattern: of the tokens.
-          shared_terms: see `Positions.shared_terms`.
-          dropout_seed: that of the tokens.
-        """
         size = queries.shape[-1]
         query = ops.reshape(self.place(attention.query(queries)), ops.shape(key))
         context = self.patterns[pattern.is_local].attend(
@@ -120,7 +106,7 @@ class QueryStream:
         return tf.stack([_other_seed(seed), rows, rows * self.num_vectors])
 
 
-def dropping(attention: "SelfAttention", seed: Tensor | None) -> "Dropping":
+def dropping(attention: SelfAttention, seed: Tensor | None) -> Dropping:
     """Returns the function that applies a layer's dropout of attention probabilities."""
     return lambda probs: attention.dropout(probs, seed)
 

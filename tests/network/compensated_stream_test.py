@@ -104,7 +104,6 @@ class SlowPattern(AttentionPattern):
         self.position_ids = tf.constant(positions[None], tf.int32)
         config = encoder.config
         bias = np.zeros([1, config.num_attention_heads, *visible.shape], np.float32)
-        self.terms = np.zeros_like(bias)
         for i, query in enumerate(positions):
             for j, key in enumerate(positions):
                 distance = abs(int(query) - int(key))

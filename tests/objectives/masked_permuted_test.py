@@ -1,4 +1,4 @@
-"""Masked and permuted language model: laws of its batches, its loss, and a run."""
+"""Masked and permuted language model: laws of its batches, and its predictions."""
 
 import collections
 import dataclasses

@@ -105,6 +105,8 @@ class BertEncoder(FromPretrained, keras.Model):
           positions, -1 for none, see `query_stream.py`; the ids are those of [MASK].
         `query_content_ids` [B, K]: the ids of the tokens at `query_positions`, where the text has
           [MASK]: they are predicted in that order, see `compensated_stream.py`.
+        `token_factors` float [B, T]: the embedding of each token is multiplied by its factor, for
+          gradients by single tokens.
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
         model's generator.
@@ -226,6 +228,9 @@ class BertEncoder(FromPretrained, keras.Model):
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if "token_factors" in inputs:
+            factors = ops.reshape(inputs["token_factors"], (-1, 1))  # [B*T, 1]
+            embedded *= ops.cast(layout.unpad(factors), embedded.dtype)
         if self.config.table_width == self.config.hidden_size:
             return embedded
         return self.embeddings_project(embedded)

@@ -10,6 +10,7 @@ each token attends to tokens within half the window. Long sequences are split in
 block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
+import abc
 import functools
 from collections.abc import Callable
 from typing import Unpack
@@ -24,7 +25,6 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import Positions, initializer
-from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import LayerOptions, Shape, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
@@ -47,9 +47,6 @@ class AttentionPattern:
       is_local: whether each token attends only to the window around it.
       sees_itself: see `layout.hidden_by_rank`.
       memory_length: M, the tokens of earlier segments that are keys before those of the rows.
-
-    Attributes:
-      of_queries: the pattern of a query stream, see `add_queries`.
     """
 
     uses_blocks = True  # Set to False for LiteRT, which has no tensors of that rank.
@@ -64,7 +61,6 @@ class AttentionPattern:
     ) -> None:
         self.layout = layout
         self.config = config
-        self.of_queries: AttentionPattern | None = None
         self.sees_itself = sees_itself
         self.memory_length = memory_length
         self.length = layout.length
@@ -83,9 +79,9 @@ class AttentionPattern:
         if self.is_blocked is not None:
             self._bias = self._blocked_bias() if self.is_blocked else self.full_bias()
 
-    def add_queries(self) -> None:
-        """Makes the pattern of a query stream, whose targets do not see themselves."""
-        self.of_queries = AttentionPattern(
+    def of_queries(self) -> "AttentionPattern":
+        """Returns the pattern of a query stream, whose targets do not see themselves."""
+        return AttentionPattern(
             self.layout,
             self.config,
             self.is_local,
@@ -208,6 +204,33 @@ class AttentionPattern:
         return ops.reshape(context, rows)[:, : self.length]
 
 
+class SecondStream(abc.ABC):
+    """Vectors of a pass that attend to the tokens besides the tokens; see `query_stream.py`."""
+
+    @abc.abstractmethod
+    def attend(
+        self,
+        attention: "SelfAttention",
+        queries: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pattern: AttentionPattern,
+        shared_terms: Tensor | None,
+        dropout_seed: Tensor | None,
+    ) -> Tensor:
+        """Returns the context of the vectors, float [B*V, D].
+
+        Args:
+          attention: the layer.
+          queries: float [B*V, D], the vectors.
+          key: float [B, T, N, H], of the tokens, not rotated.
+          value: float [B, T, N, H].
+          pattern: of the tokens.
+          shared_terms: see `Positions.shared_terms`.
+          dropout_seed: that of the tokens.
+        """
+
+
 def with_neighbours(blocks: Tensor) -> Tensor:
     """Puts each of K blocks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
     zeros = ops.zeros_like(blocks[:, :1])
@@ -307,13 +330,13 @@ class SelfAttention(keras.layers.Layer):
       pattern: see `AttentionPattern`.
       shared_terms: see `Positions.shared_terms`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
-      queries: float [B*K, D], the vectors of a query stream; None without one.
+      queries: float [B*V, D], the vectors of a query stream; None without one.
       stream: the query stream, see `query_stream.py`.
       memory: float [B, M, D], the inputs of this layer at earlier tokens, whose keys and values
         come before those of the rows; None without memories.
 
     Returns:
-      float [U, D]; with queries also float [B*K, D].
+      float [U, D]; with queries also float [B*V, D].
     """
 
     def __init__(
@@ -373,7 +396,7 @@ class SelfAttention(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         shared_terms: Tensor | None = None,
         queries: Tensor | None = None,
-        stream: QueryStream | None = None,
+        stream: SecondStream | None = None,
         memory: Tensor | None = None,
     ) -> Tensor:
         size = inputs.shape[-1]
@@ -401,18 +424,17 @@ class SelfAttention(keras.layers.Layer):
             terms=self.score_terms(shared_terms, pattern),
         )
         context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))
-        if stream is None or queries is None or pattern.of_queries is None:
+        if stream is None or queries is None:
             return context
-        query = ops.reshape(stream.place(self.query(queries)), heads)
-        seed = stream.dropout_seed(dropout_seed)
-        query_context = pattern.of_queries.attend(
-            query,
+        return context, stream.attend(
+            self,
+            queries,
             key,
             value,
-            dropout=lambda probs: self.dropout(probs, seed),
-            terms=self.score_terms(shared_terms, pattern),
+            pattern,
+            shared_terms,
+            dropout_seed,
         )
-        return context, stream.take(ops.reshape(query_context, (-1, size)))
 
     def score_terms(
         self, shared_terms: Tensor | None, pattern: AttentionPattern

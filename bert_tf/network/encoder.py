@@ -24,6 +24,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.activations import activation
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.blocks import BLOCKS, Block
+from bert_tf.network.compensated_stream import find_stream
 from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
@@ -31,7 +32,7 @@ from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
-from bert_tf.network.query_stream import QueryStream, check_query_layout
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import (
     Batch,
     Fields,
@@ -107,6 +108,10 @@ class BertEncoder(FromPretrained, keras.Model):
         `query_positions`, `query_word_ids` [B, K]: a second stream predicts the tokens at these
           positions, -1 for none, see `query_stream.py`; the ids are those of [MASK], which
           `query_vector` makes superfluous.
+        `query_content_ids` [B, K]: the ids of the tokens at `query_positions`, where the text has
+          [MASK]: they are predicted in that order, see `compensated_stream.py`.
+        `token_factors` float [B, T]: the embedding of each token is multiplied by its factor, for
+          gradients by single tokens.
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
         model's generator.
@@ -241,6 +246,9 @@ class BertEncoder(FromPretrained, keras.Model):
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if "token_factors" in inputs:
+            factors = ops.reshape(inputs["token_factors"], (-1, 1))  # [B*T, 1]
+            embedded *= ops.cast(layout.unpad(factors), embedded.dtype)
         if self.config.table_width == self.config.hidden_size:
             return embedded
         return self.embeddings_project(embedded)
@@ -248,11 +256,11 @@ class BertEncoder(FromPretrained, keras.Model):
     def embed_queries(
         self, inputs: Batch, stream: QueryStream, dropout_seed: Tensor | None
     ) -> Tensor:
-        """Returns the input of the query stream, float [B*K, D].
+        """Returns the input of the query stream, float [B*V, D].
 
         It is the embedding of [MASK] at each target's position, or one learned vector for all.
         """
-        positions = ops.maximum(stream.positions, 0)
+        positions = ops.maximum(stream.vector_positions, 0)
         type_ids = ops.take_along_axis(ops.cast(inputs["input_type_ids"], "int32"), positions, 1)
         position_ids = positions
         if self.config.position_offset:
@@ -260,9 +268,17 @@ class BertEncoder(FromPretrained, keras.Model):
             position_ids = self.embeddings.position_ids_of(word_ids)
             position_ids = ops.take_along_axis(position_ids, positions, 1)
         query_vector = self.query_vector if self.config.query_vector else None
-        word_ids = positions * 0 if query_vector is not None else inputs["query_word_ids"]
+        if query_vector is None:
+            word_ids = stream.word_ids(inputs)
+        elif "query_content_ids" in inputs:
+            raise ValueError(
+                "query_content_ids need targets that start as [MASK], but this network has a "
+                "query_vector; leave one of them out."
+            )
+        else:
+            word_ids = positions * 0
         embedded = self.embeddings(
-            ops.cast(word_ids, "int32"),
+            word_ids,
             type_ids,
             position_ids=position_ids,
             dropout_seed=stream.dropout_seed(dropout_seed),
@@ -299,14 +315,11 @@ class BertEncoder(FromPretrained, keras.Model):
                 layout, config, is_local, memory_length=memory_length
             )
         shared_terms = self.shared_terms(layout, memory_length)
-        stream = None
+        stream = find_stream(inputs, layout)
         queries = None
-        if "query_positions" in inputs:
-            check_query_layout(layout)
-            stream = QueryStream(ops.cast(inputs["query_positions"], "int32"), layout)
-            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*K, D]
-            for pattern in patterns.values():
-                pattern.add_queries()
+        if stream is not None:
+            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*V, D]
+            stream.add_patterns(patterns.values())
         outputs = [hidden]
         query_outputs = [queries]
         for index, layer in enumerate(self.encoder_layers):
@@ -344,8 +357,7 @@ class BertEncoder(FromPretrained, keras.Model):
             token = pick(hidden, outputs[-1])  # [B, D]
             result["pooled_output"] = self.pooler(token[:, None])
         if stream is not None:
-            by_target = (-1, stream.size, config.hidden_size)
-            query_outputs = [ops.reshape(output, by_target) for output in query_outputs]
+            query_outputs = [stream.predictions(output) for output in query_outputs]  # [B, K, D]
             result["query_output"] = query_outputs[-1]
             result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
         if output_attentions:
@@ -374,8 +386,10 @@ class BertEncoder(FromPretrained, keras.Model):
                 f"memories need position_type transformer_xl, but it is {config.position_type}: "
                 "other positions do not say how far the tokens of an earlier segment are."
             )
-        if type(layout) is not PaddedBatch:
-            raise ValueError("memories need plain rows; leave out packed rows and unpad.")
+        if type(layout) is not PaddedBatch or "query_content_ids" in inputs:
+            raise ValueError(
+                "memories need plain rows; leave out packed rows, unpad and query_content_ids."
+            )
         mask = inputs["input_mask"]
         if not tf.is_symbolic_tensor(mask) and not np.all(mask):
             raise ValueError(

@@ -51,6 +51,13 @@ STRUCTURES = {
     },
     "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
+    "mpnet": {
+        **SIZES,
+        "position_type": "learned_relative",
+        "position_offset": 2,
+        "pad_token_id": 1,
+        "pooler_act": "tanh",
+    },
     "xlnet": {**SIZES, **xlnet_family.STRUCTURE},
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
@@ -94,6 +101,10 @@ KEYS = {
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
         *("summary_activation", "summary_last_dropout"),
+    ],
+    "mpnet": [
+        *(key for key in OF_BERT if key != "type_vocab_size"),
+        "relative_attention_num_buckets",
     ],
     "xlnet": """
         vocab_size d_model n_layer n_head d_inner d_head ff_activation untie_r attn_type

@@ -159,6 +159,14 @@ def test_memories_are_the_golden_ones(model, golden):
     assert_near(causal["query_output"], golden["out_segment2_causal_query_stream"])
 
 
+def test_a_query_vector_does_not_stand_for_masks_that_are_seen(model, golden):
+    inputs = ordered_inputs(golden)
+    inputs = {key: value for key, value in inputs.items() if "ranks" not in key}
+    inputs["query_content_ids"] = np.maximum(inputs["query_positions"], 0)
+    with pytest.raises(ValueError, match="query_vector"):
+        model.bert(inputs)
+
+
 def test_memories_need_full_plain_rows_of_this_network(model, golden):
     inputs = plain_inputs(golden)
     with pytest.raises(ValueError, match="input_mask"):

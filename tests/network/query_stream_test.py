@@ -20,7 +20,7 @@ NETWORKS = {
     "offset": {"max_position_embeddings": 21, "position_offset": 2, "pad_token_id": 1},
     "rotary_pre_norm": {"position_type": "rotary", "block_type": "pre_norm"},
     "relative": {"position_type": "relative", "relative_buckets": 8},
-    "transformer_xl": {"position_type": "transformer_xl", "query_vector": True},
+    "transformer_xl": {"position_type": "transformer_xl"},
     "projected": {"embedding_size": 10},
     "local": {"local_attention": 8, "global_attention_every": 2, "position_type": "alibi"},
 }
@@ -29,9 +29,7 @@ EVERY_NETWORK = pytest.mark.parametrize("name", NETWORKS)
 
 def make_encoder(name: str, **options: object) -> BertEncoder:
     config = dataclasses.replace(CONFIG, hidden_size=24, **NETWORKS[name])
-    return with_random_weights(
-        BertEncoder(config, use_pooler=False, trains_queries=True, **options)
-    )
+    return with_random_weights(BertEncoder(config, use_pooler=False, **options))
 
 
 def ordered_batch(seed: int = 0) -> dict[str, np.ndarray]:

@@ -288,6 +288,9 @@ class ModelConfig(Config):
         "hidden_act.",
         choices=("", *ACTIVATIONS),
     )
+    reads_left_to_right: bool = option(
+        False, "Whether the model was also trained to predict the next token (--causal_share)."
+    )
     head_transform: bool = option(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
     )
@@ -572,6 +575,16 @@ class MaskingConfig(Config):
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
+    causal_share: float = share(
+        0.0,
+        "Share of the examples in which the next token is predicted from those before it, instead "
+        "of masked tokens; GPT-BERT uses 1/16.",
+    )
+    rank_special_tokens: bool = option(
+        False,
+        "With objective=permuted_lm: special tokens take part in the order, as in "
+        "zihangdai/xlnet; otherwise all tokens see them.",
+    )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single tokens.")
     masked_share: float = share(
         0.8,
@@ -607,7 +620,13 @@ class MaskingConfig(Config):
             raise ValueError("span_pieces contradicts do_whole_word_mask; leave one of them out.")
         if self.masking == "dynamic":
             return
-        dynamic_only = ("masked_lm_prob_to", "masked_lm_prob_end", "span_length", "ngram_length")
+        dynamic_only = (
+            "masked_lm_prob_to",
+            "masked_lm_prob_end",
+            "span_length",
+            "ngram_length",
+            "causal_share",
+        )
         given = " and ".join(name for name in dynamic_only if getattr(self, name))
         if given:
             raise ValueError(f"These need masking=dynamic, not {self.masking}: {given}.")
@@ -632,6 +651,13 @@ class MaskingConfig(Config):
             random_share=0.0,
             max_predictions_per_seq=max_seq_length,
         )
+
+
+def with_causal_share(model: ModelConfig, masking: MaskingConfig) -> ModelConfig:
+    """Returns the configuration of a model, which records whether it reads from left to right."""
+    if not masking.causal_share:
+        return model
+    return dataclasses.replace(model, reads_left_to_right=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -670,7 +696,7 @@ class TeacherConfig(Config):
             )
 
 
-OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
+OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -680,6 +706,7 @@ class ObjectiveConfig(TeacherConfig):
     objective: str = option(
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
+        "permuted_lm: XLNet's, which predicts the tokens one after the other in a random order; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,

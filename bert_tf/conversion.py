@@ -26,6 +26,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.every_text import read_every_text
 from bert_tf.files import new_folder_path
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.heads import gather_positions
 from bert_tf.printable import escaped, show
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.masked_words.model import BertPretrainer
@@ -210,11 +211,9 @@ def outputs_of(
         with_head = dataclasses.replace(checkpoint, config=head_config)
         model = BertPretrainer.from_checkpoint(with_head, allow_missing=["cls/predictions/"])
         if "masked_lm" in checkpoint.heads:
-            outputs["masked_lm_logits"] = model.predictions(
-                encoded["sequence_output"],
-                batch["masked_lm_positions"],
-                encoder.embeddings.word_embeddings,
-            )
+            predicted = gather_positions(encoded["sequence_output"], batch["masked_lm_positions"])
+            table = encoder.embeddings.word_embeddings
+            outputs["masked_lm_logits"] = model.predictions(predicted, table)
         if "next_sentence" in checkpoint.heads:
             outputs["next_sentence_logits"] = model.seq_relationship(encoded["pooled_output"])
     classes: dict[str, Any] = {

@@ -19,6 +19,7 @@ from bert_tf.config import (
     OptimizerConfig,
     PretrainingConfigs,
     TrainingConfig,
+    with_causal_share,
 )
 from bert_tf.files import cache_folder
 from bert_tf.run_identity import check_files, rewritten_files
@@ -96,6 +97,7 @@ def read_configs() -> PretrainingConfigs:
     if configs.objective.objective == "replaced_tokens":
         configs = configs._replace(masking=with_electra_shares(configs.masking, training))
     check_objective(configs)
+    configs = configs._replace(model=with_causal_share(configs.model, configs.masking))
     if configs.objective.objective == "masked_diffusion":
         masking = configs.masking.any_share(configs.data.max_seq_length)
         configs = configs._replace(masking=masking)
@@ -126,6 +128,20 @@ def check_objective(configs: PretrainingConfigs) -> None:
     objective = configs.objective.objective
     if objective == "masked_diffusion":
         check_single_tokens("--objective=masked_diffusion", masking)
+    if objective == "permuted_lm":
+        check_order("--objective=permuted_lm", configs)
+        if configs.training.pack_rows:
+            raise ValueError(
+                "--objective=permuted_lm needs rows of one text, but --pack_rows puts several into "
+                "a row; leave it out."
+            )
+    elif masking.rank_special_tokens:
+        raise ValueError(
+            f"--rank_special_tokens has no effect with --objective={objective}; leave it out, or "
+            "give --objective=permuted_lm."
+        )
+    if masking.causal_share:
+        check_causal_share(configs)
     is_reference = configs.objective.electra_reference_sampling
     if is_reference:
         check_single_tokens("--electra_reference_sampling", masking)
@@ -151,6 +167,32 @@ def check_objective(configs: PretrainingConfigs) -> None:
                 f"without sentence pairs or packed rows; it does not work with {name}: give "
                 f"{remedy}."
             )
+
+
+def check_order(flag: str, configs: PretrainingConfigs) -> None:
+    """Raises ValueError if other flags contradict one that draws an order of the tokens."""
+    if configs.masking.masking != "dynamic":
+        raise ValueError(
+            f"{flag} draws other tokens in each epoch, but --masking={configs.masking.masking}; "
+            "give --masking=dynamic."
+        )
+    if configs.objective.teacher:
+        raise ValueError(f"{flag} does not work with --teacher, which sees all tokens; leave one.")
+
+
+def check_causal_share(configs: PretrainingConfigs) -> None:
+    """Raises ValueError if --causal_share contradicts other flags."""
+    check_order("--causal_share", configs)
+    if configs.objective.objective != "masked_lm":
+        raise ValueError(
+            f"--causal_share works with --objective=masked_lm, not {configs.objective.objective}; "
+            "leave one of them out."
+        )
+    if configs.data.use_next_sentence:
+        raise ValueError(
+            "--causal_share hides a pair of texts from its first token, by which the next sentence "
+            "is predicted; give --use_next_sentence=false as well."
+        )
 
 
 def check_single_tokens(flag: str, masking: MaskingConfig) -> None:

@@ -19,17 +19,20 @@ contains a special token, and a span that does not fit is skipped, where ALBERT 
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.random_bits import random_bits, random_integers
 from bert_tf.corpus.static_masks import begins_after_specials, never_masked
+from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
 
 # The random numbers of an example.
 SELECT, DECIDE, REPLACE, CUT, RATE = range(5)
 MOST_WORDS = 10  # The longest span.
+IS_CAUSAL = "is_causal"  # int32 [B], 1 for an example that is read from left to right.
 
 
 def mask_batch(
@@ -58,9 +61,67 @@ def mask_batch(
       The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
       [B, P] and `masked_lm_weights` float32 [B, P], all padded with 0. Writing `masked_lm_ids`
       back to `masked_lm_positions` where the weight is 1 restores the unmasked input.
+
+      With `causal_share` some examples are read from left to right: `is_causal` int32 [B] is 1,
+      nothing is masked, and `masked_lm_positions` are those before the predicted tokens.
+      `key_ranks` and `query_ranks`, int32 [B, T], then tell which tokens see which.
     """
     word_ids = batch["input_word_ids"]
     rows = (epochs[:, None], example_ids[:, None])
+    selection = select_positions(
+        batch, rows, vocab=vocab, masking=masking, seed=seed, progress=progress
+    )
+    replaced = replace_tokens(
+        word_ids,
+        selection.positions,
+        rows,
+        vocab=vocab,
+        masking=masking,
+        seed=seed,
+        decided=selection.decided,
+    )
+    masked = {**batch, **replaced}
+    if not masking.causal_share:
+        return masked
+    is_causal = draw_causal(rows, masking.causal_share, seed)
+    from_left = predict_next(batch, rows, vocab, masking, seed)
+    for name, values in from_left.items():
+        masked[name] = tf.where(is_causal[:, None], values, masked[name])
+    key_ranks, query_ranks = causal_ranks(is_causal, tf.shape(word_ids)[1])
+    masked["key_ranks"] = tf.ensure_shape(key_ranks, word_ids.shape)
+    masked["query_ranks"] = tf.ensure_shape(query_ranks, word_ids.shape)
+    masked[IS_CAUSAL] = tf.cast(is_causal, tf.int32)
+    return masked
+
+
+class Selection(NamedTuple):
+    """The tokens to predict.
+
+    Attributes:
+      positions: int32 [B, P], ascending, T as padding.
+      decided: see `replace_tokens`.
+    """
+
+    positions: tf.Tensor
+    decided: tf.Tensor | None
+
+
+def select_positions(
+    batch: Mapping[str, tf.Tensor],
+    rows: tuple[tf.Tensor, tf.Tensor],
+    *,
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    seed: int,
+    progress: tf.Tensor | None = None,
+) -> Selection:
+    """Selects the tokens to predict: single tokens, whole words, or spans.
+
+    Args:
+      rows: epochs and example ids, int64 [B, 1].
+      batch, vocab, masking, seed, progress: see `mask_batch`.
+    """
+    word_ids = batch["input_word_ids"]
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
     rates = draw_rates(rows, masking, seed, progress)
     counts = count_predictions(batch["input_mask"], masking, rates)
@@ -82,11 +143,32 @@ def mask_batch(
         selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
     # SpanBERT makes one decision for all tokens of a span, ALBERT one for each token.
     decided = spans if masking.span_length else None
+    return Selection(list_positions(selected, masking.max_predictions_per_seq), decided)
+
+
+def predict_next(
+    batch: Mapping[str, tf.Tensor],
+    rows: tuple[tf.Tensor, tf.Tensor],
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    seed: int,
+) -> dict[str, tf.Tensor]:
+    """Selects tokens to predict from the position before each; nothing is replaced.
+
+    Returns:
+      The features of `replace_tokens`, with the positions of the tokens before.
+    """
+    word_ids = batch["input_word_ids"]
+    length = tf.shape(word_ids)[1]
+    candidates = find_candidates(word_ids, batch["input_mask"], vocab)
+    candidates &= tf.range(length)[None] > 0  # No token is before the first.
+    keys = random_bits(seed, *rows, SELECT, tf.range(length)[None])
+    counts = tf.fill(tf.shape(word_ids)[:1], masking.max_predictions_per_seq)
+    selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
     positions = list_positions(selected, masking.max_predictions_per_seq)
-    replaced = replace_tokens(
-        word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed, decided=decided
-    )
-    return {**batch, **replaced}
+    labels = labels_of(word_ids, positions)
+    before = tf.maximum(labels["masked_lm_positions"] - 1, 0)
+    return {"input_word_ids": word_ids, **labels, "masked_lm_positions": before}
 
 
 def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.Tensor:
@@ -318,7 +400,32 @@ def replace_tokens(
     )
     return {
         "input_word_ids": tf.ensure_shape(masked[:, :-1], word_ids.shape),
-        "masked_lm_positions": tf.where(is_real, positions, 0),
-        "masked_lm_ids": tf.where(is_real, originals, 0),
+        **labels_of(word_ids, positions),
+    }
+
+
+def labels_of(word_ids: tf.Tensor, positions: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the labels of the tokens at positions, the three masked_lm_ features of `mask_batch`.
+
+    Args:
+      word_ids: int32 [B, T], unmasked.
+      positions: int32 [B, P], T as padding.
+    """
+    is_real = positions < tf.shape(word_ids)[1]
+    used = tf.where(is_real, positions, 0)
+    return {
+        "masked_lm_positions": used,
+        "masked_lm_ids": tf.where(is_real, tf.gather(word_ids, used, batch_dims=1), 0),
         "masked_lm_weights": tf.cast(is_real, tf.float32),
     }
+
+
+def positions_to_rows(positions: tf.Tensor, word_ids: tf.Tensor) -> tf.Tensor:
+    """Returns whether each token is at one of the positions, bool [B, T].
+
+    Args:
+      positions: int32 [B, P], T as padding.
+      word_ids: int32 [B, T].
+    """
+    one_hot = tf.one_hot(positions, tf.shape(word_ids)[1], on_value=True, off_value=False)
+    return tf.reduce_any(one_hot, axis=1)

@@ -22,6 +22,10 @@ from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
 Row = dict[str, Any]
+NOT_LEFT_TO_RIGHT = (
+    "{} from left to right is not part of an exported model; load the run directory or the "
+    "checkpoint that it was exported from."
+)
 # The output that is a number, by kind.
 NUMBERS = {"regression": "value", "next_sentence": "is_next"}
 
@@ -76,6 +80,8 @@ class OutputAnswers:
     def score(self, texts: Any, batch_size: int = 32) -> list[float]:
         if self.kind == "reranker":
             return self._score_pairs(*read_query_pairs(texts), batch_size)
+        if self.kind == "fill_mask":
+            raise ValueError(NOT_LEFT_TO_RIGHT.format("score"))
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
@@ -148,6 +154,9 @@ class OutputAnswers:
             check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
             found.append(masks)
         return found
+
+    def continue_text(self, texts: Any, batch_size: int = 32, **options: Any) -> list[str]:
+        raise ValueError(NOT_LEFT_TO_RIGHT.format("continue_text"))
 
     def encode(self, texts: Any, batch_size: int = 32) -> np.ndarray:
         columns = text_columns(texts, self.inputs)

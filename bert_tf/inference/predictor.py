@@ -112,7 +112,8 @@ class Predictor:
 
         Returns:
           For each text the number that a regression predicts; the probability that the second text
-          follows the first; the unnormalised score of a choice after
+          follows the first; the log-probability in nats of a text by a model that was trained with
+          `causal_share`; the unnormalised score of a choice after
           its context; or a reranker's score, the probability that the document is relevant,
           or its unnormalised score if it was trained with another loss than bce.
 
@@ -210,6 +211,42 @@ class Predictor:
             mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
+
+    def continue_text(
+        self,
+        texts: Any,
+        max_new_tokens: int = 20,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """Continues texts from left to right, by a model that was trained with `causal_share`.
+
+        Args:
+          texts: texts; an empty one is begun.
+          max_new_tokens: tokens to add; fewer where `max_seq_length` is reached.
+          temperature: 0 takes the likeliest token; otherwise tokens are drawn, the more evenly the
+            higher it is.
+          top_k: draw from the likeliest `top_k` tokens; 0: from all.
+          top_p: draw from the likeliest tokens that together have this probability.
+          seed: seed of the draws.
+
+        Returns:
+          Each text with its continuation.
+
+        Raises:
+          ValueError: if the model was not trained from left to right, or is an exported one.
+        """
+        return self._ask(
+            "continue_text",
+            texts,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
 
     def encode(self, texts: Any) -> np.ndarray:
         """Embeds texts, with the model's default prompt; an exported model has that of its export.

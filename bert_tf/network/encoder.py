@@ -274,6 +274,8 @@ class BertEncoder(FromPretrained, keras.Model):
             check_query_layout(layout)
             stream = QueryStream(ops.cast(inputs["query_positions"], "int32"), layout)
             queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*K, D]
+            for pattern in patterns.values():
+                pattern.add_queries()
         outputs = [hidden]
         query_outputs = [queries]
         for index, layer in enumerate(self.encoder_layers):

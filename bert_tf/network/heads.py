@@ -79,14 +79,13 @@ class HeadTransform(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMHead(ConfiguredLayer):
-    """Scores the vocabulary at the masked positions, with the encoder's word table as weights.
+    """Scores the vocabulary for each token to predict, with the encoder's word table as weights.
 
     Args:
       config: shape of the network.
 
     Call arguments:
-      inputs: float [B, T, D].
-      positions: int32 [B, P].
+      inputs: float [B, P, D], the vectors of the tokens to predict.
       word_embeddings: float [V, E], the encoder's variable itself (tied weights).
 
     Returns:
@@ -108,16 +107,10 @@ class MaskedLMHead(ConfiguredLayer):
                 name="output_bias", shape=shape, initializer="zeros", autocast=False
             )
 
-    def vectors(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Returns the vectors whose products with the word table are the scores: float [B*P, E]."""
-        rows = gather_positions(inputs, positions)
-        return self.transform(ops.reshape(rows, (-1, self.config.hidden_size)))
-
-    def call(self, inputs: Tensor, positions: Tensor, word_embeddings: Tensor) -> Tensor:
+    def call(self, inputs: Tensor, word_embeddings: Tensor) -> Tensor:
         config = self.config
-        rows = gather_positions(inputs, positions)
-        scores = self.score(ops.reshape(rows, (-1, config.hidden_size)), word_embeddings)
-        return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
+        scores = self.score(ops.reshape(inputs, (-1, config.hidden_size)), word_embeddings)
+        return ops.reshape(scores, (-1, ops.shape(inputs)[1], config.vocab_size))
 
     def score(self, rows: Tensor, word_embeddings: Tensor) -> Tensor:
         """Returns the scores of the vocabulary, float32 [M, V], for rows float [M, D]."""

@@ -13,14 +13,13 @@ Reference: Yang et al. 2019 (XLNet), section 2.3.
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.tensors import Tensor
 
 
 class QueryStream:
-    """The targets of a pass and their attention patterns.
+    """The targets of a pass.
 
     Args:
       positions: int32 [B, K], the positions of the targets, each at most once; -1 for none.
@@ -31,10 +30,6 @@ class QueryStream:
         self.positions = positions
         self.layout = layout
         self.size = ops.shape(positions)[1]
-
-    def pattern(self, content: AttentionPattern) -> AttentionPattern:
-        """Returns the attention pattern of the targets in layers with this pattern of tokens."""
-        return AttentionPattern(self.layout, content.config, content.is_local, sees_itself=False)
 
     def _placement(self, dtype: str) -> Tensor:
         return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]

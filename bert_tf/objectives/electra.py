@@ -22,7 +22,7 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.random_bits import mix64, random_bits
 from bert_tf.network.encoder import BertEncoder, HeadOnEncoder
-from bert_tf.network.heads import DiscriminatorHead, MaskedLMHead
+from bert_tf.network.heads import DiscriminatorHead, MaskedLMHead, gather_positions
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
@@ -168,7 +168,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         encoded = self.generator(inputs, training=training, dropout_seed=generator_seed)
         table = self.bert.embeddings.word_embeddings
         positions = inputs["masked_lm_positions"]
-        logits = self.predictions(encoded["sequence_output"], positions, table)
+        logits = self.predictions(gather_positions(encoded["sequence_output"], positions), table)
         draws = positions
         if self.reference_sampling:  # A position that is drawn again gets another number.
             slots = ops.arange(ops.shape(positions)[1], dtype="int32")

@@ -8,8 +8,8 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.chunked_vocabulary import chunked_token_losses
-from bert_tf.network.heads import MaskedLMHead
-from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy, weigh
+from bert_tf.network.heads import MaskedLMHead, gather_positions
+from bert_tf.network.losses import WeightedSum, class_losses, right_labels, weigh
 from bert_tf.objectives.objective import Batch, Objective, count_labels
 
 # For more tokens the losses are computed in chunks. Below, results stay the same to the bit.
@@ -34,45 +34,51 @@ class MaskedLM(Objective):
 
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
         table = model.bert.embeddings.word_embeddings
-        positions = inputs["masked_lm_positions"]
-        logits = model.predictions(encoded["sequence_output"], positions, table)
+        predicted = self.predicted_vectors(encoded, inputs)  # [B, P, D]
+        logits = model.predictions(predicted, table)
         if model.config.vocab_size <= LARGE_VOCABULARY:
             return {"masked_lm_logits": logits}
-        vectors = model.predictions.vectors(encoded["sequence_output"], positions)
-        shape = (-1, *positions.shape[1:], model.config.table_width)
-        return {"masked_lm_logits": logits, VECTORS: ops.reshape(vectors, shape)}
+        return {"masked_lm_logits": logits, VECTORS: model.predictions.transform(predicted)}
+
+    def predicted_vectors(self, encoded: dict[str, Any], inputs: Batch) -> tf.Tensor:
+        """Returns the vectors from which tokens are predicted, float [B, P, D]."""
+        return gather_positions(encoded["sequence_output"], inputs["masked_lm_positions"])
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}
 
     def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        labels = batch["masked_lm_ids"]
-        weights = batch["masked_lm_weights"]
-        if VECTORS in outputs:
-            return self._chunked_sums(outputs[VECTORS], labels, weights)
-        logits = outputs["masked_lm_logits"]
+        labels = ops.cast(batch["masked_lm_ids"], "int32")
+        weights = ops.cast(batch["masked_lm_weights"], "float32")
+        losses, is_right = self.judge_predictions(outputs, labels)
+        return self.sums_of(losses, is_right, weights, batch)
+
+    def sums_of(
+        self, losses: tf.Tensor, is_right: tf.Tensor, weights: tf.Tensor, batch: Batch
+    ) -> dict[str, WeightedSum]:
+        """Returns the sums of the predictions' losses and hits, float32 [B, P] each."""
         return {
-            "masked_lm_loss": cross_entropy(logits, labels, weights),
-            "masked_lm_accuracy": accuracy(logits, labels, weights),
+            "masked_lm_loss": weigh(losses, weights),
+            "masked_lm_accuracy": weigh(is_right, weights),
         }
 
-    def _chunked_sums(
-        self, vectors: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
-    ) -> dict[str, WeightedSum]:
-        """Returns the same sums without the logits of the whole vocabulary."""
-        flat_labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # [B*P]
-        flat_weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
+    def judge_predictions(
+        self, outputs: dict[str, Any], labels: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the cross-entropy of each prediction and whether it is right, float32 [B, P]."""
+        if VECTORS not in outputs:
+            logits = outputs["masked_lm_logits"]
+            return class_losses(logits, labels), right_labels(logits, labels)
+        flat_labels = ops.reshape(labels, (-1,))  # [B*P]
         found = chunked_token_losses(
-            ops.reshape(vectors, (-1, self.head.config.table_width)),
+            ops.reshape(outputs[VECTORS], (-1, self.head.config.table_width)),
             self.embeddings.word_embeddings.value,
             None if self.head.output_bias is None else self.head.output_bias.value,
             flat_labels,
         )
         is_right = ops.cast(ops.equal(found.best, flat_labels), "float32")
-        return {
-            "masked_lm_loss": weigh(found.loss, flat_weights),
-            "masked_lm_accuracy": weigh(is_right, flat_weights),
-        }
+        shape = ops.shape(labels)
+        return ops.reshape(found.loss, shape), ops.reshape(is_right, shape)
 
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset

@@ -62,11 +62,12 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
-      objective: the loss of masked tokens, `masked_lm` or `masked_diffusion`.
+      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion` or
+        `permuted_lm`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
-        ignored.
+        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -95,7 +96,9 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
+        self.objectives = make_objectives(
+            use_next_sentence, sentence_order, objective, config.reads_left_to_right
+        )
         self.sentence_order, self.objective = sentence_order, objective
         if any(part.needs_pooler for part in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")

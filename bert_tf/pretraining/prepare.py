@@ -22,7 +22,13 @@ from bert_tf.checkpoints.start import (
     starts_of_names,
 )
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
-from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, TrainingConfig
+from bert_tf.config import (
+    DataConfig,
+    ModelConfig,
+    PretrainingConfigs,
+    TrainingConfig,
+    with_causal_share,
+)
 from bert_tf.corpus.preparation import PreparedData, prepare_pretraining_data
 from bert_tf.objectives.distillation import check_shapes, kept_bytes
 from bert_tf.objectives.electra import generator_config
@@ -125,7 +131,8 @@ def prepare_run(
         flag = "--do_eval" if training.do_eval else f"--eval_steps={training.eval_steps}"
         raise ValueError(f"{flag} needs --eval_file, or an --eval_fraction above 0.")
     vocab = read_vocab(prepared.vocab_file)
-    configs = configs._replace(model=with_vocabulary(configs.model, vocab))
+    model = with_causal_share(with_vocabulary(configs.model, vocab), configs.masking)
+    configs = configs._replace(model=model)
     check_vocabulary(len(vocab), configs.model.vocab_size, prepared.vocab_file)
     if teacher:
         check_same_teacher(training.output_dir, teacher, is_chief(strategy))

@@ -191,7 +191,7 @@ def test_padding_takes_no_position():
     batch = {"input_word_ids": ids, "input_mask": ids != 1, "input_type_ids": ids * 0}
     sequence = model(batch)["sequence_output"].numpy()
     np.testing.assert_allclose(sequence[0, :4], sequence[1, [1, 3, 4, 5]], **CLOSE)
-    table = model.embeddings._position_ids_of(ids)
+    table = model.embeddings.position_ids_of(ids)
     np.testing.assert_array_equal(table, [[2, 3, 4, 5, 1, 1], [1, 2, 1, 3, 4, 5]])
 
 

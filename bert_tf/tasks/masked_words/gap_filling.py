@@ -28,6 +28,7 @@ from bert_tf.tasks.masked_words.answers import (
     token_log_probabilities,
 )
 from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.tasks.masked_words.sampling import Sampling
 from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
@@ -56,28 +57,6 @@ class Filling(NamedTuple):
     def mean(self) -> float:
         """Log-probability per token, by which fillings of different lengths are compared."""
         return self.log_probability / max(1, len(self.pieces))
-
-
-class Sampling(NamedTuple):
-    """How tokens are drawn: from the `top_k` likeliest (0: all) that together have `top_p`."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def draw(self, log_probabilities: np.ndarray, random: np.random.Generator) -> int:
-        """Draws a token from log-probabilities, float64 [V]."""
-        scaled = log_probabilities / self.temperature
-        order = np.argsort(-scaled, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
-        shares = np.exp(scaled[order] - scaled[order[0]])
-        shares /= shares.sum()
-        kept = np.cumsum(shares) - shares < self.top_p  # The token that passes the bound is kept.
-        kept[0] = True
-        shares = np.where(kept, shares, 0.0)
-        return int(order[random.choice(len(order), p=shares / shares.sum())])
 
 
 class MaskedModel(FillMaskAnswers):

@@ -1,4 +1,4 @@
-"""The pre-trained model with its answers: masked words and next sentences."""
+"""The pre-trained model with its answers: masked words, next sentences, and next tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +7,61 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.examples.columns import is_empty, read_pairs
 from bert_tf.objectives.pretrainer import PretrainingModel
 from bert_tf.tasks.masked_words.answers import FillMaskAnswers, NextSentenceAnswers
+from bert_tf.tasks.masked_words.left_to_right import LeftToRightAnswers
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers):
+class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, LeftToRightAnswers):
     __doc__ = PretrainingModel.__doc__
 
     _compute_outputs: Any = None
+    _compute_next: Any = None
+
+    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        """Scores pairs by their next sentence, and single texts from left to right.
+
+        Args:
+          texts: a list of pairs or a tuple of two columns; or a list of texts.
+          batch_size: maximum number of rows per batch.
+
+        Returns:
+          For each pair the probability that the second text follows the first; for each text its
+          log-probability in nats, see `log_likelihood`.
+
+        Raises:
+          ValueError: if the model was not trained for it.
+        """
+        if is_empty(texts):
+            return []
+        if read_pairs(texts)[1] is None:
+            return self.log_likelihood(texts, batch_size)
+        return super().score(texts, batch_size)
+
+    def compute_next_logits(self, rows: Sequence[Sequence[int]], positions: Any) -> np.ndarray:
+        packed = [PackedText(list(row), [0] * len(row)) for row in rows]
+        batch = pad_batch(packed, self.config.pad_token_id)
+        if self._compute_next is None:
+            self._compute_next = self._make_function(("key_ranks", "query_ranks"))
+        shape = batch["input_mask"].shape
+        order = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
+        inputs = {name: batch[name] for name in INPUTS}
+        inputs["masked_lm_positions"] = np.asarray(positions, np.int32)
+        inputs["key_ranks"] = order
+        inputs["query_ranks"] = order + 1
+        return self._compute_next(inputs)["masked_lm_logits"].numpy().astype(np.float32)
+
+    def _make_function(self, names: tuple[str, ...] = ()) -> Any:
+        """Returns the compiled call on batches of any size, with these inputs besides the usual."""
+        specs = {
+            name: tf.TensorSpec([None, None], tf.int32)
+            for name in (*INPUTS, "masked_lm_positions", *names)
+        }
+        call = tf.autograph.experimental.do_not_convert(lambda batch: self(batch, training=False))
+        return tf.function(call, input_signature=[specs])
 
     def compute_mask_logits(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
@@ -51,12 +96,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers):
     def _outputs(self, rows: Sequence[PackedText], positions: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the model's outputs of rows, and at positions int32 [B, P] of them."""
         if self._compute_outputs is None:
-            names = (*INPUTS, "masked_lm_positions")
-            specs = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
-            call = tf.autograph.experimental.do_not_convert(
-                lambda batch: self(batch, training=False)
-            )
-            self._compute_outputs = tf.function(call, input_signature=[specs])
+            self._compute_outputs = self._make_function()
         batch = pad_batch(list(rows), self.config.pad_token_id)
         inputs = {name: batch[name] for name in INPUTS}
         inputs["masked_lm_positions"] = positions

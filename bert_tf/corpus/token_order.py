@@ -1,0 +1,68 @@
+"""Orders in which tokens are predicted: a random one of some tokens, or from left to right.
+
+An order is two ranks of each token: a token attends to those whose key rank is below its query
+rank; see `bert_tf.network.layout.Ranks`.
+"""
+
+import tensorflow as tf
+
+from bert_tf.corpus.random_bits import random_bits, random_integers
+
+# Random numbers of an example, besides those of `masking.py`.
+ORDER, CAUSAL = 5, 6
+SCALE = 1 << 20
+
+
+def permuted_ranks(
+    targets: tf.Tensor,
+    specials: tf.Tensor,
+    rows: tuple[tf.Tensor, tf.Tensor],
+    seed: int,
+    ranks_specials: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws the order in which targets are predicted; all other tokens come before them.
+
+    A target's query rank is its key rank, so it does not see itself; its content stream does.
+
+    Args:
+      targets: bool [B, T], the tokens to predict.
+      specials: bool [B, T], special tokens and padding.
+      rows: epochs and example ids, int64 [B, 1].
+      seed: in [0, 2**64).
+      ranks_specials: whether special tokens take part in the order, as in zihangdai/xlnet
+        (`_local_perm`): then only tokens of a higher rank see them, and texts without targets none.
+        Otherwise every token sees them.
+
+    Returns:
+      Key ranks and query ranks, int32 [B, T] each.
+    """
+    length = tf.shape(targets)[1]
+    keys = random_bits(seed, *rows, ORDER, tf.range(length)[None])  # [B, T]
+    order = tf.math.top_k(keys, length).indices  # [B, T], by decreasing key
+    places = tf.argsort(order, axis=1)  # from 0
+    is_ranked = targets | specials if ranks_specials else targets
+    key_ranks = tf.where(is_ranked, places + 1, 0)
+    query_ranks = tf.where(targets, key_ranks, key_ranks + 1)
+    return key_ranks, query_ranks
+
+
+def causal_ranks(is_causal: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the ranks of rows from left to right, and of rows in which every token sees all.
+
+    Args:
+      is_causal: bool [B], the rows in which a token sees itself and those before it.
+      length: T.
+
+    Returns:
+      Key ranks and query ranks, int32 [B, T] each.
+    """
+    positions = tf.range(length)[None]
+    key_ranks = tf.where(is_causal[:, None], positions, 0)
+    query_ranks = tf.where(is_causal[:, None], positions + 1, 1)
+    return key_ranks, query_ranks
+
+
+def draw_causal(rows: tuple[tf.Tensor, tf.Tensor], share: float, seed: int) -> tf.Tensor:
+    """Draws the rows that are read from left to right, bool [B], a share of all."""
+    drawn = random_integers(random_bits(seed, *rows, CAUSAL), SCALE)[:, 0]
+    return drawn < round(share * SCALE)

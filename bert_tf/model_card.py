@@ -312,8 +312,8 @@ def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) ->
     is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
     example = purpose.example.format(PAIR if is_pair else TEXT)
     mask = "[MASK]"
-    if checkpoint.vocab is not None and not isinstance(checkpoint.vocab, Vocab):
-        mask = checkpoint.vocab.tokens[checkpoint.vocab.mask_id]
+    if checkpoint.vocab is not None:
+        mask = checkpoint.vocab.mask
     text = PAIR_INPUTS if is_pair else TEXT
     inputs = purpose.inputs.replace("{}", text).replace("{mask}", mask)
     pair = ", pair=True" if is_pair else ""

@@ -323,6 +323,7 @@ def check_rules(checkpoint: Checkpoint, form: str) -> None:
         "strip_accents": options.strip_accents is not None,
         "tokenize_chinese_chars": not options.splits_ideographs,
         "added_tokens": bool({token.content for token in options.added_tokens} - {*SPECIAL_TOKENS}),
+        "special tokens": bool(options.special_tokens),
     }
     names = [name for name, is_stated in rules.items() if is_stated]
     if names:

@@ -30,8 +30,16 @@ from bert_tf.checkpoints.wordpiece_files import (
     without_flags,
     without_usual_limit,
 )
+from bert_tf.checkpoints.wordpiece_layouts import (
+    MPNET,
+    XLNET,
+    check_post_processor,
+    read_layout,
+    special_names,
+    tokenizer_class,
+)
 from bert_tf.config import UNLIMITED, ModelConfig
-from bert_tf.files import json_field, read_json, read_optional_json, write_json
+from bert_tf.files import atomic_write, json_field, read_json, read_optional_json, write_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,
@@ -45,16 +53,11 @@ from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
-    CLS,
     CONTINUATION_PREFIX,
-    MASK,
-    PAD,
-    SEP,
-    UNK,
     Vocab,
 )
 from bert_tf.text.wordpiece import split_words
-from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
+from bert_tf.text.wordpiece_options import WordPieceOptions
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 # By the class of a preset: the field of its config.json with the number of tokens.
@@ -70,7 +73,7 @@ LATIN_SHARE, LATIN_SIZE = 0.5, 1000
 # Tokenizers of transformers that split as BERT's or as RoBERTa's does, and those that say nothing
 # of it; a name that is missing says as little.
 WORDPIECE_CLASSES = re.compile(
-    r"(Bert|DistilBert|Electra|MobileBert|PreTrained)Tokenizer(Fast)?|TokenizersBackend"
+    r"(Bert|DistilBert|Electra|MobileBert|MPNet|PreTrained)Tokenizer(Fast)?|TokenizersBackend"
 )
 BYTE_BPE_CLASSES = re.compile(r"(Roberta|GPT2|PreTrained)Tokenizer(Fast)?|TokenizersBackend")
 
@@ -136,16 +139,17 @@ def read_tokenizer(
     if _has_byte_bpe(folder):
         return _read_byte_bpe(folder, num_rows)
     casings = {} if stated is None else {"the configuration": stated}
+    layout = read_layout(folder)
     vocabs: dict[str, Vocab] = {}
     added: dict[str, int] = {}
     flags: dict[str, AddedToken] = {}
     rules: dict[str, StatedRules] = {}
     notes: tuple[str, ...] = ()
     if (path := folder / "vocab.txt").exists():
-        vocabs["vocab.txt"] = Vocab.read(path)
+        vocabs["vocab.txt"] = Vocab.read(path, layout)
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
-        _refuse_other_tokenizers(values, path)
+        _refuse_other_tokenizers(values, path, layout)
         found, flags = _added_in_config(values, path)
         _merge_added(added, found, path)
         rules[path.name] = rules_in_config(values, path)
@@ -157,7 +161,7 @@ def read_tokenizer(
         if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
             casings["tokenizer_config.json"] = casing
     if (path := folder / "tokenizer.json").exists():
-        parts = _read_tokenizer_json(path)
+        parts = _read_tokenizer_json(path, layout)
         vocabs[path.name] = parts.vocab
         casings[path.name] = parts.do_lower_case
         rules[path.name] = parts.rules
@@ -180,18 +184,19 @@ def read_tokenizer(
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
     base = next(iter(vocabs.values()))
-    if base.options != DEFAULT_OPTIONS:  # A vocab.txt with options beside it says everything.
+    if base.options != layout:  # A vocab.txt with options beside it says everything.
         lower = check_casing(base, stated, str(folder))
         vocab, row_notes = fill_up(base, num_rows, str(folder))
         return TokenizerFiles(vocab, lower, stated, row_notes)
     # Which tokens show the casing depends on the rules for accents, and those on the casing.
-    options = make_options(rules, stated is not False, str(folder))
+    options = make_options(rules, stated is not False, str(folder), layout)
     lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
-    options = make_options(rules, lower, str(folder))
-    options = dataclasses.replace(options, reads_special_tokens=as_transformers)
+    options = make_options(rules, lower, str(folder), layout)
+    reads_special_tokens = as_transformers or layout.reads_special_tokens
+    options = dataclasses.replace(options, reads_special_tokens=reads_special_tokens)
     most = len(base) + len(added) if num_rows is None else num_rows
     vocab = _with_added(base, added, most, str(folder))
-    tokens = [flags.get(content, without_flags(content)) for content in added]
+    tokens = [flags.get(content, without_flags(content, layout)) for content in added]
     only_added = [content for content in added if content not in base.ids]
     options = with_added_tokens(options, tokens, only_added)
     if not as_transformers:
@@ -270,9 +275,8 @@ def _read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> Tokenizer
     Raises:
       ValueError: naming the file that is corrupt or contradicts another.
     """
-    path = folder / "tokenizer_config.json"
-    settings = read_optional_json(path)
-    name = json_field(settings, "tokenizer_class", str, path, nullable=True) or ""
+    settings = read_optional_json(folder / "tokenizer_config.json")
+    name = tokenizer_class(folder)
     vocabs: dict[str, SentencePieceVocab] = {}
     file = folder / TOKENIZER_FILE
     if file.exists():
@@ -304,6 +308,7 @@ def _check_same_pieces(
             f"{path} has {model.tokens[index]!r} as token {index}, {TOKENIZER_FILE} has "
             f"{whole.tokens[index]!r}; they do not belong together."
         )
+    size = min(len(whole.scores), len(model.scores))
     close = np.isclose(whole.scores[:size], model.scores[:size], rtol=1e-4, atol=1e-4)
     if not close.all():
         index = int(np.argmin(close))
@@ -328,7 +333,9 @@ def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
         )
 
 
-def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None:
+def _refuse_other_tokenizers(
+    values: dict[str, Any], path: pathlib.Path, layout: WordPieceOptions
+) -> None:
     name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not WORDPIECE_CLASSES.fullmatch(name):
         raise ValueError(
@@ -336,11 +343,7 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             "read."
         )
     expected: dict[str, tuple[Any, ...]] = {
-        "unk_token": (UNK,),
-        "sep_token": (SEP,),
-        "pad_token": (PAD,),
-        "cls_token": (CLS,),
-        "mask_token": (MASK,),
+        **{key: (token,) for key, token in special_names(layout).items()},
         "do_basic_tokenize": (True,),
         "word_tokenizer_type": ("basic",),
         "subword_tokenizer_type": ("wordpiece",),
@@ -376,7 +379,7 @@ class _TokenizerJson:
     rules: StatedRules
 
 
-def _read_tokenizer_json(path: pathlib.Path) -> _TokenizerJson:
+def _read_tokenizer_json(path: pathlib.Path, layout: WordPieceOptions) -> _TokenizerJson:
     """Reads a tokenizer.json of WordPiece."""
     values = read_json(path)
     model = json_field(values, "model", dict, path) or {}
@@ -390,11 +393,12 @@ def _read_tokenizer_json(path: pathlib.Path) -> _TokenizerJson:
     _refuse_other_tokenizers(
         {
             "wordpieces_prefix": model.get("continuing_subword_prefix"),
-            "unk_token": model.get("unk_token", UNK),
+            "unk_token": model.get("unk_token", special_names(layout)["unk_token"]),
         },
         path,
+        layout,
     )
-    _check_parts(values, normalizer, path)
+    _check_parts(values, normalizer, path, layout)
     ids = json_field(model, "vocab", dict, path) or {}
     is_numbered = all(type(index) is int for index in ids.values())
     if not ids or not is_numbered or set(ids.values()) != set(range(len(ids))):
@@ -406,19 +410,24 @@ def _read_tokenizer_json(path: pathlib.Path) -> _TokenizerJson:
             raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
         _merge_added(added, {token["content"]: token.get("id")}, path)
         flags[token["content"]] = added_token(token, path)
-    vocab = Vocab(tuple(sorted(ids, key=ids.__getitem__)))
+    vocab = Vocab(tuple(sorted(ids, key=ids.__getitem__)), layout)
     rules = rules_in_tokenizer_json(normalizer, model, path)
     return _TokenizerJson(vocab, lower, added, flags, rules)
 
 
-def _check_parts(values: dict[str, Any], normalizer: dict[str, Any], path: pathlib.Path) -> None:
+def _check_parts(
+    values: dict[str, Any],
+    normalizer: dict[str, Any],
+    path: pathlib.Path,
+    layout: WordPieceOptions,
+) -> None:
     """Raises ValueError for parts of a tokenizer.json that BERT's WordPiece does not have."""
     if json_field(normalizer, "clean_text", bool, path) is False:
         raise ValueError(f"{path}: clean_text is false, expected true, which bert_tf always does.")
     kinds = {"pre_tokenizer": "pretokenizers", "post_processor": "processors"}
     expected = {
         "pre_tokenizer": ("BertPreTokenizer",),
-        "post_processor": ("TemplateProcessing", "BertProcessing"),
+        "post_processor": ("TemplateProcessing", "BertProcessing", "RobertaProcessing"),
     }
     for part, inner in kinds.items():
         if part not in values:
@@ -431,20 +440,7 @@ def _check_parts(values: dict[str, Any], normalizer: dict[str, Any], path: pathl
                 f"{path}: {part} is {json.dumps(value)[:200]}, expected "
                 f"{' or '.join(expected[part])}."
             )
-    _check_template(values.get("post_processor") or {}, path)
-
-
-def _check_template(processor: dict[str, Any], path: pathlib.Path) -> None:
-    """Raises ValueError if special tokens are put elsewhere than in [CLS] A [SEP] B [SEP]."""
-    if processor.get("type") != "TemplateProcessing":
-        return
-    expected = template_processing((CLS, 0), (SEP, 0))
-    for form in ("single", "pair"):
-        if processor.get(form) != expected[form]:
-            raise ValueError(
-                f"{path}: post_processor has {json.dumps(processor.get(form))[:300]} as {form}, "
-                "expected [CLS] A [SEP] and, of a pair, B [SEP] with types 1."
-            )
+    check_post_processor(values.get("post_processor") or {}, layout, path)
 
 
 def _added_in_config(
@@ -515,7 +511,11 @@ def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str)
                 "also has it; expected one id each."
             )
     only_added = tuple(token for token in added if token not in vocab.ids)
-    named = WordPieceOptions(added_tokens=tuple(map(AddedToken, only_added)), only_added=only_added)
+    named = dataclasses.replace(
+        vocab.options,
+        added_tokens=tuple(map(AddedToken, only_added)),
+        only_added=only_added,
+    )
     return Vocab(tuple(tokens), named)
 
 
@@ -646,10 +646,15 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
         }
         if isinstance(vocab, BpeVocab):
             settings["add_prefix_space"] = vocab.add_prefix_space
+        if vocab.class_at_end:
+            # This class pads on the left, where XLNet's heads expect the padding.
+            settings["tokenizer_class"] = f"{XLNET}Tokenizer"
+            settings["padding_side"] = "left"
+            settings["added_tokens_decoder"] = _flags_by_id(vocab)
         vocab.write(folder / TOKENIZER_FILE)
     else:
         settings |= {
-            "tokenizer_class": "BertTokenizer",
+            "tokenizer_class": f"{MPNET if vocab.options.special_tokens else 'Bert'}Tokenizer",
             "do_lower_case": config.do_lower_case,
             "strip_accents": vocab.options.strip_accents,
             "tokenize_chinese_chars": vocab.options.splits_ideographs,
@@ -658,16 +663,25 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
             values = {str(token.pop("id")): token for token in added_token_values(vocab)}
             settings["added_tokens_decoder"] = values
         # Options are in the other files, in Hugging Face's form.
-        Vocab(model_tokens(vocab)).write(folder / "vocab.txt")
+        with atomic_write(folder / "vocab.txt") as file:
+            file.write("\n".join(model_tokens(vocab)) + "\n")
         write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)
 
 
+def _flags_by_id(vocab: BpeVocab | SentencePieceVocab) -> dict[str, dict[str, Any]]:
+    """Returns the added tokens as tokenizer_config.json has them."""
+    tokens = {}
+    for token in vocab.added_tokens:
+        tokens[str(vocab.ids[token.content])] = dataclasses.asdict(token)
+    return tokens
+
+
 def _special_tokens(vocab: AnyVocab) -> dict[str, str]:
     """Returns the special tokens by Hugging Face's names of them."""
     ids = {name: getattr(vocab, f"{name}_id") for name in ("unk", "sep", "pad", "cls", "mask")}
-    if not isinstance(vocab, Vocab):
+    if not isinstance(vocab, Vocab) or vocab.options.special_tokens:
         ids |= {"bos": vocab.cls_id, "eos": vocab.sep_id}
     return {f"{name}_token": vocab.tokens[index] for name, index in ids.items()}
 
@@ -686,11 +700,16 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "lowercase": lower,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": template_processing((CLS, vocab.ids[CLS]), (SEP, vocab.ids[SEP])),
+        "post_processor": template_processing(
+            (vocab.cls, vocab.cls_id),
+            (vocab.sep, vocab.sep_id),
+            vocab.num_separators,
+            vocab.second_type,
+        ),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
-            "unk_token": UNK,
+            "unk_token": vocab.unk,
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": vocab.options.max_word_characters,
             "vocab": {token: vocab.ids[token] for token in model_tokens(vocab)},

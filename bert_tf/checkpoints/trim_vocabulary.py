@@ -180,7 +180,7 @@ def trim_sentencepiece(tokenizer: SentencePiece, texts: Iterable[str]) -> Senten
     return dataclasses.replace(
         vocab,
         tokens=tuple(vocab.tokens[index] for index in kept),
-        scores=tuple(vocab.scores[index] for index in kept),
+        scores=tuple(vocab.scores[index] for index in kept if index < len(vocab.scores)),
     )
 
 

@@ -75,13 +75,19 @@ def _accents(values: dict[str, Any], path: pathlib.Path) -> str | None:
     return "strip" if strips else "keep"
 
 
-def make_options(stated: dict[str, StatedRules], lower: bool, source: str) -> WordPieceOptions:
+def make_options(
+    stated: dict[str, StatedRules],
+    lower: bool,
+    source: str,
+    layout: WordPieceOptions = DEFAULT_OPTIONS,
+) -> WordPieceOptions:
     """Returns the options that the files of a folder state.
 
     Args:
       stated: the rules by the name of the file.
       lower: whether texts are lower-cased.
       source: the folder, for messages.
+      layout: the options of packing, see `wordpiece_layouts`.
 
     Raises:
       ValueError: if two files contradict each other.
@@ -103,7 +109,8 @@ def make_options(stated: dict[str, StatedRules], lower: bool, source: str) -> Wo
                 f"{source}: the files state different rules for {key}: {values}; correct one of "
                 "them."
             )
-    options = WordPieceOptions(
+    options = dataclasses.replace(
+        layout,
         splits_ideographs=next(iter(ideographs.values()), True),
         max_word_characters=limits[0] if limits else HUGGING_FACE_LIMIT,
     )
@@ -143,11 +150,10 @@ def added_token(values: dict[str, Any], path: pathlib.Path) -> AddedToken:
     return AddedToken(content, **flags)
 
 
-def without_flags(content: str) -> AddedToken:
+def without_flags(content: str, options: WordPieceOptions = DEFAULT_OPTIONS) -> AddedToken:
     """Returns an added token as transformers reads one whose file states no flags."""
-    return AddedToken(
-        content, special=content in SPECIAL_TOKENS, normalized=content not in SPECIAL_TOKENS
-    )
+    is_special = content in (options.special_tokens or SPECIAL_TOKENS)
+    return AddedToken(content, special=is_special, normalized=not is_special)
 
 
 def with_added_tokens(
@@ -159,15 +165,16 @@ def with_added_tokens(
     are unusual: see `WordPieceOptions.tokens_to_find`.
 
     Args:
-      options: without them.
+      options: without them, with the names of the special tokens.
       tokens: all added tokens of the folder.
       only_added: see `WordPieceOptions`.
     """
+    special_tokens = options.special_tokens or SPECIAL_TOKENS
     kept = []
     for token in tokens:
-        if token.content not in SPECIAL_TOKENS or token != AddedToken(token.content):
+        if token.content not in special_tokens or token != AddedToken(token.content):
             kept.append(token)
-    if all(token.content in SPECIAL_TOKENS for token in kept) and not options.reads_special_tokens:
+    if all(token.content in special_tokens for token in kept) and not options.reads_special_tokens:
         kept = []
     return dataclasses.replace(options, added_tokens=tuple(kept), only_added=tuple(only_added))
 
@@ -190,7 +197,7 @@ def model_tokens(vocab: Vocab) -> tuple[str, ...]:
 
 def added_token_values(vocab: Vocab) -> list[dict[str, Any]]:
     """Returns the added tokens of a tokenizer.json, the special tokens among them, by their ids."""
-    tokens = {token: AddedToken(token) for token in SPECIAL_TOKENS}
+    tokens = {token: AddedToken(token) for token in vocab.special_tokens}
     tokens |= {token.content: token for token in vocab.options.added_tokens}
     values = []
     for content, token in sorted(tokens.items(), key=lambda pair: vocab.ids[pair[0]]):

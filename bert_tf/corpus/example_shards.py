@@ -322,7 +322,7 @@ class Rows:
         self._vocab = vocab
         self._capacity = max(1, TOKENS_PER_BLOCK // length)
         self._ids = np.zeros((self._capacity, length), token_type)
-        self._lengths = np.zeros((self._capacity, 2), np.int64)  # of both segments with [SEP]
+        self._lengths = np.zeros((self._capacity, 2), np.int64)  # up to the first [SEP]; of all
         self._labels = np.zeros((self._capacity, 1), np.int64)
         self._origins = np.zeros((self._capacity, 3), np.int64)  # duplicate, document, number
 
@@ -331,14 +331,16 @@ class Rows:
     ) -> Iterator[tuple[list[bytes], int]]:
         """Yields (shuffled examples, number of their tokens) for each block."""
         block = count = 0
-        cls_id, sep_id = self._vocab.cls_id, self._vocab.sep_id
+        cls_id = self._vocab.cls_id
+        sep_id = self._vocab.sep_id
+        start_a = self._vocab.text_start
         between = self._vocab.num_separators - 1
         for *origin, (ids_a, ids_b, is_random_next) in sequences:
             row = self._ids[count]
-            end_a = len(ids_a) + 2
+            end_a = start_a + len(ids_a) + 1
             end = end_a
-            row[0] = cls_id
-            row[1 : end_a - 1] = ids_a
+            row[:start_a] = cls_id
+            row[start_a : end_a - 1] = ids_a
             row[end_a - 1] = sep_id
             if len(ids_b):
                 start_b = end_a + between
@@ -346,6 +348,9 @@ class Rows:
                 row[end_a:start_b] = sep_id
                 row[start_b : end - 1] = ids_b
                 row[end - 1] = sep_id
+            if self._vocab.class_at_end:
+                row[end] = cls_id
+                end += 1
             row[end:] = self._vocab.pad_id
             self._lengths[count] = end_a, end
             self._labels[count] = is_random_next
@@ -367,6 +372,9 @@ class Rows:
         end_a = lengths[:, :1]  # [n, 1]
         end = lengths[:, 1:]  # [n, 1]
         positions = np.arange(ids.shape[1])
+        types = (positions >= end_a) & (positions < end) & bool(self._vocab.second_type)
+        if self._vocab.class_at_end:
+            types = np.where(positions == end - 1, self._vocab.class_type, types)
         masked_lm = {}
         if task.masking.masking == "static":
             keys = hash64(seed, *self._origins[order].T)
@@ -376,7 +384,7 @@ class Rows:
         features = {
             "input_ids": ids,
             "input_mask": positions < end,
-            "segment_ids": (positions >= end_a) & (positions < end) & bool(self._vocab.second_type),
+            "segment_ids": types,
             **masked_lm,
             "next_sentence_labels": self._labels[order],
         }

@@ -27,7 +27,7 @@ from bert_tf.corpus.text_lines import numbered_lines
 from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.files import not_utf8
 from bert_tf.text.kinds import space_before_sentences
-from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.packing import add_special_tokens, num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 
 
@@ -126,7 +126,6 @@ def make_google_examples(
       vocab: the vocabulary of the documents' ids.
     """
     documents = list(documents)
-    separators = [vocab.sep_id] * vocab.num_separators
     generator = random.Random(data.random_seed)
     generator.shuffle(documents)
     examples = []
@@ -134,9 +133,7 @@ def make_google_examples(
         for index in range(len(documents)):
             pairs = _draw_pairs(documents, index, data, generator, vocab.num_separators)
             for ids_a, ids_b, is_random_next in pairs:
-                ids = [vocab.cls_id, *ids_a, *separators, *ids_b, vocab.sep_id]
-                type_ids = [0] * (len(ids_a) + 2)
-                type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
+                ids, type_ids = add_special_tokens(vocab, ids_a, ids_b)
                 masked = _draw_masks(ids, masking, vocab, generator)
                 examples.append(GoogleExample(masked[0], type_ids, *masked[1:], is_random_next))
     generator.shuffle(examples)

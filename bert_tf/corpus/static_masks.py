@@ -40,9 +40,12 @@ def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
 
     WordPiece splits special tokens that are written in a text into ordinary tokens, so a sequence
     contains only [CLS], [SEP] and [UNK], and the original selects [UNK]. Byte-level BPE keeps
-    special tokens that are written in a text, so all of them may occur.
+    special tokens that are written in a text, so all of them may occur. MPNet's WordPiece does as
+    well, but its [UNK] is selected like BERT's.
     """
     if isinstance(vocab, Vocab):
+        if vocab.options.special_tokens:
+            return tuple(sorted(vocab.special_ids - {vocab.unk_id}))
         return tuple(sorted((vocab.cls_id, vocab.sep_id)))
     return tuple(sorted(vocab.special_ids))
 

@@ -57,7 +57,7 @@ class Examples:
             self.originals[rows, columns] = features["masked_lm_ids"][rows, slots]
             self.is_predicted[rows, columns] = True
         self.is_random = features["next_sentence_labels"] == 1
-        self.is_pair = self.types.max(axis=1) > 0
+        self.is_pair = (self.types == 1).any(axis=1)
 
 
 def diagnose_examples(
@@ -277,7 +277,7 @@ def _check_tokens(examples: Examples, diagnosis: Diagnosis, vocab: AnyVocab) -> 
 
 
 def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
-    """Checks the rules of the form [CLS] a [SEP] b [SEP].
+    """Checks the rules of the form [CLS] a [SEP] b [SEP], or a <sep> b <sep> <cls>.
 
     Returns:
       For each rule, bool [N], True for the examples that violate it.
@@ -291,18 +291,25 @@ def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
     # The second segment of a pair begins after the first [SEP].
     is_second = positions > is_sep.argmax(axis=1)[:, None]
     is_second &= is_real & examples.is_pair[:, None]
+    last_positions = np.maximum(examples.lengths - 1, 0)  # [N]
+    is_class_position = positions == (
+        last_positions[:, None] if vocab.class_at_end else np.zeros_like(last_positions)[:, None]
+    )
+    if vocab.class_at_end:
+        is_second &= ~is_class_position
+        last_positions = np.maximum(last_positions - 1, 0)
     is_special = is_sep | is_cls | ~is_real
     token_faults = {
         "padding between tokens": is_real != (positions < examples.lengths[:, None]),
         "tokens in the padding": ~np.isin(ids, [0, vocab.pad_id]) & ~is_real,
-        "[CLS] elsewhere than at the front": is_cls != (positions == 0),
-        "segments that change elsewhere than after [SEP]": (examples.types > 0) != is_second,
+        "[CLS] elsewhere than at its place": is_cls != (is_class_position & is_real),
+        "segments that change elsewhere than after [SEP]": (examples.types == 1) != is_second,
         "predictions at [CLS], [SEP] or padding": is_special & examples.is_predicted,
         "[MASK] where nothing is predicted": (ids == vocab.mask_id) & ~examples.is_predicted,
         "ids outside of the vocabulary": (originals < 0) | (originals >= len(vocab)),
     }
     faults = {name: tokens.any(axis=1) for name, tokens in token_faults.items()}
-    last = originals[np.arange(len(ids)), np.maximum(examples.lengths - 1, 0)]  # [N]
+    last = originals[np.arange(len(ids)), last_positions]  # [N]
     faults["no [SEP] at the end"] = last != vocab.sep_id
     has_two = is_sep.sum(axis=1) == 1 + vocab.num_separators
     faults["a pair without two [SEP]"] = examples.is_pair & ~has_two

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text.kinds import encode_with_masks, token_texts
+from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.tokenization import Tokenizer
 
 
@@ -29,7 +30,7 @@ def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> li
       ValueError: if the text has no [MASK] or is longer than the model's positions.
     """
     vocab = tokenizer.vocab
-    ids = [vocab.cls_id, *encode_with_masks(tokenizer, text), vocab.sep_id]
+    ids, type_ids = add_special_tokens(vocab, encode_with_masks(tokenizer, text))
     positions = [index for index, piece in enumerate(ids) if piece == vocab.mask_id]
     longest = model.config.longest_row
     if not positions:
@@ -42,7 +43,7 @@ def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> li
     batch = {
         "input_word_ids": np.array([ids], np.int32),
         "input_mask": np.ones([1, len(ids)], np.int32),
-        "input_type_ids": np.zeros([1, len(ids)], np.int32),
+        "input_type_ids": np.array([type_ids], np.int32),
         "masked_lm_positions": np.array([positions], np.int32),
     }
     logits = np.array(model(batch, training=False)["masked_lm_logits"][0], np.float32)  # [P, V]

@@ -243,6 +243,9 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
                 f"{ids[token.content]} in the vocabulary; expected one id."
             )
     packing: dict[str, Any] = read_post_processor(path, content.get("post_processor"))
+    if "class_at_end" in packing:
+        expected = "one that puts the class token first"
+        raise _unsupported(path, "post_processor", content["post_processor"], expected)
     names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
     return _build(
         path,
@@ -341,20 +344,38 @@ def read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) ->
 
 
 def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, Any]:
-    """Reads `cls A sep` and `cls A sep (sep) B sep`, with types 0 up to B."""
+    """Reads `cls A sep` and `cls A sep (sep) B sep`, with types 0 up to B.
+
+    The class token may be the last one instead, with another type: `A sep B sep cls`.
+    """
     items = [next(iter(item.values())) for item in template["pair"]]
     names = [item["id"] for item in items]
     types = [item["type_id"] for item in items]
+    single_items = [next(iter(item.values())) for item in template["single"]]
+    single = [item["id"] for item in single_items]
+    single_types = [item["type_id"] for item in single_items]
+    class_at_end = names[0] == "A"
+    if class_at_end:
+        # Compare with the usual order.
+        for order in (names, types, single, single_types):
+            order.insert(0, order.pop())
     cls = names[0]
     sep = names[-1]
+    class_type = types[0]
     separators = len(names) - 4
-    single = [next(iter(item.values()))["id"] for item in template["single"]]
     is_known = separators in (1, 2) and names == [cls, "A", *[sep] * separators, "B", sep]
-    is_typed = types == [0] * (2 + separators) + types[-1:] * 2
+    is_typed = types == [class_type] + [0] * (1 + separators) + types[-1:] * 2
+    is_typed &= single_types == [class_type, 0, 0] and (class_at_end or class_type == 0)
     if not (is_known and is_typed and single == [cls, "A", sep]):
-        expected = "CLS A SEP (SEP) B SEP with types 0 up to B, and CLS A SEP"
+        expected = (
+            "CLS A SEP (SEP) B SEP with types 0 up to B, and CLS A SEP, or the same with CLS at "
+            "the end"
+        )
         raise _unsupported(path, "post_processor", template["pair"], expected)
-    return {"cls": cls, "sep": sep, "num_separators": separators, "second_type": types[-1]}
+    fields = {"cls": cls, "sep": sep, "num_separators": separators, "second_type": types[-1]}
+    if class_at_end:
+        fields |= {"class_at_end": True, "class_type": class_type}
+    return fields
 
 
 def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
@@ -441,26 +462,37 @@ def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str,
 
 
 def template_processing(
-    cls: tuple[str, int], sep: tuple[str, int], num_separators: int = 1, second_type: int = 1
+    cls: tuple[str, int],
+    sep: tuple[str, int],
+    num_separators: int = 1,
+    second_type: int = 1,
+    class_type_at_end: int | None = None,
 ) -> dict[str, Any]:
     """Returns the part of a tokenizer.json that adds special tokens to one or two texts.
 
     Args:
-      cls, sep: name and id of the first token and of the separator.
+      cls, sep: name and id of the class token and of the separator.
       num_separators: the number of separators between two texts.
       second_type: the second text's token type.
+      class_type_at_end: the class token's type where it is the last token; None where it is the
+        first.
     """
 
     def special(name: str, kind: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": kind}}
 
-    single = [special(cls[0], 0), {"Sequence": {"id": "A", "type_id": 0}}, special(sep[0], 0)]
+    start = [special(cls[0], 0)]
+    end = []
+    if class_type_at_end is not None:
+        start = []
+        end = [special(cls[0], class_type_at_end)]
+    first = [{"Sequence": {"id": "A", "type_id": 0}}, special(sep[0], 0)]
     between = [special(sep[0], 0)] * (num_separators - 1)
     second = [{"Sequence": {"id": "B", "type_id": second_type}}, special(sep[0], second_type)]
     return {
         "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *between, *second],
+        "single": [*start, *first, *end],
+        "pair": [*start, *first, *between, *second, *end],
         "special_tokens": {
             name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (cls, sep)
         },

@@ -64,8 +64,13 @@ def to_config(vocab: AnyVocab) -> Any:
         if vocab.options == DEFAULT_OPTIONS:
             return list(vocab.tokens)
         return {"tokens": list(vocab.tokens), OPTIONS: vocab.options.to_config()}
-    added = [token.to_config() for token in vocab.added_tokens]
-    return {**dataclasses.asdict(vocab), "added_tokens": added}
+    fields = dataclasses.asdict(vocab)
+    fields["added_tokens"] = [token.to_config() for token in vocab.added_tokens]
+    if not vocab.class_at_end:
+        # Vocabularies of earlier versions lack these fields; their digests stay the same.
+        fields.pop("class_at_end", None)
+        fields.pop("class_type", None)
+    return fields
 
 
 def vocab_from_config(config: list[str] | dict[str, Any]) -> AnyVocab:

@@ -18,6 +18,7 @@ from bert_tf.text.charsmap import (
     prepended_characters,
     read_rules,
 )
+from bert_tf.text.combining_marks import combining_classes
 from bert_tf.text.sentencepiece_vocab import decode_charsmap
 
 
@@ -47,6 +48,8 @@ def align(text: str, steps: list[dict[str, Any]]) -> list[Aligned]:
             aligned = _strip(aligned, step)
         else:
             aligned = _normalize_characters(aligned, kind)
+            if kind == "NFKD":
+                aligned = _sort_marks(aligned)
     return aligned
 
 
@@ -84,6 +87,23 @@ def _normalize_characters(aligned: list[Aligned], kind: str) -> list[Aligned]:
     for item in aligned:
         result.extend(_sourced(_normalized(kind, item.character), [item]))
     return result
+
+
+def _sort_marks(aligned: list[Aligned]) -> list[Aligned]:
+    """Sorts consecutive marks by combining class; their sources stay in the order of the text."""
+    classes = combining_classes()
+    numbers = [classes.get(item.character, 0) for item in aligned]
+    characters = [item.character for item in aligned]
+    first = 0
+    while first < len(aligned):
+        last = first + 1
+        if numbers[first]:
+            while last < len(aligned) and numbers[last]:
+                last += 1
+            characters[first:last] = sorted(characters[first:last], key=classes.__getitem__)
+        first = last
+    pairs = zip(characters, aligned, strict=True)
+    return [item._replace(character=character) for character, item in pairs]
 
 
 @functools.lru_cache(maxsize=1 << 16)

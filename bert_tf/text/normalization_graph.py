@@ -22,6 +22,7 @@ from bert_tf.text.charsmap import (
     prepended_characters,
     read_rules,
 )
+from bert_tf.text.combining_marks import combining_classes
 from bert_tf.text.tensor_characters import count_up, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 
@@ -76,9 +77,16 @@ def make_steps(normalizer_steps: list[dict[str, Any]]) -> list[Step]:
         kind = step["type"]
         if kind in _PER_CHARACTER:
             group = [step]
+            sorts_marks = kind == "NFKD"
             while rest and rest[0]["type"] in _PER_CHARACTER:
+                if rest[0]["type"] == "StripAccents":
+                    sorts_marks = False  # Nothing to sort is left.
+                elif rest[0]["type"] == "NFKD":
+                    break
                 group.append(rest.pop(0))
             steps.append(_character_step(group))
+            if sorts_marks:
+                steps.append(_sort_marks)
         elif kind == "Precompiled":
             charsmap = base64.b64decode(step["precompiled_charsmap"] or "")
             if charsmap:
@@ -155,11 +163,6 @@ def _all_starts(characters: Characters) -> tf.Tensor:
 def _character_step(group: list[dict[str, Any]]) -> Step:
     """Returns the step of normalizers that replace each character on its own."""
     kinds = [step["type"] for step in group]
-    if "NFKD" in kinds and "StripAccents" not in kinds:
-        raise ValueError(
-            "the normalizer's step NFKD without StripAccents is not available in the graph; give "
-            "token ids."
-        )
     index_of_character, replacements = _character_table(tuple(kinds))
 
     def step(characters: Characters, is_text: tf.Tensor) -> Characters:
@@ -187,6 +190,32 @@ def _character_table(kinds: tuple[str, ...]) -> tuple[PagedTable, _Replacements]
         if line != chr(code):
             indices[code] = texts.setdefault(line, len(texts))
     return PagedTable.pack(indices), _Replacements.pack(list(texts))
+
+
+def _sort_marks(characters: Characters, is_text: tf.Tensor) -> Characters:
+    """Sorts consecutive marks by combining class; their places stay in the order of the text."""
+    code_points = characters.code_points
+    parts = characters.parts
+    classes = tf.cast(look_up(_combining_table(), code_points), tf.int64)
+    classes = tf.where(is_text, classes, 0)
+    is_new = tf.concat([[True], parts[1:] != parts[:-1]], 0)[: tf.size(parts)]
+
+    def sort() -> tf.Tensor:
+        run = tf.cumsum(tf.cast(is_new | (classes == 0), tf.int64))
+        order = tf.argsort(run * 256 + classes, stable=True)
+        return tf.gather(code_points, order)
+
+    is_unsorted = tf.reduce_any((classes[:-1] > classes[1:]) & (classes[1:] > 0))
+    sorted_points = tf.cond(is_unsorted, sort, lambda: code_points)
+    return characters._replace(code_points=sorted_points)
+
+
+@functools.cache
+def _combining_table() -> PagedTable:
+    values = np.zeros(NUM_CODE_POINTS, np.uint8)
+    for mark, number in combining_classes().items():
+        values[ord(mark)] = number
+    return PagedTable.pack(values)
 
 
 def _strip(characters: Characters, is_text: tf.Tensor, left: bool, right: bool) -> Characters:

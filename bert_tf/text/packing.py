@@ -1,7 +1,8 @@
 """Packs one or two texts into a sequence of tokens: [CLS] a [SEP] b [SEP], truncated and padded.
 
-RoBERTa puts two separators between the texts, and all its type ids are 0. The vocabulary has both
-numbers.
+RoBERTa puts two separators between the texts, and all its type ids are 0. XLNet puts the class
+token last, with a type of its own: a <sep> b <sep> <cls>. The vocabulary says which form it is.
+Padding is always on the right.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,37 @@ class PackedText(NamedTuple):
 
     ids: list[int]  # with [CLS] and [SEP]
     type_ids: list[int]  # 0 up to the first [SEP], the vocabulary's second_type after it
+
+
+def add_special_tokens(
+    vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int] | None = None
+) -> PackedText:
+    """Puts the special tokens around one text, or two, which are short enough.
+
+    Args:
+      vocab: the vocabulary with the special tokens.
+      ids_a: token ids of the first text; they begin at `vocab.text_start`.
+      ids_b: token ids of the second text, which may be empty; None without a second text.
+    """
+    ids = [*ids_a, vocab.sep_id]
+    if not vocab.class_at_end:
+        ids.insert(0, vocab.cls_id)
+    type_ids = [0] * len(ids)
+    if ids_b is not None:
+        ids += [*[vocab.sep_id] * (vocab.num_separators - 1), *ids_b, vocab.sep_id]
+        type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
+    if vocab.class_at_end:
+        ids.append(vocab.cls_id)
+        type_ids.append(vocab.class_type)
+    return PackedText(ids, type_ids)
+
+
+def single_type_ids(vocab: AnyVocab, length: int) -> list[int]:
+    """Returns the type ids of a sequence of one text, with so many tokens in all."""
+    type_ids = [0] * length
+    if vocab.class_at_end:
+        type_ids[-1] = vocab.class_type
+    return type_ids
 
 
 def truncate_longest_first(
@@ -72,12 +104,7 @@ def pack(
         second = cut[1][::-1]
     else:
         first, second = truncate_longest_first(ids_a, ids_b, room)
-    ids = [vocab.cls_id, *first, vocab.sep_id]
-    type_ids = [0] * len(ids)
-    if second:
-        ids += [*[vocab.sep_id] * (vocab.num_separators - 1), *second, vocab.sep_id]
-        type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
-    return PackedText(ids, type_ids)
+    return add_special_tokens(vocab, first, second or None)
 
 
 def pack_pair(
@@ -93,9 +120,7 @@ def pack_pair(
     """
     room = text_room(max_seq_length, True, vocab.num_separators)
     first, second = truncate_longest_first(ids_a, ids_b, room, odd_to_longer=True)
-    tail = [*[vocab.sep_id] * (vocab.num_separators - 1), *second, vocab.sep_id]
-    type_ids = [0] * (len(first) + 2) + [vocab.second_type] * len(tail)
-    return PackedText([vocab.cls_id, *first, vocab.sep_id, *tail], type_ids)
+    return add_special_tokens(vocab, first, second)
 
 
 def pack_windows(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tokenizers
 
-from bert_tf.text.byte_level import replace_surrogates
+from bert_tf.text.byte_level import SPACES, replace_surrogates
 from bert_tf.text.normalization import align
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
 
@@ -41,6 +41,7 @@ class SentencePiece:
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
         self._steps = vocab.normalizer_steps()
         self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
+        self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}
 
     def __reduce__(self) -> tuple:
         return SentencePiece, (self.vocab,)
@@ -83,6 +84,9 @@ class SentencePiece:
         start = 0
         for index, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
             if self._is_added(index, text[first:last]):
+                if index in self._ids_taking_blanks:
+                    # Where the normalizer makes one blank of several, `tokenizers` has the last.
+                    first = start + len(text[start:first].rstrip(SPACES))
                 spans.extend(self._spans(text[start:first], start))
                 spans.append(Span(index, first, last))
                 start = last

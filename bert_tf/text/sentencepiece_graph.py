@@ -10,8 +10,10 @@ It uses only TensorFlow's operations, so any server can run it. Bytes that are n
 U+FFFD, as `bytes.decode("utf-8", "replace")` does.
 """
 
+import functools
 import json
 import re
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +24,8 @@ from bert_tf.text.added_tokens_graph import NO_TOKEN, AddedTokenFinder, Parts, s
 from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
 from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
-from bert_tf.text.tensor_characters import count_up, nested, to_bytes
+from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 from bert_tf.text.unigram_graph import UnigramModel
 
 _SPACE_CODE = ord(SPACE_SYMBOL)
@@ -72,9 +75,10 @@ class SentencePieceTokenizer(tf.Module):
         )
         self._steps = make_steps(vocab.normalizer_steps())
         self._splits_at_blanks = False
+        self._splits_at_punctuation = False
         self._prefix = "never"
         if vocab.is_unigram:
-            self._splits_at_blanks, self._prefix = _read_pre_tokenizer(vocab)
+            self._read_pre_tokenizer()
         else:
             _check_bpe_pre_tokenizer(vocab)
         raw = [token for token in vocab.added_tokens if not token.normalized]
@@ -130,6 +134,33 @@ class SentencePieceTokenizer(tf.Module):
             starts, ends = _trim(text, firsts, lasts, tf.maximum(leading, 1), starts, ends)
         columns = (encoded.ids, *to_bytes(strings, tf.gather(text.rows, firsts), starts, ends))
         return tuple(nested(column, row_splits, encoded.splits) for column in columns)
+
+    def _read_pre_tokenizer(self) -> None:
+        """Reads where words end, and when a word gets U+2581.
+
+        Raises:
+          ValueError: if the graph lacks a step.
+        """
+        prefix = ""
+        for step in self.vocab.pre_tokenizer_steps():
+            kind = step["type"]
+            if kind == "WhitespaceSplit" and not prefix:
+                self._splits_at_blanks = True
+            elif kind == "Punctuation" and step.get("behavior") == "Isolated" and not prefix:
+                self._splits_at_punctuation = True
+            elif kind == "Metaspace" and not prefix and step.get("split", True):
+                prefix = step.get("prepend_scheme") or "always"
+                if step.get("add_prefix_space") is False:
+                    prefix = "never"
+            else:
+                prefix = ""
+                break
+        if not prefix:
+            raise ValueError(
+                f"the pre_tokenizer {self.vocab.pre_tokenizer[:200]} is not available in the "
+                "graph; give token ids."
+            )
+        self._prefix = prefix
 
     def _split_words(self, strings: tf.Tensor) -> tuple[_Text, tf.Tensor, tf.Tensor]:
         """Returns the characters, and row splits of words and of strings."""
@@ -232,6 +263,10 @@ class SentencePieceTokenizer(tf.Module):
             # The first character of a string may have been a blank.
             is_new_row = tf.concat([[True], text.rows[1:] != text.rows[:-1]], 0)
             is_start |= is_new_row[: tf.size(text.rows)]
+        if self._splits_at_punctuation:
+            is_mark = look_up(_punctuation_table(), tf.where(text.is_added, 0, text.code_points))
+            after_mark = tf.concat([[False], is_mark[:-1]], 0)[: tf.size(is_mark)]
+            is_start |= is_mark | after_mark
         is_space = (text.code_points == ord(" ")) & ~text.is_added
         text = text._replace(code_points=tf.where(is_space, _SPACE_CODE, text.code_points))
         is_symbol = (text.code_points == _SPACE_CODE) & ~text.is_added
@@ -306,30 +341,22 @@ class SentencePieceTokenizer(tf.Module):
         )
 
 
-def _read_pre_tokenizer(vocab: SentencePieceVocab) -> tuple[bool, str]:
-    """Returns whether words end at white space, and when a word gets U+2581.
-
-    Raises:
-      ValueError: if the graph lacks a step.
-    """
-    splits_at_blanks = False
-    prefix = ""
-    for step in vocab.pre_tokenizer_steps():
-        if step["type"] == "WhitespaceSplit" and not prefix:
-            splits_at_blanks = True
-        elif step["type"] == "Metaspace" and not prefix and step.get("split", True):
-            prefix = step.get("prepend_scheme") or "always"
-            if step.get("add_prefix_space") is False:
-                prefix = "never"
-        else:
-            prefix = ""
-            break
-    if not prefix:
-        raise ValueError(
-            f"the pre_tokenizer {vocab.pre_tokenizer[:200]} is not available in the graph; give "
-            "token ids."
-        )
-    return splits_at_blanks, prefix
+@functools.cache
+def _punctuation_table() -> PagedTable:
+    """Returns bool values, true where `tokenizers` splits at punctuation."""
+    values = np.zeros(NUM_CODE_POINTS, np.bool_)
+    # Versions of Unicode differ in which of these are punctuation.
+    codes = []
+    for code in range(NUM_CODE_POINTS):
+        if unicodedata.category(chr(code))[0] in "PSM":
+            codes.append(code)
+    # Between letters a mark is a part by itself; the other characters are next to them.
+    text = "a" + "a".join(map(chr, codes)) + "a"
+    splitter = tokenizers.pre_tokenizers.Punctuation(behavior="isolated")
+    for part, (start, _) in splitter.pre_tokenize_str(text):
+        if len(part) == 1 and start % 2 == 1:
+            values[codes[start // 2]] = True
+    return PagedTable.pack(values)
 
 
 def _check_bpe_pre_tokenizer(vocab: SentencePieceVocab) -> None:

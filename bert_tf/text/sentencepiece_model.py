@@ -18,8 +18,11 @@ MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenize
 # Values of the protobuf's enumerations: the type of the unknown piece, and of a Unigram model.
 _UNKNOWN = 2
 _UNIGRAM = 1
-# ALBERT's pieces that end in a digit and a comma are made improbable by its converter.
+# ALBERT's and XLNet's pieces that end in a digit and a comma are made improbable by the converters.
 _NUMBER_COMMA_PENALTY = 100.0
+_ALBERT = "albert"
+_DEBERTA = "deberta"
+_ROBERTA = "roberta"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +32,15 @@ class _Layout:
     Args:
       before: tokens and scores of the rows before the pieces.
       skipped: the number of pieces at the start of the .model that have no row of their own.
-      after: tokens of the rows after the pieces.
+      after: tokens of the rows after the pieces, with scores of 0.
+      added: tokens of the rows after those, without scores: no text is divided into them.
       names: the special tokens.
-      num_separators, second_type: see `SentencePieceVocab`.
-      is_albert: whether text is normalized as for ALBERT.
+      num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
+      rules: how text is normalized: as for ALBERT and XLNet, DeBERTa, or RoBERTa.
+      lowers: whether text is lower-cased, unless tokenizer_config.json has `do_lower_case`.
+      mask_takes_space: see `AddedToken.lstrip`.
       is_mask_normalized: see `AddedToken.normalized`, unless tokenizer_config.json has it.
+      other_special: further special tokens.
     """
 
     before: tuple[tuple[str, float], ...]
@@ -42,8 +49,14 @@ class _Layout:
     names: dict[str, str]
     num_separators: int
     second_type: int
-    is_albert: bool = False
+    added: tuple[str, ...] = ()
+    class_at_end: bool = False
+    class_type: int = 0
+    rules: str = _ROBERTA
+    lowers: bool = False
+    mask_takes_space: bool = True
     is_mask_normalized: bool = False
+    other_special: tuple[str, ...] = ()
 
 
 _ROBERTA_NAMES = {
@@ -90,7 +103,44 @@ _LAYOUTS = {
         },
         num_separators=1,
         second_type=1,
-        is_albert=True,
+        rules=_ALBERT,
+        lowers=True,
+    ),
+    "DebertaV2": _Layout(
+        before=(),
+        skipped=0,
+        after=(),
+        names={
+            "cls": "[CLS]",
+            "sep": "[SEP]",
+            "pad": "[PAD]",
+            "unk": "[UNK]",
+            "mask": "[MASK]",
+        },
+        num_separators=1,
+        second_type=1,
+        added=("[MASK]",),
+        rules=_DEBERTA,
+        mask_takes_space=False,
+    ),
+    "XLNet": _Layout(
+        before=(),
+        skipped=0,
+        after=(),
+        names={
+            "cls": "<cls>",
+            "sep": "<sep>",
+            "pad": "<pad>",
+            "unk": "<unk>",
+            "mask": "<mask>",
+        },
+        num_separators=1,
+        second_type=1,
+        class_at_end=True,
+        class_type=2,
+        rules=_ALBERT,
+        is_mask_normalized=True,
+        other_special=("<s>", "</s>", "<eop>", "<eod>"),
     ),
 }
 
@@ -112,7 +162,8 @@ def read_model(
     Args:
       path: the file.
       tokenizer_class: the class of transformers whose rows the encoder has.
-      settings: of tokenizer_config.json; `do_lower_case` and `keep_accents` are ALBERT's.
+      settings: of tokenizer_config.json; `keep_accents` is ALBERT's and XLNet's, `split_by_punct`
+        DeBERTa's, `do_lower_case` that of all three.
 
     Raises:
       ValueError: if the file is corrupt, not Unigram, or the class is unknown.
@@ -146,34 +197,44 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
     pairs = list(layout.before)
     for piece in proto.pieces[layout.skipped :]:
         score = piece.score
-        if layout.is_albert and _ends_in_number_comma(piece.piece):
+        if layout.rules == _ALBERT and _ends_in_number_comma(piece.piece):
             score -= _NUMBER_COMMA_PENALTY
         pairs.append((piece.piece, score))
     pairs.extend((token, 0.0) for token in layout.after)
-    tokens = tuple(token for token, _ in pairs)
+    pieces = [token for token, _ in pairs]
+    tokens = tuple(pieces + _tokens_after(layout, pieces, settings))
     return SentencePieceVocab(
         tokens=tokens,
         scores=tuple(score for _, score in pairs),
         merges=(),
         added_tokens=_added_tokens(layout, tokens, settings),
         normalizer=json.dumps(_normalizer(layout, proto, settings), ensure_ascii=False),
-        pre_tokenizer=json.dumps(
-            {
-                "type": "Metaspace",
-                "replacement": SPACE_SYMBOL,
-                "prepend_scheme": "always",
-                "split": True,
-            },
-            ensure_ascii=False,
-        ),
+        pre_tokenizer=json.dumps(_pre_tokenizer(layout, settings), ensure_ascii=False),
         num_separators=layout.num_separators,
         second_type=layout.second_type,
+        class_at_end=layout.class_at_end,
+        class_type=layout.class_type,
         cls=layout.names["cls"],
         sep=layout.names["sep"],
         pad=layout.names["pad"],
         unk=layout.names["unk"],
         mask=layout.names["mask"],
     )
+
+
+def _tokens_after(layout: _Layout, pieces: list[str], settings: dict[str, Any]) -> list[str]:
+    """Returns the tokens of the rows after the pieces: those of the class, then added ones."""
+    tokens = [token for token in layout.added if token not in pieces]
+    decoder = settings.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        known = {*pieces, *tokens}
+        numbered = [(int(key), token) for key, token in decoder.items() if key.isdecimal()]
+        for index, token in sorted(numbered, key=lambda pair: pair[0]):
+            content = token.get("content")
+            if index == len(pieces) + len(tokens) and content and content not in known:
+                tokens.append(content)
+                known.add(content)
+    return tokens
 
 
 def _ends_in_number_comma(piece: str) -> bool:
@@ -194,29 +255,58 @@ def _added_tokens(
     added = []
     for name, content in layout.names.items():
         is_mask = name == "mask"
-        added.append(
-            AddedToken(content, lstrip=is_mask, normalized=is_mask and layout.is_mask_normalized)
-        )
+        # DeBERTa's tokenizer makes its unknown token a normalized one.
+        is_normalized = layout.is_mask_normalized if is_mask else _is_normalized(layout, name)
+        takes_space = is_mask and layout.mask_takes_space
+        added.append(AddedToken(content, lstrip=takes_space, normalized=is_normalized))
+    added.extend(AddedToken(content) for content in layout.other_special if content in tokens)
     return tuple(added)
+
+
+def _is_normalized(layout: _Layout, name: str) -> bool:
+    return name == "unk" and layout.rules == _DEBERTA
+
+
+def _pre_tokenizer(layout: _Layout, settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the pre-tokenizer of the converted tokenizer."""
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": SPACE_SYMBOL,
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    if layout.rules != _DEBERTA:
+        return metaspace
+    steps: list[dict[str, Any]] = [metaspace]
+    if settings.get("split_by_punct"):
+        steps.insert(0, {"type": "Punctuation", "behavior": "Isolated"})
+    return {"type": "Sequence", "pretokenizers": steps}
 
 
 def _normalizer(layout: _Layout, proto: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the normalizer of the converted tokenizer."""
     steps: list[dict[str, Any]] = []
-    if layout.is_albert:
+    lowers = settings.get("do_lower_case")
+    if lowers is None:
+        lowers = layout.lowers
+    if layout.rules == _DEBERTA:
+        if lowers:
+            steps.append({"type": "Lowercase"})
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+    if layout.rules == _ALBERT:
         for quotes in ("``", "''"):
             steps.append({"type": "Replace", "pattern": {"String": quotes}, "content": '"'})
         if not settings.get("keep_accents", False):
             steps.append({"type": "NFKD"})
             steps.append({"type": "StripAccents"})
-        if settings.get("do_lower_case", True):
+        if lowers:
             steps.append({"type": "Lowercase"})
     charsmap = proto.normalizer_spec.precompiled_charsmap
     if charsmap:
         encoded = base64.b64encode(charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}}
-    if layout.is_albert:
+    if layout.rules in (_ALBERT, _DEBERTA):
         steps.append({**spaces, "content": " "})
     else:
         steps.append({"type": "Strip", "strip_left": False, "strip_right": True})

@@ -34,7 +34,7 @@ SPACE_SYMBOL = "\u2581"
 NORMALIZERS = frozenset(
     {"Precompiled", "Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Prepend"}
 )
-PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split"})
+PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split", "Punctuation"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,9 @@ class SentencePieceVocab(BaseVocab):
 
     Args:
       tokens: tokens in id order; the first token of a word starts with U+2581.
-      scores: the log probability of each token, for Unigram; empty for BPE.
+      scores: the log probability of each token, for Unigram; empty for BPE. The last tokens may
+        have none: no text is divided into them. They are added tokens, or names of rows of the
+        word table that no token has (`row_name`).
       merges: pairs of tokens in the order of merging, for BPE; empty for Unigram.
       added_tokens: tokens that are cut out of a text first, including the special tokens.
       normalizer: the normalizer of tokenizer.json, as JSON.
@@ -52,9 +54,10 @@ class SentencePieceVocab(BaseVocab):
       num_separators: the number of `sep` between two texts.
       second_type: type id of the second text.
       trim_offsets: whether a token's offsets exclude the space at its start.
+      class_at_end, class_type: see `BaseVocab`.
 
     Raises:
-      ValueError: if a token is duplicated, the scores are not as many as the tokens, a special
+      ValueError: if a token is duplicated, a token has no score and is not an added one, a special
         token is missing, or the normalizer or pre-tokenizer has a step that bert_tf lacks.
     """
 
@@ -72,6 +75,8 @@ class SentencePieceVocab(BaseVocab):
     num_separators: int = 2
     second_type: int = 0
     trim_offsets: bool = False
+    class_at_end: bool = False
+    class_type: int = 0
 
     file_name: ClassVar[str] = TOKENIZER_FILE
 
@@ -105,7 +110,8 @@ class SentencePieceVocab(BaseVocab):
     def write(self, path: str | os.PathLike) -> None:
         """Writes a tokenizer.json atomically."""
         with atomic_write(path) as file:
-            json.dump(to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
+            content = to_tokenizer_json(self, with_rows=True)
+            json.dump(content, file, ensure_ascii=False, indent=1)
             file.write("\n")
 
     @property
@@ -133,6 +139,11 @@ class SentencePieceVocab(BaseVocab):
     def pre_tokenizer_steps(self) -> list[dict[str, Any]]:
         """Returns the steps of the pre-tokenizer, in order."""
         return _steps(json.loads(self.pre_tokenizer), "pretokenizers")
+
+
+def row_name(index: int) -> str:
+    """Returns the name of a row of the word table that no token has."""
+    return f"[row{index}]"
 
 
 def is_sentencepiece(content: dict[str, Any]) -> bool:
@@ -173,10 +184,8 @@ def _check(vocab: SentencePieceVocab) -> None:
             f"received {len(vocab.scores)} scores and {len(vocab.merges)} merges; expected scores "
             "(Unigram) or merges (BPE)."
         )
-    if vocab.scores and len(vocab.scores) != len(vocab.tokens):
-        raise ValueError(
-            f"received {len(vocab.scores)} scores for {len(vocab.tokens)} tokens; expected as many."
-        )
+    if vocab.scores:
+        _check_number_of_scores(vocab)
     if not np.isfinite(vocab.scores).all():
         number = int(np.argmin(np.isfinite(vocab.scores)))
         raise ValueError(f"the score of {vocab.tokens[number]!r} is not a finite number.")
@@ -210,6 +219,22 @@ def _check(vocab: SentencePieceVocab) -> None:
         raise ValueError(f"`tokenizers` cannot read it: {error}") from None
 
 
+def _check_number_of_scores(vocab: SentencePieceVocab) -> None:
+    """Raises ValueError unless each token has a score, is an added token, or names a row."""
+    added = {token.content for token in vocab.added_tokens}
+    num_scores = len(vocab.scores)
+    unscored = []
+    for index in range(num_scores, len(vocab.tokens)):
+        token = vocab.tokens[index]
+        if token not in added and token != row_name(index):
+            unscored.append(token)
+    if unscored or num_scores > len(vocab.tokens):
+        raise ValueError(
+            f"received {num_scores} scores for {len(vocab.tokens)} tokens; expected as many"
+            f" (no score: {unscored[:5]})."
+        )
+
+
 def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> SentencePieceVocab:
     model = content["model"]
     added = read_added_tokens(path, content)
@@ -236,13 +261,15 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
     for token, index in added.values():
         if index == len(tokens):
             tokens.append(token.content)
-            if scores:
-                scores.append(0.0)
         if index > len(tokens) or tokens[index] != token.content:
             raise ValueError(
                 f"{path}: the added token {token.content!r} has id {index}, where the vocabulary "
                 f"has {tokens[index : index + 1]}; expected the same token."
             )
+    rows = set()
+    for token, index in added.values():
+        if scores and index >= len(scores) and token.content == row_name(index):
+            rows.add(token.content)
     known = set(added) | {names["unk"]}
     names = special_names(path.parent, known, names)
     names = {name: token for name, token in names.items() if name in _FIELDS}
@@ -251,7 +278,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
             tokens=tuple(tokens),
             scores=tuple(scores),
             merges=tuple(merges),
-            added_tokens=tuple(token for token, _ in added.values()),
+            added_tokens=tuple(token for token, _ in added.values() if token.content not in rows),
             normalizer=json.dumps(content.get("normalizer"), ensure_ascii=False),
             pre_tokenizer=json.dumps(content.get("pre_tokenizer"), ensure_ascii=False),
             **packing,
@@ -264,10 +291,22 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
 _FIELDS = frozenset({"cls", "sep", "pad", "unk", "mask"})
 
 
-def to_tokenizer_json(vocab: SentencePieceVocab) -> dict[str, Any]:
-    """Returns the content of a tokenizer.json."""
+def to_tokenizer_json(vocab: SentencePieceVocab, with_rows: bool = False) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json.
+
+    Args:
+      vocab: the vocabulary.
+      with_rows: whether names of rows that no token has are among the added tokens, so that a
+        reader knows how many rows there are.
+    """
     added_tokens = []
-    for token in vocab.added_tokens:
+    named = list(vocab.added_tokens)
+    if with_rows and vocab.is_unigram:
+        known = {token.content for token in named}
+        unscored = vocab.tokens[len(vocab.scores) :]
+        named.extend(AddedToken(token) for token in unscored if token not in known)
+        named.sort(key=lambda token: vocab.ids[token.content])
+    for token in named:
         fields = dataclasses.asdict(token)
         added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
     cls = (vocab.cls, vocab.cls_id)
@@ -309,7 +348,13 @@ def to_tokenizer_json(vocab: SentencePieceVocab) -> dict[str, Any]:
         "added_tokens": added_tokens,
         "normalizer": json.loads(vocab.normalizer),
         "pre_tokenizer": json.loads(vocab.pre_tokenizer),
-        "post_processor": template_processing(cls, sep, vocab.num_separators, vocab.second_type),
+        "post_processor": template_processing(
+            cls,
+            sep,
+            vocab.num_separators,
+            vocab.second_type,
+            vocab.class_type if vocab.class_at_end else None,
+        ),
         "decoder": decoder,
         "model": model,
     }

@@ -2,6 +2,8 @@
 
 token ids of texts, ragged int32 [B, (tokens)] -> truncated -> [CLS] a [SEP] b [SEP]
   -> input_word_ids, input_mask, input_type_ids, int32 [B, T], T the longest row or a given length
+
+The class token may be the last one instead: see `packing.py`.
 """
 
 from typing import NamedTuple
@@ -124,7 +126,8 @@ def pack_rows(
     ones = tf.ones([first.nrows(), 1], tf.int32)  # [B, 1]
     cls = ones * vocab.cls_id
     sep = ones * vocab.sep_id
-    parts = [tf.concat([cls, first, sep], axis=1)]
+    start = [] if vocab.class_at_end else [cls]
+    parts = [tf.concat([*start, first, sep], axis=1)]
     if second is not None:
         has_second = tf.cast((second.row_lengths() > 0) | as_tokenizers, tf.int64)
         last = tf.RaggedTensor.from_row_lengths(
@@ -136,6 +139,8 @@ def pack_rows(
             more = tf.fill([tf.reduce_sum(counts)], vocab.sep_id)
             parts.append(tf.RaggedTensor.from_row_lengths(more, counts, validate=False))
         parts.append(tf.concat([second, last], axis=1))
+    if vocab.class_at_end:
+        parts.append(cls)
     ids = tf.concat(parts, axis=1)
     lengths = ids.row_lengths()  # [B]
     width = tf.reduce_max(tf.concat([lengths, [MIN_LENGTH]], 0)) if length is None else length
@@ -144,11 +149,15 @@ def pack_rows(
     is_second = is_token & (positions >= parts[0].row_lengths()[:, tf.newaxis])
     if not vocab.second_type:
         is_second = tf.zeros_like(is_token)
+    type_ids = tf.cast(is_second, tf.int32)
+    if vocab.class_at_end:
+        is_class = positions == lengths[:, tf.newaxis] - 1
+        type_ids = tf.where(is_class, vocab.class_type, type_ids)
     shape = tf.stack([tf.constant(-1, tf.int64), width]) if length is None else [None, length]
     return {
         "input_word_ids": tf.ensure_shape(
             ids.to_tensor(vocab.pad_id or None, shape=shape), [None, length]
         ),
         "input_mask": tf.cast(is_token, tf.int32),
-        "input_type_ids": tf.cast(is_second, tf.int32),
+        "input_type_ids": type_ids,
     }

@@ -15,8 +15,8 @@ class TextTokenizer:
         tokenizer = bert_tf.load_tokenizer("hf://FacebookAI/roberta-base")
         outputs = encoder(tokenizer(["A text.", "Another one."]))
 
-    WordPiece treats special tokens written in a text as ordinary text, except in the models of
-    sentence-transformers; byte-level BPE and SentencePiece treat them as special tokens.
+    WordPiece treats special tokens written in a text as ordinary text, except in MPNet and the
+    models of sentence-transformers; byte-level BPE and SentencePiece treat them as special tokens.
 
     Args:
       vocab: a WordPiece, byte-level BPE or SentencePiece vocabulary.
@@ -26,6 +26,8 @@ class TextTokenizer:
     def __init__(self, vocab: AnyVocab, do_lower_case: bool) -> None:
         self.vocab = vocab
         self.tokenizer = make_tokenizer(vocab, do_lower_case)
+        # MPNet's WordPiece is Hugging Face's alone.
+        self._packs_as_google = isinstance(vocab, Vocab) and not vocab.options.special_tokens
 
     def __call__(
         self,
@@ -40,9 +42,9 @@ class TextTokenizer:
           pair: the second text of the pair, or B of them; an empty one is ignored.
           max_length: maximum length of a sequence, including special tokens; None for no limit. A
             text is truncated at its end; of a pair, the longer text is. Where both texts of a pair
-            are truncated and the number of tokens is odd, byte-level BPE leaves one token more to
-            the longer text, as Hugging Face's `longest_first` does, and WordPiece to the first, as
-            google-research/bert does.
+            are truncated and the number of tokens is odd, BERT's WordPiece leaves one token more to
+            the first text, as google-research/bert does, and the other tokenizers to the longer
+            one, as Hugging Face's `longest_first` does.
 
         Returns:
           `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] for one text, [B, T] for a
@@ -72,7 +74,7 @@ class TextTokenizer:
             longest = len(first_ids) + len(second_ids) + num_special
             length = longest if max_length is None else max_length
             # The two functions differ only where both texts of a pair are truncated.
-            as_tokenizers = bool(second_ids) and not isinstance(self.vocab, Vocab)
+            as_tokenizers = bool(second_ids) and not self._packs_as_google
             pack_texts = pack_pair if as_tokenizers else pack
             rows.append(pack_texts(self.vocab, first_ids, second_ids, length))
         batch = pad_batch(rows, self.vocab.pad_id)

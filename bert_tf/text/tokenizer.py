@@ -26,7 +26,7 @@ from bert_tf.text.added_token_matches import AddedTokenMatcher, Matches
 from bert_tf.text.added_tokens_graph import NO_TOKEN
 from bert_tf.text.tensor_characters import look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
-from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import normalize
 
 MAX_CHARACTER_BYTES = 4
@@ -85,15 +85,15 @@ class BertTokenizer(tf.Module):
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=options.max_word_characters * MAX_CHARACTER_BYTES,
             token_out_type=tf.int32,
-            unknown_token=UNK,
+            unknown_token=vocab.unk,
             no_pretokenization=True,
         )
         self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=_hide_other_tokens(pieces),
+            vocab=_hide_other_tokens(pieces, vocab.unk),
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=options.max_word_characters,
             token_out_type=tf.int32,
-            unknown_token=UNK,
+            unknown_token=vocab.unk,
             no_pretokenization=False,
         )
 
@@ -101,8 +101,8 @@ class BertTokenizer(tf.Module):
         """Prepares the search for added tokens, if there are any."""
         vocab = self.vocab
         options = vocab.options
-        added = options.tokens_to_find(SPECIAL_TOKENS)
-        unread = () if options.reads_special_tokens else SPECIAL_TOKENS
+        added = options.tokens_to_find(vocab.special_tokens)
+        unread = () if options.reads_special_tokens else vocab.special_tokens
         raw = [token for token in added if not token.normalized]
         normalized = [token for token in added if token.normalized]
         if raw:
@@ -196,7 +196,7 @@ class BertTokenizer(tf.Module):
         is_unknown = ids.flat_values == self.vocab.unk_id
         word_start = tf.gather(word_bytes, ids.value_rowids())
         word_end = tf.gather(word_bytes, ids.value_rowids() + 1)
-        # An unknown token covers its whole word. The tokenizer got "[UNK]" instead of long words.
+        # An unknown token covers its whole word. The tokenizer got `unk` instead of long words.
         first = tf.where(is_unknown, word_start, word_start + tf.cast(starts.flat_values, tf.int32))
         after = tf.where(is_unknown, word_end, word_start + tf.cast(ends.flat_values, tf.int32))
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))
@@ -265,7 +265,7 @@ class BertTokenizer(tf.Module):
         words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
         # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
         lengths = word_splits[1:] - word_splits[:-1]
-        return tf.where(lengths > self._max_word_characters, UNK, words)
+        return tf.where(lengths > self._max_word_characters, self.vocab.unk, words)
 
 
 def _hide_added_tokens(vocab: Vocab) -> list[str]:
@@ -277,7 +277,7 @@ def _hide_added_tokens(vocab: Vocab) -> list[str]:
     return pieces
 
 
-def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
+def _hide_other_tokens(tokens: Sequence[str], unk: str) -> list[str]:
     """Replaces each token that no plain word contains by a string that never occurs.
 
     With its own word splitting tensorflow-text would match "a b", and it rejects a vocabulary with
@@ -285,7 +285,7 @@ def _hide_other_tokens(tokens: Sequence[str]) -> list[str]:
     """
     visible = []
     for index, token in enumerate(tokens):
-        is_plain = token == UNK or _PLAIN_TOKEN.fullmatch(token)
+        is_plain = token == unk or _PLAIN_TOKEN.fullmatch(token)
         visible.append(token if is_plain else f"\x7f{index}")
     return visible
 

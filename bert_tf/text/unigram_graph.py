@@ -33,13 +33,14 @@ class UnigramModel(tf.Module):
         self._unk_id = vocab.unk_id
         self._scores = np.array(vocab.scores, np.float64)
         self._unknown_score = self._scores.min() - _UNKNOWN_PENALTY
-        self._longest = max(map(len, vocab.tokens))
-        characters = sorted({ord(char) for token in vocab.tokens for char in token})
+        tokens = vocab.tokens[: len(vocab.scores)]
+        self._longest = max(map(len, tokens))
+        characters = sorted({ord(char) for token in tokens for char in token})
         index_of_character = np.zeros(NUM_CODE_POINTS, np.int32)  # 0: of no token
         index_of_character[characters] = np.arange(1, len(characters) + 1)
         self._index_of_character = PagedTable.pack(index_of_character)
         self._num_characters = len(characters) + 1
-        nodes, ids = _build_trie(vocab.tokens, index_of_character, self._num_characters)
+        nodes, ids = _build_trie(tokens, index_of_character, self._num_characters)
         self._ids_of_nodes = ids
         self._nodes = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(

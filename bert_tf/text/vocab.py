@@ -22,14 +22,36 @@ _ROWS = "rows"  # the key of the rows of added tokens in the file of options
 
 
 class BaseVocab:
-    """Base class of the vocabularies: the ids of all tokens and of the special tokens."""
+    """Base class of the vocabularies: the ids of all tokens and of the special tokens.
+
+    Attributes:
+      class_at_end: whether `cls` is the last token of a sequence, as in XLNet, not the first.
+      class_type: type id of `cls` at the end of a sequence.
+    """
 
     tokens: tuple[str, ...]
-    pad: str
-    unk: str
-    cls: str
-    sep: str
-    mask: str
+    class_at_end: bool = False
+    class_type: int = 0
+
+    @property
+    def pad(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def unk(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def cls(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def sep(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def mask(self) -> str:
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -59,6 +81,11 @@ class BaseVocab:
     def mask_id(self) -> int:
         return self.ids[self.mask]
 
+    @property
+    def text_start(self) -> int:
+        """The position of the first text in a sequence: the number of special tokens before it."""
+        return 0 if self.class_at_end else 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Vocab(BaseVocab):
@@ -69,8 +96,8 @@ class Vocab(BaseVocab):
 
     Args:
       tokens: tokens in id order; a token that continues a word starts with "##".
-      options: how texts are split where it differs from google-research/bert. They are in a file
-        beside vocab.txt (`options_file`), which does not exist without them.
+      options: how texts are split and packed where it differs from google-research/bert. They are
+        in a file beside vocab.txt (`options_file`), which does not exist without them.
 
     Raises:
       ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
@@ -81,17 +108,55 @@ class Vocab(BaseVocab):
     options: WordPieceOptions = DEFAULT_OPTIONS
 
     file_name: ClassVar[str] = "vocab.txt"
-    num_separators: ClassVar[int] = 1  # between two texts
-    second_type: ClassVar[int] = 1  # type id of the second text
-    pad, unk, cls, sep, mask = SPECIAL_TOKENS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
-        _check_tokens(self.tokens, "vocabulary", self.options.only_added)
+        _check_tokens(self.tokens, "vocabulary", self.options)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The padding, unknown, class, separator and mask tokens."""
+        return self.options.special_tokens or SPECIAL_TOKENS
+
+    @property
+    def pad(self) -> str:
+        return self.special_tokens[0]
+
+    @property
+    def unk(self) -> str:
+        return self.special_tokens[1]
+
+    @property
+    def cls(self) -> str:
+        return self.special_tokens[2]
+
+    @property
+    def sep(self) -> str:
+        return self.special_tokens[3]
+
+    @property
+    def mask(self) -> str:
+        return self.special_tokens[4]
+
+    @property
+    def num_separators(self) -> int:
+        """The number of separators between two texts."""
+        return self.options.num_separators
+
+    @property
+    def second_type(self) -> int:
+        """The type id of the second text."""
+        return self.options.second_type
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> "Vocab":
+    def read(
+        cls, path: str | os.PathLike, default_options: WordPieceOptions = DEFAULT_OPTIONS
+    ) -> "Vocab":
         """Reads one token per line (UTF-8), without blanks at the ends.
+
+        Args:
+          path: the vocab.txt.
+          default_options: the options where no file beside vocab.txt has any.
 
         Raises:
           ValueError: see the class; the message names the file and the line.
@@ -107,7 +172,7 @@ class Vocab(BaseVocab):
         # Only "\n" ends a line: splitlines() would also split at characters that are tokens.
         tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
         options_path = options_file(path)
-        options = DEFAULT_OPTIONS
+        options = default_options
         if options_path.exists():
             values = read_json(options_path)
             for token, index in (json_field(values, _ROWS, dict, options_path) or {}).items():
@@ -119,7 +184,7 @@ class Vocab(BaseVocab):
                 tokens[index] = token
             values.pop(_ROWS, None)
             options = WordPieceOptions.from_config(values, str(options_path))
-        _check_tokens(tokens, str(path), options.only_added)
+        _check_tokens(tokens, str(path), options)
         _check_added(tokens, options, options_path)
         return cls(tuple(tokens), options)
 
@@ -162,7 +227,7 @@ class Vocab(BaseVocab):
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of the five special tokens."""
-        return frozenset(self.ids[token] for token in SPECIAL_TOKENS)
+        return frozenset(self.ids[token] for token in self.special_tokens)
 
 
 def options_file(path: str | os.PathLike) -> pathlib.Path:
@@ -184,10 +249,10 @@ def _check_added(tokens: Sequence[str], options: WordPieceOptions, path: pathlib
         )
 
 
-def _check_tokens(tokens: Sequence[str], source: str, only_added: Sequence[str] = ()) -> None:
+def _check_tokens(tokens: Sequence[str], source: str, options: WordPieceOptions) -> None:
     """Raises the errors of `Vocab`, naming `source` and the line."""
     for line, token in enumerate(tokens, start=1):
-        if not token or (_has_outer_blanks(token) and token not in only_added):
+        if not token or (_has_outer_blanks(token) and token not in options.only_added):
             raise ValueError(
                 f"{source}, line {line}: received {token!r}, expected a token without blanks at "
                 "its ends; remove the line (which lowers every later id by one) or name the token."
@@ -199,7 +264,8 @@ def _check_tokens(tokens: Sequence[str], source: str, only_added: Sequence[str] 
             f"{source}, line {lines[1]}: {repeated!r} is already on line {lines[0]}; expected "
             "unique tokens, so rename one of the two."
         )
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    special_tokens = options.special_tokens or SPECIAL_TOKENS
+    missing = [token for token in special_tokens if token not in tokens]
     if missing:
         raise ValueError(
             f"{source}: no line for the special tokens {missing} in {len(tokens)} lines; add one "

@@ -23,7 +23,7 @@ from bert_tf.text.unicode_tables import (
     is_punctuation,
     is_whitespace,
 )
-from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 # At about 250 bytes an entry this is at most 150 MB a process.
@@ -128,8 +128,8 @@ class WordPiece:
         self._chunk_ids = _ChunkIds(self)
         self._raw_tokens: AddedTokenSplitter | None = None
         self._normalized_tokens: AddedTokenSplitter | None = None
-        added = vocab.options.tokens_to_find(SPECIAL_TOKENS)
-        unread = () if vocab.options.reads_special_tokens else SPECIAL_TOKENS
+        added = vocab.options.tokens_to_find(vocab.special_tokens)
+        unread = () if vocab.options.reads_special_tokens else vocab.special_tokens
         normalized = [token for token in added if token.normalized]
         if added:
             raw = [token for token in added if not token.normalized]

@@ -1,4 +1,4 @@
-"""How WordPiece splits texts where a model's tokenizer differs from google-research/bert's."""
+"""How WordPiece splits and packs texts where a tokenizer differs from google-research/bert's."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ MAX_WORD_CHARACTERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceOptions:
-    """How WordPiece splits texts; the defaults are google-research/bert's rules.
+    """How WordPiece splits and packs texts; the defaults are google-research/bert's rules.
 
     Args:
       strip_accents: whether accents are removed; None: exactly where text is lower-cased.
@@ -21,6 +21,10 @@ class WordPieceOptions:
       only_added: the contents of those that are found in no other way: no word is split into them.
       reads_special_tokens: whether [CLS], [SEP], [MASK], [PAD] and [UNK] written in a text are the
         special tokens, as in Hugging Face's tokenizers, instead of ordinary text.
+      special_tokens: the padding, unknown, class, separator and mask tokens in this order; empty
+        for [PAD], [UNK], [CLS], [SEP], [MASK].
+      num_separators: the number of separators between two texts.
+      second_type: the type id of the second text.
     """
 
     strip_accents: bool | None = None
@@ -29,6 +33,9 @@ class WordPieceOptions:
     added_tokens: tuple[AddedToken, ...] = ()
     only_added: tuple[str, ...] = ()
     reads_special_tokens: bool = False
+    special_tokens: tuple[str, ...] = ()
+    num_separators: int = 1
+    second_type: int = 1
 
     def strips_accents(self, do_lower_case: bool) -> bool:
         """Returns whether accents are removed from text of this casing."""
@@ -50,9 +57,13 @@ class WordPieceOptions:
         return (*others, *self.added_tokens)
 
     def to_config(self) -> dict[str, Any]:
-        """Returns the fields for JSON."""
-        added = [token.to_config() for token in self.added_tokens]
-        return {**dataclasses.asdict(self), "added_tokens": added}
+        """Returns the fields for JSON; without later fields where they have their defaults."""
+        fields = dataclasses.asdict(self)
+        fields["added_tokens"] = [token.to_config() for token in self.added_tokens]
+        for name in _LATER_FIELDS:
+            if getattr(self, name) == getattr(DEFAULT_OPTIONS, name):
+                del fields[name]
+        return fields
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], source: str) -> "WordPieceOptions":
@@ -72,8 +83,11 @@ class WordPieceOptions:
             added = fields.get("added_tokens", ())
             fields["added_tokens"] = tuple(AddedToken(**token) for token in added)
             fields["only_added"] = tuple(fields.get("only_added", ()))
+            fields["special_tokens"] = tuple(fields.get("special_tokens", ()))
         except TypeError as error:
-            raise ValueError(f"{source}: the added tokens are damaged ({error}).") from None
+            raise ValueError(
+                f"{source}: the added or special tokens are damaged ({error})."
+            ) from None
         options = cls(**fields)
         options.check(source)
         return options
@@ -88,6 +102,9 @@ class WordPieceOptions:
             "added_tokens": all(map(_is_token, self.added_tokens)),
             "only_added": set(self.only_added) <= {token.content for token in self.added_tokens},
             "reads_special_tokens": isinstance(self.reads_special_tokens, bool),
+            "special_tokens": _are_special_tokens(self.special_tokens),
+            "num_separators": self.num_separators in (1, 2),
+            "second_type": self.second_type in (0, 1),
         }
         for name, is_allowed in allowed.items():
             if not is_allowed:
@@ -104,4 +121,12 @@ def _is_token(token: AddedToken) -> bool:
     return has_content and all(isinstance(flag, bool) for flag in flags)
 
 
+def _are_special_tokens(tokens: tuple[str, ...]) -> bool:
+    """Returns whether these are five texts, or none."""
+    are_texts = all(isinstance(token, str) and token for token in tokens)
+    return are_texts and len(tokens) in (0, 5)
+
+
+# Files of earlier versions lack these, and digests of vocabularies stay the same without them.
+_LATER_FIELDS = ("special_tokens", "num_separators", "second_type")
 DEFAULT_OPTIONS = WordPieceOptions()

@@ -19,4 +19,4 @@ def prompt_pieces(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str)
     if embedding.include_prompt or not prompt:
         return 0
     prompt = prompt.lower() if embedding.lower_case_texts else prompt
-    return 1 + len(tokenizer.encode(prompt))  # 1 for [CLS]
+    return tokenizer.vocab.text_start + len(tokenizer.encode(prompt))

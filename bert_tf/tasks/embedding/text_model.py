@@ -101,7 +101,7 @@ class TextModel:
         encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
         row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
         num_types = self.encoder.config.type_vocab_size
-        if 0 < num_types <= row.type_ids[-1]:  # Without a table pairs have no types.
+        if 0 < num_types <= max(row.type_ids):  # Without a table pairs have no types.
             raise ValueError(
                 f"{text_b[:40]!r} is a second text, but the model has no type for it; give "
                 f"single texts."

@@ -12,7 +12,7 @@ import numpy as np
 from bert_tf.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.metrics.classification import softmax
 from bert_tf.text.kinds import encode_with_masks, token_texts
-from bert_tf.text.packing import PackedText, pack, text_room
+from bert_tf.text.packing import PackedText, add_special_tokens, pack, text_room
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import MASK
 
@@ -137,7 +137,7 @@ def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> Ma
     """Tokenizes a text in which `[MASK]` means the mask token; its end is cut if it is too long."""
     vocab = tokenizer.vocab
     tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
-    ids = [vocab.cls_id, *tokens, vocab.sep_id]
+    ids = add_special_tokens(vocab, tokens).ids
     positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
     return MaskedRow(ids, positions)
 

@@ -30,6 +30,7 @@ from bert_tf.tasks.masked_words.answers import (
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.masked_words.sampling import Sampling
 from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
+from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -93,7 +94,7 @@ class MaskedModel(FillMaskAnswers):
           ValueError: if it is longer than the model's positions.
         """
         vocab = self.vocab
-        ids = [vocab.cls_id, *encode_with_masks(self.tokenizer, text), vocab.sep_id]
+        ids = add_special_tokens(vocab, encode_with_masks(self.tokenizer, text)).ids
         if len(ids) > self.max_seq_length:
             raise ValueError(
                 f"The text has {len(ids)} tokens, more than the model's {self.max_seq_length}."
@@ -263,7 +264,7 @@ def _sampled(
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
     """Replaces a text's masks by tokens; a token that continues a word is joined to it."""
     names = token_texts(model.vocab)
-    mask = MASK if isinstance(model.vocab, Vocab) else model.vocab.tokens[model.vocab.mask_id]
+    mask = model.vocab.mask
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first
     for token, rest in zip(ids, others, strict=True):

@@ -11,7 +11,7 @@ from bert_tf.examples.columns import is_empty, read_pairs
 from bert_tf.objectives.pretrainer import PretrainingModel
 from bert_tf.tasks.masked_words.answers import FillMaskAnswers, NextSentenceAnswers
 from bert_tf.tasks.masked_words.left_to_right import LeftToRightAnswers
-from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch, single_type_ids
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -67,7 +67,10 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
     ) -> list[np.ndarray]:
         def compute(chosen: list[int]) -> list[np.ndarray]:
-            packed = [PackedText(list(rows[row]), [0] * len(rows[row])) for row in chosen]
+            packed = []
+            for row in chosen:
+                type_ids = single_type_ids(self.tokenizer.vocab, len(rows[row]))
+                packed.append(PackedText(list(rows[row]), type_ids))
             longest = max(len(positions[row]) for row in chosen)
             padded = np.zeros([len(chosen), longest], np.int32)  # [B, P]
             for index, row in enumerate(chosen):

@@ -57,7 +57,7 @@ def score_words(
     is_hidden = (seen.values >= here) & (seen.values < word_ends)
     masked = tf.where(is_hidden, vocab.mask_id, tf.gather(ids, seen.values))
     batch = pack_rows(vocab, seen.with_values(masked))
-    columns = tf.cast(positions - firsts_of_texts + 1, tf.int32)  # [CLS] is at 0.
+    columns = tf.cast(positions - firsts_of_texts + vocab.text_start, tf.int32)
     values, others = _ask(call_scores, vocab, batch, columns, ids, ~continues)
 
     words = tf.RaggedTensor.from_row_splits(firsts, tf.gather(_before(begins), splits))  # [B, (W)]

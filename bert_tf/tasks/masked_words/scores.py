@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
 from bert_tf.text.kinds import MASK, token_texts
+from bert_tf.text.packing import add_special_tokens
 
 
 class Word(NamedTuple):
@@ -48,7 +49,9 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
       ValueError: if it is empty, has special tokens, or is longer than the model's positions.
     """
     vocab = model.vocab
-    ids = model.row(text)[1:-1]
+    row_ids = model.row(text)
+    num_after = 2 - vocab.text_start  # special tokens after the text
+    ids = row_ids[vocab.text_start : len(row_ids) - num_after]
     if not ids:
         raise ValueError(f"{text!r} has no words to score; give a text with words.")
     if not vocab.special_ids.isdisjoint(set(ids) - {vocab.unk_id}):
@@ -62,8 +65,8 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
         for position in range(begin, end):
             row = list(ids)
             row[position:end] = [vocab.mask_id] * (end - position)
-            rows.append([vocab.cls_id, *row, vocab.sep_id])
-            positions.append([position + 1])  # [CLS] is at 0.
+            rows.append(add_special_tokens(vocab, row).ids)
+            positions.append([position + vocab.text_start])
     tables = [table[0] for table in model.log_probabilities(rows, positions)]
     names = token_texts(vocab)
     scored = []

@@ -154,7 +154,7 @@ class FillMaskServing(Serving):
     def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """Replaces masks of texts by tokens [B, M]; spaces are as in `gap_filling.joined`."""
         is_wordpiece = isinstance(self.vocab, Vocab)
-        mask = MASK if is_wordpiece else self.vocab.tokens[self.vocab.mask_id]
+        mask = MASK if is_wordpiece else self.vocab.mask
         parts = tf.strings.split(self._with_named_masks(texts), mask)  # [B, (masks + 1)]
         num_masks = tf.maximum(tf.cast(parts.row_lengths(), tf.int32) - 1, 0)
         most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
@@ -192,11 +192,14 @@ class FillMaskServing(Serving):
         return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}
 
     def _with_named_masks(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replaces `[MASK]` by the vocabulary's own name of the mask token."""
+        """Replaces `[MASK]` by the vocabulary's own name of the mask token.
+
+        With WordPiece it is the other way round: the own name, MPNet's <mask>, becomes `[MASK]`.
+        """
+        own = self.vocab.mask
         if isinstance(self.vocab, Vocab):
-            return texts
-        own = self.vocab.tokens[self.vocab.mask_id].replace("\\", r"\\")
-        return tf.strings.regex_replace(texts, re.escape(MASK), own)
+            return texts if own == MASK else tf.strings.regex_replace(texts, re.escape(own), MASK)
+        return tf.strings.regex_replace(texts, re.escape(MASK), own.replace("\\", r"\\"))
 
     def pack(self, *texts: tf.Tensor) -> Batch:
         """Tokenizes the parts between the masks, and puts the mask tokens between them.
@@ -205,7 +208,8 @@ class FillMaskServing(Serving):
         """
         if not isinstance(self.vocab, Vocab):
             return super().pack(self._with_named_masks(texts[0]))
-        parts = tf.strings.split(check_utf8(texts[0]), MASK)  # [B, (parts)]
+        named = self._with_named_masks(check_utf8(texts[0]))
+        parts = tf.strings.split(named, MASK)  # [B, (parts)]
         tokens = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
         # Put a mask before each part, and remove the one before a text's first part.
         mask = tf.fill([tokens.nrows(), 1], self.vocab.mask_id)

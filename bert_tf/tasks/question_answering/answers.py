@@ -1,6 +1,6 @@
 """SQuAD: from the logits of all windows to predictions, n-best lists and null odds.
 
-  windows of a question    start_logits [windows, T], end_logits [windows, T]; position 0 is [CLS]
+  windows of a question    start_logits [windows, T], end_logits [windows, T]
   spans, best sum first    (window, start, end): all that the rules allow as answers
   texts, each once         cut out of the context
   n-best                   with "" for no answer among them (version 2)
@@ -294,7 +294,7 @@ def _rank(
         starts = start_logits[rows].astype(np.float64)
         ends = end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
-        null = _null_candidate(starts, ends)
+        null = _null_candidate(windows, starts, ends)
         spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
         best = best_candidate(question, windows, spans)
         entries = n_best(question, windows, spans, null if version_2 else None, n_best_size)
@@ -352,12 +352,18 @@ def _check_logits(
         )
 
 
-def _null_candidate(starts: np.ndarray, ends: np.ndarray) -> Candidate:
-    """Returns "no answer" with the logits of the window that believes in it least."""
+def _null_candidate(
+    windows: Sequence[SquadFeature], starts: np.ndarray, ends: np.ndarray
+) -> Candidate:
+    """Returns "no answer", [CLS], with the logits of the window that believes in it least."""
     if not len(starts):
         return Candidate("", 0.0, 0.0)
-    row = int((starts[:, 0] + ends[:, 0]).argmin())
-    return Candidate("", float(starts[row, 0]), float(ends[row, 0]))
+    columns = [window.class_position for window in windows]
+    rows = np.arange(len(windows))
+    null_starts = starts[rows, columns]  # [windows]
+    null_ends = ends[rows, columns]
+    row = int((null_starts + null_ends).argmin())
+    return Candidate("", float(null_starts[row]), float(null_ends[row]))
 
 
 class Spans(NamedTuple):

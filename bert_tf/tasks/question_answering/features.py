@@ -32,7 +32,7 @@ from bert_tf.examples.tables import RowError, RowErrors
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
-from bert_tf.text.packing import PackedText, num_special_tokens
+from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -81,8 +81,9 @@ class SquadFeature:
       context_start: position in `ids` of the window's first token.
       starts, ends: int32 [W], first character of each token, and the one after its last.
       is_max_context: bool [W], true where no other window shows the token with more context.
-      start_position, end_position: first and last token of the answer in `ids`; both 0, which is
-        [CLS], if the window does not hold all of it or there is none.
+      start_position, end_position: first and last token of the answer in `ids`; both
+        `class_position` if the window does not hold all of it or there is none.
+      class_position: position of [CLS] in `ids`.
     """
 
     question_id: str
@@ -95,6 +96,7 @@ class SquadFeature:
     is_max_context: np.ndarray
     start_position: int
     end_position: int
+    class_position: int = 0
 
     def span_offsets(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
         """Returns the characters of the context from one token to another, both included.
@@ -265,30 +267,32 @@ def make_features(
     check_room(vocab, max_seq_length, doc_stride, max_query_length)
     ids, starts, ends = _context_tokens(question.context, tokenizer)
     query = tokenizer.encode(question.question)[:max_query_length]
-    head = [vocab.cls_id, *query, *[vocab.sep_id] * vocab.num_separators]
+    context_start = vocab.text_start + len(query) + vocab.num_separators
     span = _answer_span(question, tokenizer)
-    windows = make_windows(len(ids), max_seq_length - len(head) - 1, doc_stride)
+    num_special = num_special_tokens(True, vocab.num_separators)
+    windows = make_windows(len(ids), max_seq_length - len(query) - num_special, doc_stride)
     features = []
     for number, is_max_context in enumerate(find_max_context(windows)):
         start, end = windows[number]
-        positions = (0, 0)
+        packed = add_special_tokens(vocab, query, ids[start:end])
+        class_position = len(packed.ids) - 1 if vocab.class_at_end else 0
+        positions = (class_position, class_position)
         if span and start <= span[0] and span[1] < end:
-            positions = (span[0] - start + len(head), span[1] - start + len(head))
+            first_token = context_start - start
+            positions = (span[0] + first_token, span[1] + first_token)
         features.append(
             SquadFeature(
                 question_id=question.id,
                 window=number,
-                ids=np.array([*head, *ids[start:end], vocab.sep_id], np.int32),
-                type_ids=np.repeat(
-                    np.array([0, vocab.second_type], np.int32),
-                    [2 + len(query), len(head) - len(query) - 1 + end - start],
-                ),
-                context_start=len(head),
+                ids=np.array(packed.ids, np.int32),
+                type_ids=np.array(packed.type_ids, np.int32),
+                context_start=context_start,
                 starts=starts[start:end],
                 ends=ends[start:end],
                 is_max_context=is_max_context,
                 start_position=positions[0],
                 end_position=positions[1],
+                class_position=class_position,
             )
         )
     return features
@@ -333,6 +337,11 @@ def make_examples(
             raise ValueError(
                 "span_head=joint tells the context from the question by its type, but this model's "
                 "vocabulary has one type for all; leave it out."
+            )
+        if tokenizer.vocab.class_at_end:
+            raise ValueError(
+                "span_head=joint reads the class token at the front of a row, but this model's "
+                "vocabulary puts it at the end; leave it out."
             )
         # Of the question, not of the window, which may lack the answer: the original's.
         without = {question.id for question in questions if question.is_impossible}

@@ -121,7 +121,7 @@ class QuestionAnsweringServing(Serving):
         by_question = (windows.questions, context.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
-        odds = self.null_odds(outputs, score, by_question)
+        odds = self.null_odds(outputs, self.class_positions(batch), score, by_question)
         is_span = score > NO_SPAN
         is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
         first, last = tf.gather(first, best), tf.gather(last, best)
@@ -143,7 +143,8 @@ class QuestionAnsweringServing(Serving):
             firsts + tf.gather(room, questions), tf.gather(context_lengths, questions)
         )
         # [CLS] question [SEP]
-        offsets = self.num_special - 1 + tf.gather(question_lengths, questions)
+        before = self.vocab.text_start + self.vocab.num_separators
+        offsets = before + tf.gather(question_lengths, questions)
         return Windows(questions, firsts, ends, offsets)
 
     @property
@@ -176,15 +177,26 @@ class QuestionAnsweringServing(Serving):
         last = tf.tile(last[:, tf.newaxis, :], [1, count, 1])
         return first, last, values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :]
 
-    def null_odds(self, outputs: Outputs, score: tf.Tensor, by_question: Any) -> tf.Tensor:
+    def class_positions(self, batch: Batch) -> tf.Tensor:
+        """Returns the position of [CLS] in each row of a batch, int32 [R]."""
+        lengths = tf.reduce_sum(batch["input_mask"], axis=1)
+        return lengths - 1 if self.vocab.class_at_end else tf.zeros_like(lengths)
+
+    def null_odds(
+        self, outputs: Outputs, class_positions: tf.Tensor, score: tf.Tensor, by_question: Any
+    ) -> tf.Tensor:
         """Returns the odds of no answer, float64 [B], by the window that believes in it least.
 
         Args:
           outputs: of the model, for the rows of all windows.
+          class_positions: of these rows.
           score: of the best span of each question, float64 [B].
           by_question: the questions of the windows, and how many there are.
         """
-        null = tf.add_n([tf.cast(outputs[name][:, 0], tf.float64) for name in LOGITS])
+        null = tf.zeros_like(class_positions, tf.float64)
+        for name in LOGITS:
+            of_class = tf.gather(outputs[name], class_positions, batch_dims=1)
+            null += tf.cast(of_class, tf.float64)
         return tf.math.unsorted_segment_min(null, *by_question) - score
 
     def best_spans(
@@ -268,7 +280,9 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
         starts, ends = (tf.cast(outputs[name], tf.float64) for name in (START_SCORES, END_SCORES))
         return first, last, starts[:, :, tf.newaxis] + ends
 
-    def null_odds(self, outputs: Outputs, score: tf.Tensor, by_question: Any) -> tf.Tensor:
+    def null_odds(
+        self, outputs: Outputs, class_positions: tf.Tensor, score: tf.Tensor, by_question: Any
+    ) -> tf.Tensor:
         if not self.is_answerable:
             return tf.fill(tf.shape(score), tf.constant(-NO_SPAN_ODDS, tf.float64))
         null = tf.cast(outputs[NO_ANSWER], tf.float64)

@@ -116,7 +116,8 @@ def make_tag_rows(
                 continue
             ids = list(itertools.chain.from_iterable(tokens[first:end]))
             text = pack(tokenizer.vocab, ids, (), max_seq_length)
-            rows.append(TagRow(number, text, words, starts[words] - starts[first] + 1))
+            positions = starts[words] - starts[first] + tokenizer.vocab.text_start
+            rows.append(TagRow(number, text, words, positions))
     return rows
 
 

@@ -117,7 +117,7 @@ class TaggingServing(Serving):
         batch = pack_rows(self.vocab, tf.gather(tokens.values, indices))
         answers = self._best_tags(self.call_in_parts(batch, tf.float32))  # [R, T]
         rows = choose_windows(windows, splits)  # [N]
-        positions = splits[:-1] - tf.gather(starts, rows) + 1  # [CLS] is at 0
+        positions = splits[:-1] - tf.gather(starts, rows) + self.vocab.text_start
         chosen = tf.stack([rows, positions], axis=1)
         return {name: tf.gather_nd(column, chosen) for name, column in answers.items()}
 

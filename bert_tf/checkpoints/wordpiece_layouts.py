@@ -1,0 +1,130 @@
+"""Reads which special tokens WordPiece has in a folder of Hugging Face's, and how it packs texts.
+
+BERT's and most others    [CLS] A [SEP] B [SEP]
+MPNet's                   <s> A </s></s> B </s>, by the names of tokenizer_config.json
+"""
+
+import json
+import pathlib
+from typing import Any
+
+from bert_tf.files import json_field, read_optional_json
+from bert_tf.text.bpe_vocab import template_processing
+from bert_tf.text.vocab import SPECIAL_TOKENS
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
+
+# Classes of tokenizers, without "Tokenizer".
+MPNET = "MPNet"
+XLNET = "XLNet"
+# The names in Hugging Face's files, in the order of `WordPieceOptions.special_tokens`.
+NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_MPNET_TOKENS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
+# Classes that say nothing of the layout.
+_UNNAMED = ("", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
+# The tokenizer of a model without a tokenizer_config.json, or with one that names no class.
+_CLASS_OF_MODEL = {
+    "albert": "Albert",
+    "camembert": "Camembert",
+    "deberta-v2": "DebertaV2",
+    "mpnet": MPNET,
+    "xlm-roberta": "XLMRoberta",
+    "xlnet": XLNET,
+}
+
+
+def tokenizer_class(folder: pathlib.Path) -> str:
+    """Returns the class of a folder's tokenizer, without "Tokenizer" and "Fast"; "" if unknown.
+
+    tokenizer_config.json names it, else the type of the model in config.json implies it.
+
+    Raises:
+      ValueError: if a name is not a text.
+    """
+    path = folder / "tokenizer_config.json"
+    name = json_field(read_optional_json(path), "tokenizer_class", str, path, nullable=True) or ""
+    if name not in _UNNAMED:
+        return name.removesuffix("Fast").removesuffix("Tokenizer")
+    path = folder / "config.json"
+    kind = json_field(read_optional_json(path), "model_type", str, path, nullable=True) or ""
+    return _CLASS_OF_MODEL.get(kind, "")
+
+
+def read_layout(folder: pathlib.Path) -> WordPieceOptions:
+    """Returns the options of WordPiece for a folder's special tokens, and the default otherwise.
+
+    Raises:
+      ValueError: if a name of a special token is not a text.
+    """
+    if tokenizer_class(folder) != MPNET:
+        return DEFAULT_OPTIONS
+    tokens = []
+    files = [folder / "tokenizer_config.json", folder / "special_tokens_map.json"]
+    contents = [read_optional_json(path) for path in files]
+    for name, usual in zip(NAMES, _MPNET_TOKENS, strict=True):
+        found = usual
+        for path, values in zip(files, contents, strict=True):
+            value = values.get(name)
+            if isinstance(value, dict):
+                value = value.get("content")
+            if value is None:
+                continue
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{path}: {name} is {value!r}, expected a text.")
+            found = value
+            break
+        tokens.append(found)
+    # The model has no types. transformers reads special tokens that are written in a text.
+    return WordPieceOptions(
+        special_tokens=tuple(tokens),
+        num_separators=2,
+        second_type=0,
+        reads_special_tokens=True,
+    )
+
+
+def special_names(options: WordPieceOptions) -> dict[str, str]:
+    """Returns the special tokens by Hugging Face's names."""
+    return dict(zip(NAMES, options.special_tokens or SPECIAL_TOKENS, strict=True))
+
+
+def check_post_processor(
+    processor: dict[str, Any], options: WordPieceOptions, path: pathlib.Path
+) -> None:
+    """Raises ValueError if special tokens are put elsewhere than the options say.
+
+    Args:
+      processor: the post_processor of a tokenizer.json.
+      options: see `read_layout`.
+      path: the file, for messages.
+    """
+    names = special_names(options)
+    cls = names["cls_token"]
+    sep = names["sep_token"]
+    kind = processor.get("type")
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        pairs = [processor.get(name) for name in ("cls", "sep")]
+        found = [pair[0] if isinstance(pair, list) and pair else None for pair in pairs]
+        has_two = kind == "RobertaProcessing"
+        if has_two != (options.num_separators == 2) or (has_two and found != [cls, sep]):
+            raise ValueError(
+                f"{path}: post_processor is {json.dumps(processor)[:300]}, expected {cls} and "
+                f"{sep} with {options.num_separators} separators between two texts."
+            )
+        return
+    if kind != "TemplateProcessing":
+        return
+    # MPNet's template gives the second text type 1, which its model does not read.
+    second_types = (0, 1) if options.num_separators == 2 else (1,)
+    templates = []
+    for second_type in second_types:
+        template = template_processing((cls, 0), (sep, 0), options.num_separators, second_type)
+        templates.append((template["single"], template["pair"]))
+    if (processor.get("single"), processor.get("pair")) not in templates:
+        separators = " ".join([sep] * options.num_separators)
+        found_pair = json.dumps(processor.get("pair"))[:300]
+        raise ValueError(
+            f"{path}: post_processor has {found_pair} as pair and "
+            f"{json.dumps(processor.get('single'))[:200]} as single, expected {cls} A {sep} and "
+            f"{cls} A {separators} B {sep}, with types {' or '.join(map(str, second_types))} from "
+            "B on."
+        )

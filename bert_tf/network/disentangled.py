@@ -54,7 +54,7 @@ class Disentangled(Positions):
             first = buckets[farthest - reach]
             last = buckets[farthest + reach]
             half = min(middle, max(middle - first, last - middle + 1))
-        return encoder.relative_embeddings(half)
+        return encoder.relative_embeddings(half=int(half))
 
     def score_terms(
         self,
@@ -100,10 +100,9 @@ class Disentangled(Positions):
         farthest = len(buckets) // 2
         index = ops.clip(distances, -farthest, farthest) + farthest
         rows = ops.take(buckets, index) - config.relative_buckets // 2 + num_rows // 2
+        rows = ops.pad(rows, [[0, 1]], constant_values=-1)  # The one-hot row of -1 is zero.
         # With one-hot rows the gradient is a matrix product instead of a scatter.
-        one_hot = ops.one_hot(
-            ops.concatenate([rows, [-1]]), num_rows, dtype=projected.dtype
-        )  # [W + 1, M]
+        one_hot = ops.one_hot(rows, num_rows, dtype=projected.dtype)  # [W + 1, M]
         shape = (-1, config.num_attention_heads, config.head_size)
         vectors = ops.reshape(ops.matmul(one_hot, projected), shape)
         return ops.transpose(vectors, (1, 2, 0))

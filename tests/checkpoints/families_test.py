@@ -50,6 +50,11 @@ GOLDENS = [
     "albert/pretraining",
     "albert/sequence_classification",
     "mmbert/masked_lm",
+    "deberta_v2/masked_lm",
+    "deberta_v2/masked_lm_legacy",
+    "deberta_v2/sequence_classification",
+    "deberta_v2/token_classification",
+    "deberta_v2/question_answering",
 ]
 
 
@@ -77,12 +82,14 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
     folder = golden_folder(name)
     golden = dict(np.load(golden_folder(name) / "golden.npz"))
     received, model = family_outputs(folder, golden)
-    limit = 2e-5 if "modernbert" in name else 1e-5
+    limit = 2e-5 if name.startswith(("modernbert", "deberta")) else 1e-5
     for key, difference in differences(received, golden, model.config.pad_token_id).items():
         assert difference < (1e-4 if key.startswith("grad_") else limit), (key, difference)
-    if "in_left_padded_input_ids" in golden:
-        inputs = encoder_inputs(golden, "in_left_padded_")
-        expected = golden["out_left_padded_last_hidden_state"]
+    for other in ("left_padded", "long"):
+        if f"in_{other}_input_ids" not in golden:
+            continue
+        inputs = encoder_inputs(golden, f"in_{other}_")
+        expected = golden[f"out_{other}_last_hidden_state"]
         output = np.asarray(model.bert(inputs)["sequence_output"])
         output = output * inputs["input_mask"][..., None]
         assert np.abs(output - expected).max() < limit * np.abs(expected).max()
@@ -154,6 +161,15 @@ BASE = {
     "layer_norm_eps": 1e-12,
     "position_type": "learned",
 }
+# Fields without which a configuration is refused.
+REQUIRED = {
+    "deberta-v2": {
+        "relative_attention": True,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "pos_att_type": "C2P",
+    }
+}
 # What the configuration classes of transformers have where a config.json says nothing.
 DEFAULTS = {
     "bert": BASE | {"vocab_size": 30522, "pad_token_id": 0},
@@ -164,6 +180,11 @@ DEFAULTS = {
     "electra": BASE
     | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
     | {"vocab_size": 30522, "embedding_size": 128},
+    "deberta-v2": BASE
+    | {"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "pad_token_id": 0}
+    | {"num_attention_heads": 24, "intermediate_size": 6144, "layer_norm_eps": 1e-7}
+    | {"type_vocab_size": 0, "position_type": "learned_disentangled", "pooler_act": "gelu_exact"}
+    | {"relative_buckets": 1024, "relative_max_distance": 512, "pos_att_type": "c2p"},
     "albert": BASE
     | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
     | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
@@ -182,7 +203,8 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_what_a_configuration_leaves_out(name):
-    made = FAMILIES[name].read_config({"model_type": name}, pathlib.Path("config.json"))
+    values = {"model_type": name, **REQUIRED.get(name, {})}
+    made = FAMILIES[name].read_config(values, pathlib.Path("config.json"))
     assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
 
 
@@ -251,6 +273,21 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
         ("albert/pretraining", {"num_hidden_groups": 2}, "missing .*layer_1/"),
         ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
+        ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention is missing"),
+        ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention is False"),
+        ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key is False"),
+        ("deberta_v2/masked_lm", {"conv_kernel_size": 3}, "conv_kernel_size is 3"),
+        ("deberta_v2/masked_lm", {"embedding_size": 20}, "embedding_size is 20, expected 30"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_size": 8}, "pooler_hidden_size is 8"),
+        ("deberta_v2/masked_lm", {"attention_head_size": 8}, "attention_head_size is 8"),
+        ("deberta_v2/masked_lm", {"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'"),
+        ("deberta_v2/masked_lm", {"pos_att_type": ["p2p"]}, r"pos_att_type is \['p2p'\]"),
+        ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type is \[\]"),
+        ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets is 50, expected 2 to"),
+        ("deberta_v2/masked_lm", {"position_buckets": 12}, r"\[20, 30\] instead of \[24, 30\]"),
+        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "position_buckets is 10, expected 2 to 5"),
+        ("deberta_v2/masked_lm", {"position_biased_input": True}, "missing.*position_embeddings"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act is 'swish'"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
         ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
     ],

@@ -697,6 +697,7 @@ class TeacherConfig(Config):
 
 
 OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
+EMBEDDING_SHARINGS = ("full", "gradient_disentangled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -728,6 +729,14 @@ class ObjectiveConfig(TeacherConfig):
         50.0,
         "Weight of the replaced-token loss relative to the generator's loss.",
         lower=0.0,
+        needs=("objective", "replaced_tokens"),
+    )
+    embedding_sharing: str = option(
+        "full",
+        "full: generator and discriminator share the embeddings; gradient_disentangled: the "
+        "discriminator adds a learned difference to the generator's tables, which learn from the "
+        "generator's loss alone (DeBERTaV3).",
+        choices=EMBEDDING_SHARINGS,
         needs=("objective", "replaced_tokens"),
     )
     electra_reference_sampling: bool = option(

@@ -228,7 +228,8 @@ DEBERTA = Family(
     title="DeBERTa",
     model_type="deberta-v2",
     prefix=START,
-    classes=task_classes("DebertaV2"),
+    # transformers has no head that detects replaced tokens, so it is left out.
+    classes={**task_classes("DebertaV2"), "discriminator": "DebertaV2Model"},
     read_config=read_config,
     write_config=write_config,
     rows=rows,

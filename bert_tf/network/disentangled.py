@@ -22,6 +22,8 @@ from bert_tf.network.positions import Learned, Positions, initializer
 from bert_tf.network.relative_positions import expand_filled_distances
 from bert_tf.network.tensors import Shape, Tensor
 
+NUM_BLOCKS = 4  # The blocks of tokens of known lengths, see `_products_with_positions`.
+
 
 class Disentangled(Positions):
     """Terms of contents and relative positions in the scores; see the module.
@@ -141,6 +143,9 @@ class LearnedDisentangled(Learned, Disentangled):
 def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Tensor) -> Tensor:
     """Returns the product of each token's vector with the position of each other token.
 
+    Of all distances T + S - 1 each token needs S. Computed by blocks of tokens, each of which needs
+    fewer distances than all together, at 512 tokens this takes three quarters of the time.
+
     Args:
       contents: float [R, T, N, H].
       positions: float [N, H, T + S]; the column of the pair (i, j) is j - i + T - 1.
@@ -150,8 +155,20 @@ def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Te
       float [R, N, T, S].
     """
     contents = ops.transpose(contents, (0, 2, 1, 3))
-    products = ops.matmul(contents, positions[None])  # [R, N, T, T + S]
-    return expand_filled_distances(products, ops.shape(contents)[2], num_others)
+    rows, num_heads, length, size = ops.shape(contents)
+    num_blocks = NUM_BLOCKS if isinstance(length, int) and length % NUM_BLOCKS == 0 else 1
+    if num_blocks == 1:
+        products = ops.matmul(contents, positions[None])  # [R, N, T, T + S]
+        return expand_filled_distances(products, length, num_others)
+    block = length // num_blocks  # C
+    parts = []
+    for first in reversed(range(0, length, block)):
+        parts.append(positions[..., first : first + block + num_others])
+    stacked = ops.stack(parts, axis=1)  # [N, K, H, C + S]
+    blocks = ops.reshape(contents, (rows, num_heads, num_blocks, block, size))
+    products = ops.matmul(blocks, stacked[None])  # [R, N, K, C, C + S]
+    terms = expand_filled_distances(products, block, num_others)
+    return ops.reshape(terms, (rows, num_heads, length, num_others))
 
 
 @functools.cache

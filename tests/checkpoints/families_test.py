@@ -567,3 +567,54 @@ def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
     rewrite(folder, lambda weights: {**weights, "roberta.adapter.bias": pooler.popitem()[1]})
     with pytest.raises(ValueError, match=r"not understood \(1\): roberta.adapter.bias"):
         read_checkpoint(folder).check()
+
+
+def test_a_discriminator_of_microsoft_is_read_as_an_encoder(tmp_path):
+    """Their files also hold a masked LM's head that was not trained, and differences of tables."""
+    name = "deberta_v2/masked_lm"
+    expected = read_checkpoint(golden_folder(name))
+    size = expected.config.hidden_size
+    table = np.ones((expected.config.vocab_size, size), np.float32)
+    positions = np.ones((expected.config.max_position_embeddings, size), np.float32)
+    idle = {
+        "mask_predictions.dense.weight": np.ones((size, size), np.float32),
+        "mask_predictions.dense.bias": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.weight": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.bias": np.ones(size, np.float32),
+        "mask_predictions.classifier.weight": np.ones((1, size), np.float32),
+        "mask_predictions.classifier.bias": np.ones(1, np.float32),
+        "deberta.embeddings.word_embeddings._weight": table,
+        "deberta.embeddings.position_embeddings._weight": positions,
+        "deberta.embeddings.position_embeddings.weight": positions,
+    }
+    # Their config.json has neither field.
+    folder = copy_of(name, tmp_path, legacy=None, architectures=None)
+    rewrite(folder, lambda weights: {**weights, **idle})
+    received = read_checkpoint(folder)
+    received.check()
+    assert received.heads == () and all(key in " ".join(received.notes) for key in idle)
+    assert received.config == expected.config
+    of_encoder = {key for key in expected.weights if not key.startswith("cls/")}
+    assert received.weights.keys() == of_encoder
+    for weight in of_encoder:
+        np.testing.assert_array_equal(received.weights[weight], expected.weights[weight])
+
+
+@pytest.mark.parametrize("terms", ["c2p|p2c", ["c2p", "p2c"], "p2c"])
+def test_terms_of_deberta_are_a_list_or_a_text(tmp_path, terms):
+    received = read_checkpoint(copy_of("deberta_v2/masked_lm", tmp_path, pos_att_type=terms))
+    parts = terms.split("|") if isinstance(terms, str) else terms
+    assert received.config.pos_att_type == ",".join(parts)
+    written = write_checkpoint(received, tmp_path / "written", "huggingface")
+    assert written.config == received.config
+
+
+def test_a_deberta_without_buckets_has_a_row_for_each_distance(tmp_path):
+    name = "deberta_v2/sequence_classification"
+    fields = {"position_buckets": -1, "max_relative_positions": 10}
+    received = read_checkpoint(copy_of(name, tmp_path, **fields))
+    received.check()
+    assert (received.config.relative_buckets, received.config.relative_max_distance) == (20, 10)
+    write_checkpoint(received, tmp_path / "written", "huggingface")
+    values = json.loads((tmp_path / "written" / "config.json").read_text())
+    assert {key: values[key] for key in fields} == fields

@@ -40,10 +40,12 @@ def test_buckets(num_buckets, max_distance):
         assert buckets[index] == bucket_of(distance, num_buckets, max_distance), distance
 
 
-@pytest.mark.parametrize(("offset", "num_keys"), [(0, 9), (-9, 27)])
+@pytest.mark.parametrize(
+    ("length", "offset", "num_keys"), [(9, 0, 9), (9, -9, 27), (12, 0, 12), (8, -8, 24)]
+)
 @pytest.mark.parametrize("terms", ["p2c,c2p", "c2p", "p2c"])
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_terms_of_all_pairs(in_graph, terms, num_keys, offset):
+def test_terms_of_all_pairs(in_graph, terms, length, num_keys, offset):
     """Keys before the queries, as in blocks, have negative offsets."""
     size = HEADS * HEAD_SIZE
     config = ModelConfig(
@@ -66,18 +68,18 @@ def test_terms_of_all_pairs(in_graph, terms, num_keys, offset):
     for layer in (attention.query, attention.key):
         layer.build((None, size))
         layer.set_weights([draw.normal(size=weight.shape) for weight in layer.weights])
-    query = draw.normal(size=(2, 9, HEADS, HEAD_SIZE)).astype(np.float32)
+    query = draw.normal(size=(2, length, HEADS, HEAD_SIZE)).astype(np.float32)
     key = draw.normal(size=(2, num_keys, HEADS, HEAD_SIZE)).astype(np.float32)
 
     def compute(query: tf.Tensor, key: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         shared = scheme.shared_terms(encoder, length)
         return scheme.score_terms(attention, shared, query, key, offset)
 
-    length = num_keys if not offset else 40
+    row_length = 40 if offset else num_keys
     if in_graph:  # The lengths are not known when it is traced.
         shape = tf.TensorSpec([None, None, HEADS, HEAD_SIZE])
         compute = tf.function(compute, input_signature=[shape, shape, tf.TensorSpec([], "int32")])
-    received = compute(query, key, length).numpy()
+    received = compute(query, key, row_length).numpy()
 
     table, gamma, beta = (np.asarray(weight) for weight in encoder.relative_embeddings.weights)
     centred = table - table.mean(-1, keepdims=True)
@@ -89,8 +91,8 @@ def test_terms_of_all_pairs(in_graph, terms, num_keys, offset):
         projected.append((positions @ kernel + bias).reshape(14, HEADS, HEAD_SIZE))
     position_queries, position_keys = projected
     summands = 1 + len(terms.split(","))
-    expected = np.zeros((2, HEADS, 9, num_keys))
-    for i in range(9):
+    expected = np.zeros((2, HEADS, length, num_keys))
+    for i in range(length):
         for j in range(num_keys):
             bucket = bucket_of(i - j - offset, 14, 20)
             if "c2p" in terms:

@@ -88,7 +88,7 @@ class BertEmbeddings(ConfiguredLayer):
         layout: PaddedBatch | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Returns the sum of the embeddings, before LayerNorm; the arguments are those of `call`."""
+        """Returns the sum of the embeddings before LayerNorm; the arguments are those of `call`."""
         if position_ids is None:
             self.check_length(input_word_ids)
         length = ops.shape(input_word_ids)[1]

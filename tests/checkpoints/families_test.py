@@ -285,7 +285,7 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type is \[\]"),
         ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets is 50, expected 2 to"),
         ("deberta_v2/masked_lm", {"position_buckets": 12}, r"\[20, 30\] instead of \[24, 30\]"),
-        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "position_buckets is 10, expected 2 to 5"),
+        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "buckets is 10, expected 2 to 5"),
         ("deberta_v2/masked_lm", {"position_biased_input": True}, "missing.*position_embeddings"),
         ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act is 'swish'"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),

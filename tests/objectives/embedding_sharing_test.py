@@ -66,7 +66,8 @@ def gradients_of(model: ElectraPretrainer, losses: tuple[str, ...]) -> dict[str,
 def test_each_table_gets_the_gradient_of_one_loss(config, monkeypatch):
     """Full sharing adds both gradients of the same numbers; here each table has one of them."""
     # The loss of the replacements depends on what is drawn, here always token 1.
-    monkeypatch.setattr(electra, "draw_tokens", lambda logits, _: tf.ones(logits.shape[:2], "int32"))
+    drawn = tf.ones([3, 2], "int32")
+    monkeypatch.setattr(electra, "draw_tokens", lambda *_: drawn)
     full = make_pretrainer("full", config)
     model = make_pretrainer("gradient_disentangled", config)
     weights = {variable.path: variable for variable in full.weights}
@@ -111,9 +112,7 @@ def test_the_discriminator_is_written_with_the_sums(tmp_path):
         np.testing.assert_array_equal(whole.weights[f"{EMBEDDINGS}{name}"], table + difference)
         np.testing.assert_array_equal(whole.generator.weights[f"{EMBEDDINGS}{name}"], table)
     gamma = np.asarray(variables["generator/embeddings/LayerNorm/gamma"])
-    np.testing.assert_array_equal(
-        whole.generator.weights[f"{EMBEDDINGS}LayerNorm/gamma"], gamma
-    )
+    np.testing.assert_array_equal(whole.generator.weights[f"{EMBEDDINGS}LayerNorm/gamma"], gamma)
     written = write_checkpoint(whole, tmp_path / "discriminator", "huggingface")
     written.check()
     again = ElectraDiscriminator.from_checkpoint(read_checkpoint(tmp_path / "discriminator"))

@@ -216,9 +216,9 @@ def variant(values: dict[str, Any], names: Iterable[str]) -> Family:
     if not any(name.startswith("lm_predictions.") for name in names):
         if any(name.startswith("cls.predictions.") for name in names) or values.get("legacy", True):
             family = LEGACY_DEBERTA
-    idle = IDLE
+    idle: tuple[str, ...] = IDLE
     if values.get("position_biased_input") is False:
-        idle = (*idle, POSITION_TABLE)
+        idle = (*IDLE, POSITION_TABLE)
     # A discriminator's file has a masked LM's head that its training did not learn.
     by_purpose = dict.fromkeys(family.classes, (*idle, "lm_predictions.", "cls.predictions."))
     return dataclasses.replace(family, idle={**by_purpose, "masked_lm": idle})

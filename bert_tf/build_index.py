@@ -21,6 +21,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
 from bert_tf.files import new_folder_path
+from bert_tf.search.words import STEMMERS
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
@@ -51,6 +52,13 @@ LENGTH = flags.DEFINE_integer(
     "Tokens per text; 0: with --add as before, else the value in the model's folder, or 256.",
     0,
 )
+LANGUAGE = flags.DEFINE_enum(
+    "language",
+    "en",
+    list(STEMMERS),
+    "Language of the texts, for search by words: English has stop words and a stemmer, the others "
+    "a stemmer, `other` neither.",
+)
 BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
 TEXTS = flags.DEFINE_bool(
@@ -68,6 +76,7 @@ INPUT_FLAGS = (
     "similarity",
     "pooling",
     "max_seq_length",
+    "language",
     "batch_size",
     "add",
     "keep_texts",
@@ -86,7 +95,7 @@ def main(_: list[str]) -> None:
     if INPUT.value:
         if not (training.init_checkpoint or ADD.value):
             raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
-        for name in ("dtype", "similarity", "pooling"):
+        for name in ("dtype", "similarity", "pooling", "language"):
             if ADD.value and flags.FLAGS[name].present:
                 raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
         if not ADD.value:
@@ -145,6 +154,7 @@ def write(model: str, folder: str) -> None:
             similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
             pooling=POOLING.value,
             max_seq_length=embedder.model.embedding.max_seq_length,
+            language=LANGUAGE.value,
         )
     seconds = time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6

@@ -51,6 +51,7 @@ def convert(
     do_lower_case: bool | None = None,
     complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
     text_files: Sequence[str] = (),
+    base_model: str = "",
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, and prints a report.
 
@@ -71,7 +72,8 @@ def convert(
     """
     output = str(pathlib.Path(output).expanduser())  # Shells do not expand ~ in --output=~/x.
     new_folder_path(output)  # Fail before a large model is read.
-    source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
+    network = tower or ("both" if form == "google" else "")
+    source = read_checkpoint(path, config_file, network, base_model)
     check_tower(source, tower)
     source.check(starts_of_names(allow_unexpected))
 

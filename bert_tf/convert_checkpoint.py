@@ -5,7 +5,8 @@ sentence-transformers and keras-hub.
         --output=bert-base-uncased
 
 All heads that the other format supports are converted. The report lists the loaded weights, the
-parts that the other format does not support, and the differences of outputs on a fixed batch.
+parts that the other format does not support, and the differences of outputs on a fixed batch. A
+LoRA adapter of PEFT is merged into its base.
 Hugging Face's files come with a model card, README.md, with the scores of the converted run.
 
 --trim_vocab makes a model smaller: it keeps only the tokens that your texts need, and the answers
@@ -47,6 +48,12 @@ TOWER = flags.DEFINE_enum(
     ("discriminator", "generator"),
     "Part of ELECTRA to convert; by default the discriminator, with --to=google both.",
 )
+BASE_MODEL = flags.DEFINE_string(
+    "base_model",
+    "",
+    "Model that the LoRA adapter of --input is merged into; by default the one that "
+    "adapter_config.json names.",
+)
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
 TRIM_VOCAB = flags.DEFINE_string(
     "trim_vocab",
@@ -85,6 +92,7 @@ def main(_: list[str]) -> None:
         do_lower_case=given.get("do_lower_case"),
         complete=write_card if with_card else None,
         text_files=text_files,
+        base_model=BASE_MODEL.value,
     )
     if with_card:
         from bert_tf.checkpoints.hub import local_path

@@ -5,18 +5,24 @@
     python -m bert_tf.run_classifier --do_train --do_eval --output_dir=runs/mine \\
         --train_file=train.csv --eval_file=dev.csv --text_column=review --label_column=stars \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip
+    python -m bert_tf.run_classifier --zero_shot=politics,sport --do_predict --output_dir=out \\
+        --init_checkpoint=hf://FacebookAI/roberta-large-mnli --predict_file=texts.csv
 
-Data are GLUE's tasks by name, or your own tables. Flags and defaults are those of
+Data are GLUE's tasks by name, or your own tables. --zero_shot needs no training data: a model of
+natural language inference chooses among the labels that it names. Flags and defaults are those of
 google-research/bert's run_classifier.py where it has them.
 """
 
 from bert_tf import config_flags
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning.program import Configs, define_flags, run
-from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.inference.zero_shot_program import ZeroShotConfig, ZeroShotRun
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 
 define_flags(ClassifierConfig)
+config_flags.define_flags(ZeroShotConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
@@ -28,7 +34,29 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
     return run_program(Classifier(configs, files, texts), configs)
 
 
+def read_zero_shot() -> ZeroShotRun | None:
+    """Returns the run of --zero_shot; None without that flag.
+
+    Raises:
+      ValueError: see `ZeroShotRun`.
+    """
+    zero_shot = config_flags.from_flags(ZeroShotConfig)
+    if not zero_shot.zero_shot:
+        return None
+    configs = Configs(
+        model=config_flags.from_flags(ModelConfig),
+        data=config_flags.from_flags(DataConfig),
+        optimizer=config_flags.from_flags(OptimizerConfig),
+        training=config_flags.from_flags(TrainingConfig),
+        tuning=config_flags.from_flags(FineTuningConfig),
+        task=config_flags.from_flags(ClassifierConfig),
+    )
+    return ZeroShotRun(configs, zero_shot)
+
+
 def main(_: list[str]) -> int:
+    if zero_shot := read_zero_shot():
+        return zero_shot.execute()
     return run(ClassifierConfig, find_files, execute)
 
 

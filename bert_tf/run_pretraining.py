@@ -21,6 +21,7 @@ from bert_tf.config import (
     TrainingConfig,
     with_causal_share,
 )
+from bert_tf.corpus.abbreviations import abbreviations_of
 from bert_tf.files import cache_folder
 from bert_tf.run_identity import check_files, rewritten_files
 from bert_tf.run_record import check_same_run, has_checkpoints, recorded, shared_values
@@ -75,6 +76,7 @@ def read_configs() -> PretrainingConfigs:
         optimizer=with_length(configs.optimizer, configs.training.output_dir)
     )
     data = configs.data
+    abbreviations_of(data.sentence_language)
     training = configs.training
     steps = configs.optimizer.num_train_steps
     warmup = configs.optimizer.num_warmup_steps

@@ -35,8 +35,8 @@ class AskConfig(Config):
     text: str = option("", "The text; or the question, or what to search.")
     second_text: str = option(
         "",
-        "The second text of a pair; the context of a question; or a reranker's documents, one on "
-        "each line. For a model of single texts: another text.",
+        "The second text of a pair; the context of a question; or a reranker's documents or "
+        "candidate labels, one on each line. For a model of single texts: another text.",
     )
     json: bool = option(False, "Print all outputs by name, one JSON object per request.")
 
@@ -55,7 +55,7 @@ def main(_: list[str]) -> None:
         if config.json:
             show(json_line(answer))
             continue
-        lines = readable(model.labels, answer)
+        lines = readable(model.labels_of(request), answer)
         if len(requests) > 1:
             title = "  ".join(map(escaped, request))
             lines = [*[""] * (number > 0), title, *(f"  {line}" for line in lines)]
@@ -103,6 +103,12 @@ class ExportedModel:
                 f"{len(texts)} texts."
             )
         return [texts[first : first + count] for first in range(0, len(texts), count)]
+
+    def labels_of(self, texts: Sequence[str]) -> list[str]:
+        """Returns the names of an answer's probabilities: classes, or a request's candidates."""
+        if self._card["kind"] == "zero_shot":
+            return texts[self.names.index("candidates")].split("\n")
+        return self.labels
 
     def answer(self, texts: Sequence[str]) -> dict[str, Any]:
         """Returns the outputs for one request by name.

@@ -25,6 +25,7 @@ KINDS = (
     "classifier",
     "multi_label",
     "regression",
+    "zero_shot",
     "tagger",
     "question_answering",
     "fill_mask",
@@ -55,6 +56,9 @@ flags.DEFINE_enum(
     "bfloat16: half the size, faster on CPUs with units for it, slower on others.",
 )
 flags.DEFINE_bool("pair", None, "Whether requests have two texts; default: as in training.")
+flags.DEFINE_string(
+    "template", "This example is {}.", "Sentence about a candidate, for kind zero_shot."
+)
 flags.DEFINE_integer("top_k", 5, "Tokens for each mask, for kind fill_mask.", lower_bound=1)
 flags.DEFINE_integer("rounds", 10, "Rounds of mask-predict, for kind fill_mask.", lower_bound=1)
 flags.DEFINE_enum(
@@ -124,6 +128,7 @@ def given_options(kind: str) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     of_kind = {
+        "template": ("zero_shot",),
         "top_k": ("fill_mask",),
         "rounds": ("fill_mask",),
         "pooling": ("embeddings",),

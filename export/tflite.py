@@ -25,6 +25,7 @@ KINDS = (
     "classifier",
     "multi_label",
     "regression",
+    "zero_shot",
     "tagger",
     "question_answering",
     "embeddings",

@@ -76,3 +76,16 @@ def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
     assert f"ERROR: {path} line {line}" in done.stdout, done.stdout
     assert "status 1 False" in done.stdout and "Traceback" not in done.stdout, done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_language_is_refused_before_tensorflow_is_loaded(tmp_path):
+    flags = ["--sentence_language=xx", f"--output_dir={tmp_path / 'run'}"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "run_pretraining", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "status 1 False", done.stderr
+    assert "--sentence_language=xx" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

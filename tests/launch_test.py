@@ -81,7 +81,9 @@ def test_signals_are_handed_on_once(two_waiting):
 def test_workers_end_with_a_launcher_that_is_killed(two_waiting):
     process, log = two_waiting
     process.kill()
+    assert process.wait() == -signal.SIGKILL
     wait_until(lambda: log.read_text().endswith("saved\n"))
+    assert log.read_text().count("saved") == 1
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
     bert_tf       a run directory, a checkpoint in it, or a converted model
     google        TF1 checkpoint of google-research/bert or -/electra: prefix or folder
-    huggingface   config.json and model.safetensors (or shards, or pytorch_model.bin)
+    huggingface   config.json and model.safetensors (or shards, pytorch_model.bin, tf_model.h5), or
+                  a LoRA adapter of one
     sentence_transformers  a Hugging Face folder with modules that make embeddings
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
@@ -22,7 +23,6 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import is_hub_name, local_path, record_of
 from bert_tf.checkpoints.huggingface import (
-    TF_WEIGHTS,
     family_and_heads,
     is_huggingface,
     read_huggingface,
@@ -63,8 +63,6 @@ EXPECTED = (
 )
 # What to say of weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
-    "tf_model.h5": f"tf_model.h5, {TF_WEIGHTS}",
-    "tf_model.h5.index.json": f"tf_model.h5.index.json, {TF_WEIGHTS}",
     "flax_model.msgpack": (
         "flax_model.msgpack, the weights of transformers' Flax classes, which bert_tf cannot read. "
         "Convert them with a release of transformers before 5: "
@@ -83,7 +81,10 @@ OTHER_FRAMEWORKS = {
 
 
 def read_checkpoint(
-    path: str | pathlib.Path, config_file: str = "", electra_network: str = ""
+    path: str | pathlib.Path,
+    config_file: str = "",
+    electra_network: str = "",
+    base_model: str = "",
 ) -> Checkpoint:
     """Reads a BERT.
 
@@ -92,6 +93,7 @@ def read_checkpoint(
       config_file: the bert_config.json of a TensorFlow checkpoint, if it is in another folder.
       electra_network: the network to read from a TensorFlow checkpoint of ELECTRA; see
         `read_google`.
+      base_model: the model that a LoRA adapter belongs to, if its files do not name one here.
 
     Returns:
       The checkpoint as it is in the files; `Checkpoint.check` checks that it is complete.
@@ -100,23 +102,25 @@ def read_checkpoint(
       ValueError: if nothing is recognised, or it cannot be read.
     """
     if is_hub_name(path):
-        checkpoint = read_checkpoint(local_path(path), config_file, electra_network)
+        checkpoint = read_checkpoint(local_path(path), config_file, electra_network, base_model)
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:
                 checkpoint = read_checkpoint(
-                    _model_folder(folder, path), config_file, electra_network
+                    _model_folder(folder, path), config_file, electra_network, base_model
                 )
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
+    if base_model and not is_huggingface(path):
+        raise ValueError(f"{path} is not an adapter; leave --base_model={base_model} out.")
     if is_keras_file(path):
         if config_file:
             raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
         return read_keras_file(path, electra_network)
-    checkpoint = _read_files(path, config_file, electra_network)
+    checkpoint = _read_files(path, config_file, electra_network, base_model)
     record = record_of(checkpoint.source)
     settings = input_settings(record)
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
@@ -127,7 +131,9 @@ def read_checkpoint(
     return dataclasses.replace(checkpoint, settings=settings)
 
 
-def _read_files(path: pathlib.Path, config_file: str, electra_network: str) -> Checkpoint:
+def _read_files(
+    path: pathlib.Path, config_file: str, electra_network: str, base_model: str
+) -> Checkpoint:
     """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
@@ -138,6 +144,8 @@ def _read_files(path: pathlib.Path, config_file: str, electra_network: str) -> C
         if is_theirs(path):
             if config_file:
                 raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
+            if base_model:
+                return read_huggingface(path, base_model=base_model)
             return read(path)
     prefix = bundle_prefix(path)
     if prefix is None:

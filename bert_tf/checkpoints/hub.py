@@ -37,7 +37,7 @@ _KAGGLE_ID = re.compile(r"[\w.-]+(/[\w.-]+){3}(/\d+)?", re.ASCII)
 # By names of files. Modules of sentence-transformers lie in folders like 1_Pooling.
 SMALL_FILES = (
     *("config.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
-    "vocab.options.json",
+    *("vocab.options.json", "adapter_config.json"),
     *MODEL_FILES,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
@@ -49,14 +49,19 @@ SMALL_FILES = (
 MODULE_FOLDER = re.compile(r"(\d+_\w+/)?")
 # The first of these whose first file a folder has; each is whole weights.
 WEIGHTS = (
+    ("adapter_model.safetensors",),
+    ("adapter_model.bin",),
     ("model.safetensors",),
     ("model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("model.weights.h5", "model.weights.json", "model_*.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin",),
     ("pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
+    ("tf_model.h5",),
+    ("tf_model.h5.index.json", "tf_model-*-of-*.h5"),
     ("*.index", "*.data-*-of-*", "checkpoint"),
 )
-FIRST_FILES = ("config.json", "modules.json", "bert_config.json")  # One of them is there.
+# One of them is there.
+FIRST_FILES = ("config.json", "modules.json", "bert_config.json", "adapter_config.json")
 KERAS_HUB_TOKENIZER = ("config.json", "tokenizer.json", "assets/tokenizer/vocabulary.txt")
 
 

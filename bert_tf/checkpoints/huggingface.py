@@ -1,17 +1,17 @@
-"""Hugging Face folders: config.json, model.safetensors (also sharded), pytorch_model.bin.
+"""Hugging Face folders: config.json and the weights in one of the forms of `weight_files`.
 
 The names and shapes are those of the classes of transformers for PyTorch; differences between
-families are in `families`. Weights under fairseq's names are also read; see `fairseq`.
+families are in `families`. Weights under fairseq's names are also read, see `fairseq`, and LoRA
+adapters are merged into their base, see `lora`.
 """
 
+import dataclasses
 import pathlib
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
-from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     LABEL_HEADS,
@@ -22,31 +22,33 @@ from bert_tf.checkpoints.checkpoint import (
     heads_of,
     table_rows,
     weight_names,
+    without_prefix,
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
 from bert_tf.checkpoints.families import FAMILIES, WRITABLE
 from bert_tf.checkpoints.families.family import Family, architectures, expect
+from bert_tf.checkpoints.lora import (
+    ADAPTER_FILES,
+    LoraAdapter,
+    find_base,
+    is_adapter,
+    merge_adapter,
+    read_adapter,
+)
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
-from bert_tf.checkpoints.torch_pickle import read_torch_weights
+from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, write_json
+from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 # Heads that none of its classes has.
 OWN_HEADS = ("embedding", "joint_squad", "answerable")
-WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-TF_WEIGHTS = (
-    "the weights of transformers' TensorFlow classes, which bert_tf cannot read. Convert them with "
-    "a release of transformers before 5, with torch and tf-keras installed: "
-    "AutoModel.from_pretrained(folder, from_tf=True).save_pretrained(new_folder), with the class "
-    "that config.json names instead of AutoModel."
-)
+ADAPTED_PURPOSES = ("encoder", "classifier", "multiple_choice", "tagger", "squad")
+PRETRAINING_HEADS = ("masked_lm", "next_sentence", "discriminator")
+# The tokenizer is read from the adapter's folder if that has one of these, else from the base's.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *MODEL_FILES)
 # How config.json calls the kinds of labels.
 PROBLEM_TYPES = {
     "class": "single_label_classification",
@@ -64,35 +66,93 @@ DENSE_BEFORE = {
 
 
 def is_huggingface(path: pathlib.Path) -> bool:
-    """True for a folder with a config.json and weights with PyTorch's names, or such weights."""
-    folder = path.parent if path.name in WEIGHT_FILES else path
+    """True for a folder with a config.json and weights, an adapter, or such a file of weights."""
+    folder = _folder(path)
     has_weights = any((folder / name).exists() for name in WEIGHT_FILES)
-    return has_weights and (folder / "config.json").exists()
+    return is_adapter(folder) or (has_weights and (folder / "config.json").exists())
 
 
-def read_huggingface(path: pathlib.Path, as_transformers: bool = False) -> Checkpoint:
+def _folder(path: pathlib.Path) -> pathlib.Path:
+    return path.parent if path.name in (*WEIGHT_FILES, *ADAPTER_FILES) else path
+
+
+def read_huggingface(
+    path: pathlib.Path, as_transformers: bool = False, base_model: str = ""
+) -> Checkpoint:
     """Reads a folder, or that of a weights file.
 
     Args:
       path: the folder or file.
       as_transformers: see `read_tokenizer`.
+      base_model: the model that an adapter belongs to; see `find_base`.
 
     Raises:
       ValueError: if its family is unknown, or its files contradict each other.
     """
-    folder = path.parent if path.name in WEIGHT_FILES else path
-    values = read_json(folder / "config.json")
-    family = _family(values, folder / "config.json")
-    config = family.read_config(values, folder / "config.json")
-    _check_token_ids(values, config.vocab_size, folder / "config.json")
-    file_weights, notes = _modern_names(_read_weights(folder), folder)
-    if tensorflow := [name for name in file_weights if name.endswith(":0")]:
-        raise ValueError(f"{folder} holds {tensorflow[0]!r} and others, {TF_WEIGHTS}")
+    folder = _folder(path)
+    if is_adapter(folder):
+        return _read_adapted(read_adapter(folder), base_model, as_transformers)
+    if base_model:
+        raise ValueError(f"{folder} is not an adapter; leave --base_model={base_model} out.")
+    values, family, config = _read_config(folder)
+    file_weights, notes = read_weights(folder)
     if is_fairseq(list(file_weights)):
         file_weights = rename_fairseq(file_weights, str(folder))
     return from_names(
         family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
     )
+
+
+def _read_config(folder: pathlib.Path) -> tuple[dict[str, Any], Family, ModelConfig]:
+    """Returns the config.json of a folder, the family that it names, and our configuration."""
+    path = folder / "config.json"
+    values = read_json(path)
+    family = _family(values, path)
+    config = family.read_config(values, path)
+    _check_token_ids(values, config.vocab_size, path)
+    return values, family, config
+
+
+def _read_adapted(adapter: LoraAdapter, base_model: str, as_transformers: bool) -> Checkpoint:
+    """Reads the base of an adapter, with the adapter merged into its weights."""
+    base = find_base(adapter, base_model)
+    if is_adapter(base) or not is_huggingface(base):
+        kind = "itself an adapter" if is_adapter(base) else "no Hugging Face folder"
+        raise ValueError(
+            f"{adapter.folder} is an adapter of {base}, which is {kind}; expected a folder with "
+            "config.json and model.safetensors."
+        )
+    values, family, config = _read_config(base)
+    base_weights, notes = read_weights(base)
+    prefix = family.prefix
+    is_bare = not any(name.startswith(prefix) for name in base_weights)
+    base_weights = _untie(base_weights, family, prefix if is_bare else "", base)
+    file_weights = merge_adapter(adapter, base_weights, base, prefix)
+    notes.append(
+        f"A LoRA adapter of {len(adapter.matrices)} weights was merged into those of {base}."
+    )
+    adapter_class = family.classes.get(adapter.purpose, adapter.base_class)
+    if adapter_class:
+        values = {**values, "architectures": [adapter_class]}
+    # The labels of the base are not those of a new head with another number of rows.
+    for name in ("classifier.weight", "classifier.out_proj.weight"):
+        if name in adapter.weights and len(values.get("id2label") or {}) != len(
+            adapter.weights[name]
+        ):
+            values = {**values, "id2label": None}
+    has_tokenizer = any((adapter.folder / name).exists() for name in TOKENIZER_FILES)
+    folder = adapter.folder if has_tokenizer else base
+    checkpoint = from_names(
+        family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
+    )
+    checkpoint = dataclasses.replace(checkpoint, source=str(adapter.folder))
+    if adapter_class not in [family.classes.get(purpose) for purpose in ADAPTED_PURPOSES]:
+        return checkpoint
+    # The class that was adapted lacks the heads of the base's pre-training.
+    starts = tuple(HEADS[head] for head in PRETRAINING_HEADS)
+    weights = without_prefix(checkpoint.weights, starts)
+    unused = tuple(name for name in checkpoint.unused if name not in base_weights)
+    return dataclasses.replace(checkpoint, weights=weights, unused=unused)
 
 
 def from_names(
@@ -142,6 +202,12 @@ def from_names(
         if row.name in possible:
             rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
+    if unused and not weights:
+        raise ValueError(
+            f"{folder}: none of its weights has a name of a {family.title}, as "
+            f"{rows[0].file_name}; the first is {unused[0]:.100}. Rename them, or save them "
+            "without the module around the model."
+        )
     if reason := family.refusal(config, heads_of(weights)):
         raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
     num_rows = table_rows(weights, config)
@@ -195,68 +261,6 @@ def _check_token_ids(values: dict[str, Any], vocab_size: int, path: pathlib.Path
                     f"{path}: {key} is {value!r:.100}, expected an id from 0 to {vocab_size - 1}, "
                     "as vocab_size says; correct or remove it."
                 )
-
-
-def _read_weights(folder: pathlib.Path) -> Weights:
-    """Reads the first of `WEIGHT_FILES` that exists, with all its shards."""
-    path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
-    if path.suffix != ".json":
-        return read_weight_file(path)
-    shards = read_json(path).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
-        raise ValueError(f"{path}: it has no weight_map of names and files; the index is damaged.")
-    weights: Weights = {}
-    for name in sorted(set(shards.values())):
-        if pathlib.PurePath(name).name != name:
-            raise ValueError(f"{path}: the shard {name!r} lies outside its folder.")
-        weights |= read_weight_file(folder / name)
-    missing = sorted(set(shards) - set(weights))
-    if missing:
-        raise ValueError(f"{path} names weights that are in no shard: {missing[:5]}.")
-    return weights
-
-
-def read_weight_file(path: pathlib.Path) -> Weights:
-    """Reads a .safetensors or .bin by the names in it.
-
-    Raises:
-      ValueError: if it cannot be read.
-    """
-    if not path.exists():
-        raise ValueError(f"{path} is missing; copy it to the other files of the model.")
-    check_regular(path)
-    if path.suffix == ".bin":
-        weights = read_torch_weights(path)
-        # A view may repeat one stored number without end; a file this dishonest is not widened.
-        if sum(value.size for value in weights.values()) > 4 * path.stat().st_size:
-            raise ValueError(f"{path} describes far more numbers than it holds; it is not read.")
-        return weights
-    try:
-        return safetensors.numpy.load_file(path)
-    except AttributeError as error:  # float8: of numpy, which has none
-        raise ValueError(
-            f"{path} has weights of a type other than float32, float16 or bfloat16 ({error}); save "
-            "the model in one of these."
-        ) from None
-    except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}.") from None
-
-
-def _modern_names(file_weights: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
-    """Returns the weights in float32, LayerNorm's legacy names replaced, buffers left out."""
-    weights = {}
-    for name, value in file_weights.items():
-        if name.endswith("embeddings.position_ids"):
-            continue  # 0, 1, 2 .., in files of older releases
-        if name.endswith(("LayerNorm.gamma", "LayerNorm.beta")):
-            name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
-        weights[name] = value
-    kinds = sorted({str(value.dtype) for value in weights.values()} - {"float32"})
-    others = [kind for kind in kinds if kind not in ("float16", "bfloat16", "float64")]
-    if others:
-        raise ValueError(f"{folder}: weights of {', '.join(others)}; expected floating point.")
-    notes = [f"Weights stored as {', '.join(kinds)} were converted to float32."] if kinds else []
-    return {name: value.astype(np.float32, copy=False) for name, value in weights.items()}, notes
 
 
 def _untie(file_weights: Weights, family: Family, prefix: str, folder: pathlib.Path) -> Weights:

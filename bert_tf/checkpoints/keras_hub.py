@@ -9,14 +9,12 @@ pooler with tanh that ELECTRA does not have.
 """
 
 import dataclasses
-import math
 import pathlib
 from typing import Any
 
 import h5py
 import numpy as np
 
-from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     Checkpoint,
@@ -40,6 +38,7 @@ from bert_tf.checkpoints.google import (
     write_label_kind,
     write_labels,
 )
+from bert_tf.checkpoints.hdf5 import read_h5
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,
@@ -58,7 +57,6 @@ ELECTRA_NOTE = (
     "keras-hub computes this ELECTRA with the tanh form of GELU, and adds a pooler; here it has "
     "the exact form, with which ELECTRAs are trained, and no pooler."
 )
-MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 
 
 def keras_hub_rows(
@@ -224,34 +222,7 @@ def _read_h5(path: pathlib.Path) -> Weights:
 
     Underscores before a part are dropped: Keras' releases differ in them.
     """
-    check_regular(path)
-    datasets: dict[str, h5py.Dataset] = {}
-
-    def add(name: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset) or name.startswith("optimizer/"):
-            return
-        # Keras writes plain arrays; others may name numbers that lie elsewhere or nowhere.
-        if item.dtype.kind != "f" or item.external or item.is_virtual:
-            raise ValueError(f"{name} is not a plain array of floating-point numbers")
-        datasets[name] = item
-
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(add)
-            sizes = []
-            for dataset in datasets.values():
-                # A compressed chunk is read completely, even if the array uses a part of it.
-                chunk_bytes = dataset.dtype.itemsize * math.prod(dataset.chunks or ())
-                sizes.append(max(dataset.nbytes, chunk_bytes))
-            most = MAX_H5_RATIO * path.stat().st_size
-            if sum(sizes) > most:
-                raise ValueError(
-                    f"its arrays have {sum(sizes)} bytes, expected at most {most}, {MAX_H5_RATIO} "
-                    "times the file; save the weights with Keras again, which does not compress"
-                )
-            return {_plain(name): np.asarray(dataset) for name, dataset in datasets.items()}
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} is not a readable Keras weights file: {error}.") from None
+    return {_plain(name): value for name, value in read_h5(path).items()}
 
 
 def _plain(name: str) -> str:

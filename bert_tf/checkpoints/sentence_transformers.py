@@ -25,8 +25,9 @@ from bert_tf.bounded_files import parse_json, read_bytes
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
 from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
-from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
+from bert_tf.checkpoints.huggingface import read_huggingface, write_huggingface
 from bert_tf.checkpoints.tokenizer_files import model_max_length
+from bert_tf.checkpoints.weight_files import read_weight_file
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
 
 MODULES, CONFIG, SIZES = (

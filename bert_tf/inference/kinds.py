@@ -1,7 +1,7 @@
 """Every kind of model, in the order in which a checkpoint's purpose is decided."""
 
 from bert_tf.serving.kind import Kind
-from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION
+from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION, ZERO_SHOT
 from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER
 from bert_tf.tasks.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
 from bert_tf.tasks.multiple_choice.kinds import MULTIPLE_CHOICE
@@ -27,6 +27,7 @@ KINDS = {
         CLASSIFIER,
         MULTI_LABEL,
         REGRESSION,
+        ZERO_SHOT,
         TAGGER,
         QUESTION_ANSWERING,
         FILL_MASK,

@@ -20,6 +20,7 @@ from bert_tf.text.packing import INPUTS, by_length
 
 Row = dict[str, Any]
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
+INFERENCE_LOGITS = ("entailment", "contradiction")
 # What the metadata of a file say of `SquadConfig`, for files of older releases perhaps nothing.
 READING = (
     "doc_stride",
@@ -36,6 +37,8 @@ class LiteClassifier(ClassifierAnswers):
     Args:
       lite: the file.
     """
+
+    has_logits = False
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
@@ -54,6 +57,28 @@ class LiteClassifier(ClassifierAnswers):
             to_logits(row["probabilities"], self.label_kind)
             for row in lite_rows(self._lite, rows, batch_size)
         ]
+
+
+class LiteZeroShot(ClassifierAnswers):
+    """The answers of a LiteRT file of a zero-shot classifier, which has two logits of a pair.
+
+    Args:
+      lite: the file.
+    """
+
+    def __init__(self, lite: LiteModel) -> None:
+        self._lite = lite
+        self.label_kind = "class"
+        self.known_labels = [name for name in INFERENCE_LOGITS if name in lite.card["outputs"]]
+        self.num_labels = len(self.known_labels)
+        self.tokenizer = lite.tokenizer
+        self.max_seq_length = lite.card["max_seq_length"]
+        self.long_texts = lite.long_texts
+
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+        """Returns the logits of entailment and contradiction of each row, float32 [2]."""
+        outputs = lite_rows(self._lite, rows, batch_size)
+        return [np.stack([row[name] for name in self.known_labels]) for row in outputs]
 
 
 class LiteTagger(TaggerAnswers):
@@ -112,6 +137,8 @@ def lite_answers(lite: LiteModel) -> Any:
     kind = lite.card["kind"]
     if kind in LABEL_KINDS:
         return LiteClassifier(lite)
+    if kind == "zero_shot":
+        return LiteZeroShot(lite)
     if kind == "tagger":
         return LiteTagger(lite)
     if kind == "question_answering":

@@ -9,6 +9,7 @@ from bert_tf.examples.columns import is_empty
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
 from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.classification.zero_shot import candidate_labels, check_candidates
 from bert_tf.tasks.masked_words.answers import (
     check_masks_are_read,
     check_top_k,
@@ -65,17 +66,67 @@ class OutputAnswers:
         self.max_seq_length = int(model.card["max_seq_length"])
 
     def classify(
-        self, texts: Any, batch_size: int = 32, threshold: float | None = None
+        self,
+        texts: Any,
+        batch_size: int = 32,
+        threshold: float | None = None,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
     ) -> list[dict[str, Any]]:
+        if candidates is not None:
+            found = self.probabilities(texts, batch_size, candidates, template, several)
+            return candidate_labels(found, several, threshold)
         least = check_threshold(threshold, self.kind == "multi_label")
         if self.kind == "multi_label":
             return [labels_above(row, least) for row in self.probabilities(texts, batch_size)]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
-    def probabilities(self, texts: Any, batch_size: int = 32) -> list[dict[str, float]]:
+    def probabilities(
+        self,
+        texts: Any,
+        batch_size: int = 32,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
+    ) -> list[dict[str, float]]:
+        if candidates is not None:
+            return self._candidate_probabilities(texts, batch_size, candidates, template, several)
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
+
+    def _candidate_probabilities(
+        self, texts: Any, batch_size: int, candidates: Any, template: str | None, several: bool
+    ) -> list[dict[str, float]]:
+        """Returns the probability of every candidate, which is part of the request."""
+        if self.kind != "zero_shot":
+            raise ValueError(
+                "This model was exported to answer with its own classes; export it with "
+                "--kind=zero_shot to choose among candidates."
+            )
+        exported = self._model.card["template"]
+        if template not in (None, exported):
+            raise ValueError(
+                f"template is {template!r}, but the model was exported with {exported!r}; export "
+                "it again with --template, or load the original model."
+            )
+        names = check_candidates(candidates, several)
+        premises = text_column(texts)
+
+        def compute(chosen: list[int]) -> list[Row]:
+            return self._model.rows([premises[i] for i in chosen], [names] * len(chosen))
+
+        output = "several_probabilities" if several else "probabilities"
+        # The graph makes a row of each candidate.
+        num_texts = max(1, batch_size // len(names))
+        rows = by_length(list(map(len, premises)), num_texts, compute)
+        if rows and output not in rows[0]:
+            raise ValueError(
+                "several=True needs a class whose name begins with 'contradict'; the classes are "
+                f"{', '.join(self._model.card['classes'])}."
+            )
+        return [dict(zip(names, row[output].tolist(), strict=True)) for row in rows]
 
     def score(self, texts: Any, batch_size: int = 32) -> list[float]:
         if self.kind == "reranker":

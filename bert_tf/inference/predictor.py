@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.examples.text_columns import text_columns
 from bert_tf.inference.kinds import ANSWERING
+from bert_tf.tasks.classification.zero_shot import check_no_candidates
 from bert_tf.tasks.multiple_choice.answers import choose_by_scores
 
 # Methods of Keras' models that are looked for here.
@@ -32,7 +33,7 @@ class Predictor:
       scope: makes a context in which the answers are computed, such as one of a device.
 
     Attributes:
-      kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
+      kind: classifier, zero_shot, multi_label, regression, multiple_choice, next_sentence, tagger,
         question_answering, fill_mask, embeddings or reranker.
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
@@ -81,13 +82,26 @@ class Predictor:
             methods = f"; of a {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
-    def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
+    def classify(
+        self,
+        texts: Any,
+        threshold: float | None = None,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
+    ) -> list[dict[str, Any]]:
         """Classifies texts.
 
         Args:
           texts: B texts.
           threshold: of a model of several labels, the probability above which a text has a label;
             None: 0.5.
+          candidates: labels to choose from instead of the model's, by a model of natural language
+            inference (zero-shot classification); each text is read with a sentence about each.
+          template: the sentence, with {} for the candidate; None: "This example is {}.", or the one
+            of the export.
+          several: whether a text may have several candidates, or none, each with its own
+            probability.
 
         Returns:
           For each text the likeliest class, {"label": "good", "score": 0.98}; for a
@@ -96,13 +110,45 @@ class Predictor:
 
         Raises:
           ValueError: if the model is not a classifier, one of the texts is not a string, or there
-            is a threshold for a model of one label per text.
+            is a threshold for a model of one label per text; with candidates, if the model is none
+            of natural language inference.
         """
-        return self._ask("classify", self._columns(texts), threshold=threshold)
+        options = self._candidate_options(candidates, template, several)
+        if not options:
+            texts = self._columns(texts)
+        return self._ask("classify", texts, threshold=threshold, **options)
 
-    def probabilities(self, texts: Any) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class, by label; raises as `classify`."""
-        return self._ask("probabilities", self._columns(texts))
+    def probabilities(
+        self,
+        texts: Any,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
+    ) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class or candidate, by label.
+
+        Arguments and errors are those of `classify`.
+        """
+        options = self._candidate_options(candidates, template, several)
+        if not options:
+            texts = self._columns(texts)
+        return self._ask("probabilities", texts, **options)
+
+    def _candidate_options(
+        self, candidates: Any, template: str | None, several: bool
+    ) -> dict[str, Any]:
+        """Returns the options of candidates; {} without candidates."""
+        if candidates is None:
+            check_no_candidates(template, several)
+            if self.kind == "zero_shot":
+                raise ValueError("A zero-shot model needs candidates=[...] to choose from.")
+            return {}
+        if self.kind not in ("classifier", "zero_shot"):
+            raise ValueError(
+                "candidates are for a model of natural language inference, but this model is a "
+                f"{self.kind}."
+            )
+        return {"candidates": candidates, "template": template, "several": several}
 
     def score(self, texts: Any) -> list[float]:
         """Scores texts.

@@ -35,6 +35,70 @@ class _Running(NamedTuple):
     best: Tensor
 
 
+class _Chunk(NamedTuple):
+    """The logits of a chunk."""
+
+    start: Tensor  # its first token
+    logits: Tensor  # float32 [M, C]
+    rows: Tensor  # of the table, in the type of the vectors [C, E]
+    is_label: Tensor  # bool [M, C]
+
+
+class _Head(NamedTuple):
+    """The arguments of `chunked_token_losses`."""
+
+    vectors: Tensor
+    table: Tensor
+    bias: Tensor
+    labels: Tensor
+
+    def chunk(self, start: Tensor, size: int) -> _Chunk:
+        """Computes the logits of C = `size` tokens."""
+        # Slices of a fixed size: XLA needs one.
+        rows = tf.slice(self.table, [start, 0], [size, int(self.table.shape[1])])
+        rows = tf.cast(rows, self.vectors.dtype)
+        logits = tf.cast(tf.matmul(self.vectors, rows, transpose_b=True), tf.float32)
+        logits += tf.slice(self.bias, [start], [size])
+        is_label = start + tf.range(size) == self.labels[:, None]
+        return _Chunk(start, logits, rows, is_label)
+
+    def gradient(
+        self, chunk: _Chunk, probabilities: Tensor, loss_gradient: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns a chunk's gradient of vectors [M, E], of its rows [C, E], of its bias [C].
+
+        Args:
+          chunk: the chunk.
+          probabilities: of its tokens, float32 [M, C].
+          loss_gradient: the gradient of the losses, float32 [M].
+        """
+        difference = probabilities - tf.cast(chunk.is_label, tf.float32)
+        difference = loss_gradient[:, None] * difference  # [M, C]
+        rounded = tf.cast(difference, self.vectors.dtype)
+        return (
+            tf.cast(tf.matmul(rounded, chunk.rows), tf.float32),
+            tf.cast(tf.matmul(rounded, self.vectors, transpose_a=True), self.table.dtype),
+            tf.reduce_sum(difference, axis=0),
+        )
+
+
+def _add_chunk(running: _Running, chunk: _Chunk) -> _Running:
+    """Returns the results for the tokens so far and those of a chunk."""
+    logits = chunk.logits
+    chunk_maximum = tf.reduce_max(logits, axis=-1)
+    maximum = tf.maximum(running.maximum, chunk_maximum)
+    chunk_sum = tf.reduce_sum(tf.exp(logits - maximum[:, None]), axis=-1)
+    chunk_best = chunk.start + tf.argmax(logits, axis=-1, output_type=tf.int32)
+    label_logit = tf.reduce_sum(tf.where(chunk.is_label, logits, 0.0), axis=-1)
+    return _Running(
+        maximum=maximum,
+        exponentials=running.exponentials * tf.exp(running.maximum - maximum) + chunk_sum,
+        label_logit=running.label_logit + label_logit,
+        # Of equal logits the first counts, as in argmax.
+        best=tf.where(chunk_maximum > running.maximum, chunk_best, running.best),
+    )
+
+
 def chunked_token_losses(
     vectors: Tensor,
     table: Tensor,
@@ -52,7 +116,7 @@ def chunked_token_losses(
       labels: int32 [M] in [0, V).
       chunk_size: C; 0: determined from CHUNK_BYTES.
     """
-    vocab_size, width = map(int, table.shape)
+    vocab_size = int(table.shape[0])
     if bias is None:
         bias = tf.zeros([vocab_size])
     if not chunk_size:
@@ -61,49 +125,22 @@ def chunked_token_losses(
 
     @tf.custom_gradient
     def compute(vectors: Tensor, table: Tensor, bias: Tensor) -> tuple[TokenLosses, Any]:
-        def logits_of(start: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-            """Returns the logits of a chunk [M, C], its rows [C, E], and where the label is."""
-            # Slices of a fixed size: XLA needs one.
-            rows = tf.cast(tf.slice(table, [start, 0], [size, width]), vectors.dtype)
-            logits = tf.cast(tf.matmul(vectors, rows, transpose_b=True), tf.float32)
-            logits += tf.slice(bias, [start], [size])
-            is_label = start + tf.range(size) == labels[:, None]
-            return logits, rows, is_label
+        head = _Head(vectors, table, bias, labels)
 
-        def add_chunk(start: Tensor, size: int, running: _Running) -> _Running:
-            logits, _, is_label = logits_of(start, size)
-            chunk_maximum = tf.reduce_max(logits, axis=-1)
-            maximum = tf.maximum(running.maximum, chunk_maximum)
-            chunk_sum = tf.reduce_sum(tf.exp(logits - maximum[:, None]), axis=-1)
-            chunk_best = start + tf.argmax(logits, axis=-1, output_type=tf.int32)
-            return _Running(
-                maximum=maximum,
-                exponentials=running.exponentials * tf.exp(running.maximum - maximum) + chunk_sum,
-                label_logit=running.label_logit
-                + tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1),
-                # Of equal logits the first counts, as in argmax.
-                best=tf.where(chunk_maximum > running.maximum, chunk_best, running.best),
-            )
+        def add(start: Tensor, size: int, running: _Running) -> _Running:
+            return _add_chunk(running, head.chunk(start, size))
 
         zeros = tf.zeros_like(labels, tf.float32)
         initial = _Running(zeros + zeros.dtype.min, zeros, zeros, tf.zeros_like(labels))
-        running = chunks.fold(add_chunk, initial)
+        running = chunks.fold(add, initial)
         log_sum = tf.math.log(running.exponentials)  # [M]
 
         def gradient(loss_gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            scale = loss_gradient[:, None]  # [M, 1]
-
             def part(start: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-                """Returns a chunk's gradient of vectors [M, E], of its rows [C, E], of its bias."""
-                logits, rows, is_label = logits_of(start, size)
-                probabilities = tf.exp(logits - running.maximum[:, None] - log_sum[:, None])
-                difference = scale * (probabilities - tf.cast(is_label, tf.float32))  # [M, C]
-                rounded = tf.cast(difference, vectors.dtype)
-                return (
-                    tf.cast(tf.matmul(rounded, rows), tf.float32),
-                    tf.cast(tf.matmul(rounded, vectors, transpose_a=True), table.dtype),
-                    tf.reduce_sum(difference, axis=0),
-                )
+                chunk = head.chunk(start, size)
+                logits = chunk.logits - running.maximum[:, None]
+                probabilities = tf.exp(logits - log_sum[:, None])
+                return head.gradient(chunk, probabilities, loss_gradient)
 
             total = tf.zeros_like(vectors, tf.float32)
             total, table_gradient, bias_gradient = chunks.gather(part, total)

@@ -187,8 +187,8 @@ def make_progress(configs: PretrainingConfigs, strategy: tf.distribute.Strategy)
     """Makes the report of rates, with the work of an example and the machine's peak."""
     length = configs.data.max_seq_length
     flops_per_example = 0.0
-    for config, num_predictions in encoder_passes(configs):
-        flops_per_example += training_flops(config, length, num_predictions)
+    for config, num_predictions, share in encoder_passes(configs):
+        flops_per_example += share * training_flops(config, length, num_predictions)
     return Progress(
         configs.optimizer.num_train_steps,
         configs.training.train_batch_size,

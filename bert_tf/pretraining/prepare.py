@@ -231,14 +231,24 @@ def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
 
 
 class EncoderPass(NamedTuple):
-    """An encoder that runs once in each step, and the tokens that it predicts in a sequence."""
+    """An encoder that runs once in each step.
+
+    Attributes:
+      config: shape of the network.
+      num_predictions: the tokens that it predicts in a sequence.
+      share: the share of a sequence's tokens that its dense layers compute.
+    """
 
     config: ModelConfig
     num_predictions: int
+    share: float = 1.0
 
 
 def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
-    """Returns the encoders that a step runs: of ELECTRA the generator and the discriminator.
+    """Returns the encoders that a step runs.
+
+    They are the generator and the discriminator of ELECTRA, and for a permuted language model the
+    two streams.
 
     Raises:
       ValueError: if there is no generator of the size that is asked for.
@@ -246,7 +256,11 @@ def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
     num_predictions = configs.masking.max_predictions_per_seq
     objective = configs.objective
     if objective.objective != "replaced_tokens":
-        return [EncoderPass(configs.model, num_predictions)]
+        passes = [EncoderPass(configs.model, num_predictions)]
+        if objective.objective == "permuted_lm":
+            share = num_predictions / configs.data.max_seq_length
+            passes.append(EncoderPass(configs.model, 0, share))
+        return passes
     generator = generator_config(
         configs.model, objective.generator_hidden_size, objective.generator_layers
     )
@@ -267,7 +281,8 @@ def choose_sizes(
     is_large = configs.model.vocab_size > LARGE_VOCABULARY
     # Replacements are drawn from the logits, and those of a teacher are compared with them.
     needs_logits = teacher is not None or configs.objective.objective == "replaced_tokens"
-    for config, num_predictions in encoder_passes(configs):
+    for config, num_predictions, _ in encoder_passes(configs):
+        # A stream of few tokens has whole rows of attention all the same.
         if is_large and not needs_logits:
             num_predictions = 0  # Their logits exist for one chunk of the vocabulary at a time.
         bytes_per_example += activation_bytes(config, length, num_predictions, training.recompute)

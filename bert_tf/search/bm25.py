@@ -1,10 +1,10 @@
 """BM25, search by words. Needs the extra `search`.
 
-Words are runs of letters, digits and underscores, in lower case, without 33 English stop words and
-stemmed by Porter's English stemmer (PyStemmer). Chinese, Japanese and Thai have no spaces between
-words; there the words are pairs of neighbouring characters. Words of one character count, as in
-Lucene: "C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in other
-ways, so their scores differ: Lucene keeps "don't" and "3.14" as one word, here they are two.
+Words are runs of letters, digits and underscores, in lower case, stemmed by the stemmer of their
+language (PyStemmer); in English without 33 stop words. Chinese, Japanese and Thai have no spaces
+between words; there the words are pairs of neighbouring characters. Words of one character count,
+as in Lucene: "C", "C++" and "C#" are all the word c. Other programs split, stem and weight words in
+other ways, so their scores differ: Lucene keeps "don't" and "3.14" as one word, here they are two.
 
 Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.extras import install_hint
-from bert_tf.search.words import TOKEN_PATTERNS, with_pairs
+from bert_tf.search.words import STEMMERS, TOKEN_PATTERNS, with_pairs
 from bert_tf.vectors.candidates import best_candidates
 
 # Anserini's values
@@ -38,6 +38,7 @@ class Bm25:
       k1: saturation of repeated words; the smaller, the sooner repetitions stop counting.
       b: length normalization, 0 (none) to 1.
       token_rule: how texts and queries are split into words, one of `words.TOKEN_PATTERNS`.
+      language: whose stemmer is applied, one of `words.STEMMERS`.
 
     Raises:
       ValueError: if there are no documents, or bm25s is not installed.
@@ -49,14 +50,15 @@ class Bm25:
         k1: float = K1,
         b: float = B,
         token_rule: str = "one_character",
+        language: str = "en",
     ) -> None:
-        self._library, stemmer = _libraries()
+        self._library, stemmer = _libraries(language)
         if not len(texts):
             raise ValueError("There are no documents to search; the corpus is empty.")
         self._count = len(texts)
         self._tokens: dict[str, Any] = {
             "token_pattern": TOKEN_PATTERNS[token_rule],
-            "stopwords": STOP_WORDS,
+            "stopwords": STOP_WORDS if language == "en" else [],
             "stemmer": stemmer,
             "show_progress": False,
         }
@@ -117,7 +119,8 @@ class Bm25:
                 yield np.zeros(self._count, np.float32)
 
 
-def _libraries() -> tuple[types.ModuleType, Any]:
+def _libraries(language: str) -> tuple[types.ModuleType, Any]:
+    """Returns bm25s, and the stemmer of a language or None."""
     try:
         import bm25s
         import Stemmer
@@ -127,4 +130,5 @@ def _libraries() -> tuple[types.ModuleType, Any]:
             "PyStemmer`."
         ) from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # It logs each step otherwise.
-    return bm25s, Stemmer.Stemmer("english")
+    name = STEMMERS[language]
+    return bm25s, Stemmer.Stemmer(name) if name else None

@@ -32,6 +32,7 @@ from bert_tf.corpus.checksums import file_crcs
 from bert_tf.files import exclusive, new_folder_path
 from bert_tf.search import strings
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
+from bert_tf.search.words import STEMMERS
 from bert_tf.vectors.candidates import best_candidates
 from bert_tf.vectors.exact import DTYPES, top_k
 from bert_tf.vectors.quantization import quantize
@@ -284,6 +285,7 @@ def build_index(
     similarity: str = "cosine",
     pooling: str = "",
     max_seq_length: int = 0,
+    language: str = "en",
 ) -> Manifest:
     """Writes a new index, atomically: the directory appears when it is complete.
 
@@ -296,6 +298,7 @@ def build_index(
       similarity: `cosine` or `dot`.
       pooling: pooling requested for the model; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
+      language: of the texts, whose stemmer BM25 applies; one of `words.STEMMERS`.
 
     Raises:
       ValueError: if the directory exists or is a mount point, there are no documents, an id is
@@ -306,6 +309,8 @@ def build_index(
             f"dtype is {dtype!r} and similarity {similarity!r}; expected one of "
             f"{', '.join(DTYPES)} and of {', '.join(SIMILARITIES)}."
         )
+    if language not in STEMMERS:
+        raise ValueError(f"language is {language!r}; expected one of {', '.join(STEMMERS)}.")
     folder = new_folder_path(folder, "add to it, or name a new one")
     building = building_folder(folder)
     with _locked(folder, building.with_suffix(".lock")):
@@ -321,6 +326,7 @@ def build_index(
                 has_texts=False,
                 pooling=pooling,
                 max_seq_length=max_seq_length,
+                language=language,
             )
             manifest = _write_segments(building, manifest, batches, set())
             if not manifest.segments:

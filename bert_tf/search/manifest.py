@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.search.words import TOKEN_PATTERNS
+from bert_tf.search.words import STEMMERS, TOKEN_PATTERNS
 from bert_tf.vectors.exact import DTYPES
 
 MANIFEST = "manifest.json"
@@ -48,6 +48,7 @@ class Manifest:
       pooling: pooling requested for the build; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
       token_rule: how BM25 splits texts into words, one of `words.TOKEN_PATTERNS`.
+      language: whose stemmer BM25 applies, one of `words.STEMMERS`.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Manifest:
     pooling: str = ""
     max_seq_length: int = 0
     token_rule: str = "one_character"
+    language: str = "en"
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -122,7 +124,8 @@ def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
             f"{path} has changed since it was written: its digest is {digest!r} instead of "
             f"{_digest(values)!r}; build the index again."
         )
-    return values
+    # Earlier indexes have English.
+    return {"language": "en", **values}
 
 
 def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
@@ -156,6 +159,7 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
         ("dtype", DTYPES),
         ("similarity", SIMILARITIES),
         ("token_rule", tuple(TOKEN_PATTERNS)),
+        ("language", tuple(STEMMERS)),
     ):
         if fields[name] not in known:
             raise ValueError(

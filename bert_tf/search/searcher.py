@@ -90,7 +90,7 @@ class Searcher:
         self._vectors = FaissIndex(self.index, faiss) if faiss else self.index
         if mode != "vectors":
             texts = [self.index.text(row) for row in range(len(self.index))]
-            self._words = Bm25(texts, token_rule=manifest.token_rule)
+            self._words = Bm25(texts, token_rule=manifest.token_rule, language=manifest.language)
         self._reranker = Reranker.from_pretrained(reranker) if reranker else None
         self._mode = mode
         self._rerank_k = rerank_k

@@ -11,6 +11,30 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 # The patterns of words for BM25, after `with_pairs`. Lucene's StandardTokenizer keeps words of one
 # character, such as C in "vitamin C"; indexes of earlier releases were searched without them.
 TOKEN_PATTERNS = {"one_character": r"(?u)\b\w+\b", "two_characters": r"(?u)\b\w\w+\b"}
+# The stemmer of PyStemmer for each language of BM25; "other" has none.
+STEMMERS = {
+    "ar": "arabic",
+    "ca": "catalan",
+    "da": "danish",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "es": "spanish",
+    "fi": "finnish",
+    "fr": "french",
+    "hi": "hindi",
+    "hu": "hungarian",
+    "id": "indonesian",
+    "it": "italian",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "ro": "romanian",
+    "ru": "russian",
+    "sv": "swedish",
+    "tr": "turkish",
+    "other": "",
+}
 _RUN = re.compile(rf"[{_UNSPACED}]+")
 
 

@@ -29,6 +29,46 @@ class Parts(NamedTuple):
     ends: tf.Tensor  # int32 [N], the original character after it
 
 
+class Characters(NamedTuple):
+    """The characters of all strings, concatenated; an added token is one character."""
+
+    code_points: tf.Tensor  # int32 [N]; the id of an added token
+    is_added: tf.Tensor  # bool [N]
+    is_first: tf.Tensor  # bool [N], first of its string, or next to an added token
+    rows: tf.Tensor  # int64 [N], the index of its string
+    starts: tf.Tensor  # int32 [N], first character of its source in that string
+    ends: tf.Tensor  # int32 [N], the character after its source
+
+    def gather(self, indices: tf.Tensor) -> "Characters":
+        return Characters(*(tf.gather(column, indices) for column in self))
+
+
+def join_parts(parts: Parts) -> tuple[Characters, tf.Tensor]:
+    """Concatenates the parts.
+
+    Returns:
+      The characters, and the index of the part of each, int64 [N].
+    """
+    decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
+    part = decoded.value_rowids()
+    ids = tf.gather(parts.ids, part)
+    is_added = ids >= 0
+    is_first = count_up(decoded.row_lengths()) == 0
+    # Of an added token only the first character is kept. It ends where its last character does.
+    kept = tf.where(~is_added | is_first)[:, 0]
+    lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
+    characters = Characters(
+        code_points=tf.where(is_added, ids, decoded.values),
+        is_added=is_added,
+        is_first=is_first,
+        rows=tf.gather(parts.rows, part),
+        starts=parts.starts,
+        ends=parts.ends,
+    ).gather(kept)
+    ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
+    return characters._replace(ends=ends), tf.gather(part, kept)
+
+
 class AddedTokenFinder(tf.Module):
     """Finds added tokens.
 

@@ -12,7 +12,6 @@ tensorflow-text's `normalize_utf8`. Bytes that are not UTF-8 are read as U+FFFD,
 
 import functools
 import re
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +22,9 @@ from bert_tf.text.added_tokens_graph import (
     NO_TOKEN,
     SPACES_PATTERN,
     AddedTokenFinder,
+    Characters,
     Parts,
+    join_parts,
     string_table,
 )
 from bert_tf.text.bpe_vocab import BpeVocab
@@ -43,20 +44,6 @@ from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes, 
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 
 _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
-
-
-class _Characters(NamedTuple):
-    """The characters of all strings, concatenated; an added token is one character."""
-
-    code_points: tf.Tensor  # int32 [N]; the id of an added token
-    is_added: tf.Tensor  # bool [N]
-    is_first: tf.Tensor  # bool [N], first of its string, or next to an added token
-    rows: tf.Tensor  # int64 [N], the index of its string
-    starts: tf.Tensor  # int32 [N], first character of its source in that string
-    ends: tf.Tensor  # int32 [N], the character after its source
-
-    def gather(self, indices: tf.Tensor) -> "_Characters":
-        return _Characters(*(tf.gather(column, indices) for column in self))
 
 
 class ByteBpeTokenizer(tf.Module):
@@ -117,7 +104,7 @@ class ByteBpeTokenizer(tf.Module):
         columns = (ids, *to_bytes(strings, rows, starts, ends))
         return tuple(nested(column, row_splits, token_splits) for column in columns)
 
-    def _read(self, strings: tf.Tensor) -> _Characters:
+    def _read(self, strings: tf.Tensor) -> Characters:
         """Returns the characters of the words, with each added token as one character."""
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         row_lengths = decoded.row_lengths()
@@ -125,12 +112,12 @@ class ByteBpeTokenizer(tf.Module):
         starts = count_up(row_lengths)
         code_points = decoded.values
 
-        def read_plain() -> _Characters:
-            return _Characters(
+        def read_plain() -> Characters:
+            return Characters(
                 code_points, tf.fill(tf.shape(rows), False), starts == 0, rows, starts, starts + 1
             )
 
-        def read_all() -> _Characters:
+        def read_all() -> Characters:
             clean = tf.strings.unicode_encode(decoded, "UTF-8")
             parts = Parts(
                 clean,
@@ -153,39 +140,23 @@ class ByteBpeTokenizer(tf.Module):
         characters = tf.cond(is_special, read_all, read_plain)
         return _add_spaces(characters) if self.vocab.add_prefix_space else characters
 
-    def _join(self, parts: Parts) -> _Characters:
-        """Concatenates the parts, each added token as one character."""
-        decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-        part = decoded.value_rowids()  # [N]
-        ids = tf.gather(parts.ids, part)
-        is_added = ids >= 0
-        is_first = count_up(decoded.row_lengths()) == 0
-        kept = tf.where(~is_added | is_first)[:, 0]
-        lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
-        characters = _Characters(
-            tf.where(is_added, ids, decoded.values),
-            is_added,
-            is_first,
-            tf.gather(parts.rows, part),
-            parts.starts,
-            parts.ends,
-        ).gather(kept)
-        starts = characters.starts
-        ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
+    def _join(self, parts: Parts) -> Characters:
+        """Concatenates the parts; the offsets of added tokens exclude spaces, as others do."""
+        characters, part = join_parts(parts)
 
         def count_spaces(pattern: str) -> tf.Tensor:
             rest = tf.strings.regex_replace(parts.strings, pattern, "")
             removed = tf.strings.length(parts.strings, "UTF8_CHAR") - tf.strings.length(
                 rest, "UTF8_CHAR"
             )
-            return tf.gather(removed, tf.gather(part, kept))
+            return tf.gather(removed, part)
 
         leading = count_spaces(rf"\A[{SPACES_PATTERN}{SPACE_MARK}]+")
         trailing = count_spaces(rf"[{SPACES_PATTERN}{SPACE_MARK}]+\z")
-        trimmed = self._trim(starts, ends, leading, trailing)
+        starts, ends = self._trim(characters.starts, characters.ends, leading, trailing)
         return characters._replace(
-            starts=tf.where(characters.is_added, trimmed[0], starts),
-            ends=tf.where(characters.is_added, trimmed[1], ends),
+            starts=tf.where(characters.is_added, starts, characters.starts),
+            ends=tf.where(characters.is_added, ends, characters.ends),
         )
 
     def _trim(
@@ -200,7 +171,7 @@ class ByteBpeTokenizer(tf.Module):
         return starts, tf.maximum(ends - trailing, starts)
 
     def _encode(
-        self, characters: _Characters, word_splits: tf.Tensor
+        self, characters: Characters, word_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the token ids of all words, int32 [P], and their row splits, int64 [W + 1]."""
         code_points = tf.where(characters.is_added, 0, characters.code_points)
@@ -252,7 +223,7 @@ class ByteBpeTokenizer(tf.Module):
 
     def _locate(
         self,
-        characters: _Characters,
+        characters: Characters,
         word_splits: tf.Tensor,
         ids: tf.Tensor,
         token_splits: tf.Tensor,
@@ -316,7 +287,7 @@ def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
     return words, ids
 
 
-def _add_spaces(characters: _Characters) -> _Characters:
+def _add_spaces(characters: Characters) -> Characters:
     """Adds a space before each text, and each part after an added token, unless it has one."""
     wants_space = characters.is_first & ~characters.is_added & (characters.code_points != ord(" "))
     source = tf.repeat(
@@ -333,7 +304,7 @@ def _add_spaces(characters: _Characters) -> _Characters:
     )
 
 
-def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _split_words(characters: Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits like `byte_level.split_words`; an added token is a word.
 
     Returns:

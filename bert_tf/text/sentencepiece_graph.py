@@ -20,7 +20,13 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.text.added_tokens_graph import NO_TOKEN, AddedTokenFinder, Parts, string_table
+from bert_tf.text.added_tokens_graph import (
+    NO_TOKEN,
+    AddedTokenFinder,
+    Parts,
+    join_parts,
+    string_table,
+)
 from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
 from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
@@ -210,7 +216,8 @@ class SentencePieceTokenizer(tf.Module):
             parts = self._added_raw.find(parts)
             parts = self._normalize_parts(parts)
             parts = self._added_normalized.find(parts)
-            return _join(parts)
+            joined, _ = join_parts(parts)
+            return _Text(*joined, is_prefix=tf.zeros_like(joined.is_added))
 
         has_added = self._has_raw(strings) | self._may_have_normalized(found.code_points)
         return tf.cond(has_added, read_all, read_plain)
@@ -411,25 +418,3 @@ def _trim(
     next_starts = tf.gather(text.ends, tf.minimum(firsts + leading - 1, lasts))
     starts = tf.where(is_symbol & ~is_prefix, tf.minimum(next_starts, ends), starts)
     return starts, tf.where(is_alone, starts, ends)
-
-
-def _join(parts: Parts) -> _Text:
-    """Concatenates the parts, each added token as one character."""
-    decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-    part = decoded.value_rowids()  # [N]
-    ids = tf.gather(parts.ids, part)
-    is_added = ids >= 0
-    is_first = count_up(decoded.row_lengths()) == 0
-    kept = tf.where(~is_added | is_first)[:, 0]
-    lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
-    text = _Text(
-        tf.where(is_added, ids, decoded.values),
-        is_added,
-        is_first,
-        tf.gather(parts.rows, part),
-        parts.starts,
-        parts.ends,
-        tf.zeros_like(is_added),
-    ).gather(kept)
-    ends = tf.where(text.is_added, tf.gather(parts.ends, lasts), text.ends)
-    return text._replace(ends=ends)

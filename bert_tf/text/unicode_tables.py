@@ -143,8 +143,13 @@ class PagedTable(NamedTuple):
     @classmethod
     def pack(cls, values: np.ndarray) -> "PagedTable":
         """Packs one value per code point, [NUM_CODE_POINTS]."""
-        pages, page_of = np.unique(values.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
-        return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1))
+        # `np.unique` sorts the pages, which takes 50 times as long.
+        indices: dict[bytes, int] = {}
+        page_of = []
+        for page in values.reshape(-1, PAGE_SIZE):
+            page_of.append(indices.setdefault(page.tobytes(), len(indices)))
+        pages = np.frombuffer(b"".join(indices), values.dtype)
+        return cls(np.array(page_of, np.int32), pages)
 
 
 class CodePointTables(NamedTuple):

@@ -8,6 +8,8 @@ The order of the comparisons and the double precision are those of `tokenizers`,
 good divisions the same one is found.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
@@ -169,6 +171,17 @@ def _build_trie(
     return children, np.array(ids, np.int32)
 
 
+class _Words(NamedTuple):
+    """The words by length, the longest first. A word of n characters has n + 1 nodes.
+
+    The nodes are the ends of its prefixes, and are numbered through all words.
+    """
+
+    starts: tf.Tensor  # int32 [W], first character
+    lengths: tf.Tensor  # int32 [W], number of characters
+    nodes: tf.Tensor  # int32 [W], first node
+
+
 def _step_back(
     tokens: tf.Tensor, scores: tf.Tensor, word_starts: tf.Tensor, word_lengths: tf.Tensor
 ) -> tf.Tensor:
@@ -179,20 +192,28 @@ def _step_back(
       scores: float64 [lengths, N].
       word_starts, word_lengths: int32 [W].
     """
-    num_lengths = tf.shape(scores)[0]
-    size = tf.shape(scores)[1]
-    num_words = tf.size(word_lengths)
     order = tf.argsort(word_lengths, direction="DESCENDING", stable=True)
     starts = tf.gather(word_starts, order)
-    lengths = tf.gather(word_lengths, order)
-    # A word of n characters has n + 1 nodes, the ends of its prefixes.
-    nodes = starts + order
-    best = tf.zeros([size + num_words], tf.float64)
-    back = tf.zeros([size + num_words], tf.int32)
+    words = _Words(starts, tf.gather(word_lengths, order), nodes=starts + order)
+    return _mark_firsts(_last_lengths(scores, words), words, tf.shape(tokens)[1])
+
+
+def _last_lengths(scores: tf.Tensor, words: _Words) -> tf.Tensor:
+    """Returns the length of the last token in the best division of each prefix, int32 [N + W].
+
+    Args:
+      scores: float64 [lengths, N].
+      words: the words.
+    """
+    num_lengths = tf.shape(scores)[0]
+    size = tf.shape(scores)[1]
+    num_nodes = size + tf.size(words.lengths)
+    best = tf.zeros([num_nodes], tf.float64)
+    back = tf.zeros([num_nodes], tf.int32)
     longest_first = tf.range(num_lengths - 1, -1, -1)  # of equal scores the earliest start wins
     flat_scores = tf.reshape(scores, [-1])
     num_longer = tf.reverse(
-        tf.cumsum(tf.reverse(tf.math.bincount(lengths, dtype=tf.int32), [0])), [0]
+        tf.cumsum(tf.reverse(tf.math.bincount(words.lengths, dtype=tf.int32), [0])), [0]
     )  # words of at least so many characters
 
     def advance(
@@ -202,52 +223,54 @@ def _step_back(
         first = end - 1 - longest_first  # [lengths], the start of a token that ends here
         is_inside = (first >= 0)[tf.newaxis, :]
         first = tf.maximum(first, 0)
-        before = tf.gather(best, nodes[:active, tf.newaxis] + first)  # [active, lengths]
-        index = longest_first * size + starts[:active, tf.newaxis] + first
+        nodes = words.nodes[:active, tf.newaxis]
+        before = tf.gather(best, nodes + first)  # [active, lengths]
+        index = longest_first * size + words.starts[:active, tf.newaxis] + first
         candidates = tf.gather(flat_scores, index) + before
         candidates = tf.where(is_inside, candidates, tf.constant(-np.inf, tf.float64))
         choice = tf.argmax(candidates, 1, tf.int32)
-        target = nodes[:active, tf.newaxis] + end
+        target = nodes + end
         best = tf.tensor_scatter_nd_update(best, target, tf.reduce_max(candidates, 1))
         back = tf.tensor_scatter_nd_update(back, target, tf.gather(longest_first, choice) + 1)
         return end + 1, best, back
 
-    longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
+    longest = tf.reduce_max(tf.concat([words.lengths, [0]], 0))
     _, _, back = tf.while_loop(
         lambda end, best, back: end <= longest, advance, (tf.constant(1), best, back)
     )
+    return back
+
+
+def _mark_firsts(back: tf.Tensor, words: _Words, size: tf.Tensor) -> tf.Tensor:
+    """Steps from the ends of all words to their starts; returns where tokens begin, bool [N].
+
+    Args:
+      back: see `_last_lengths`.
+      words: the words.
+      size: the number of characters.
+    """
 
     def mark(
-        active_starts: tf.Tensor, active_nodes: tf.Tensor, ends: tf.Tensor, is_first: tf.Tensor
+        starts: tf.Tensor, nodes: tf.Tensor, ends: tf.Tensor, is_first: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        ends = ends - tf.gather(back, active_nodes + ends)
-        positions = (active_starts + ends)[:, tf.newaxis]
+        ends = ends - tf.gather(back, nodes + ends)
+        positions = (starts + ends)[:, tf.newaxis]
         is_first = tf.tensor_scatter_nd_update(
             is_first, positions, tf.ones([tf.size(ends)], tf.bool)
         )
         kept = tf.where(ends > 0)[:, 0]
-        return (
-            tf.gather(active_starts, kept),
-            tf.gather(active_nodes, kept),
-            tf.gather(ends, kept),
-            is_first,
-        )
+        return tf.gather(starts, kept), tf.gather(nodes, kept), tf.gather(ends, kept), is_first
 
-    kept = tf.where(lengths > 0)[:, 0]
+    kept = tf.where(words.lengths > 0)[:, 0]
     *_, is_first = tf.while_loop(
-        lambda active_starts, active_nodes, ends, is_first: tf.size(ends) > 0,
+        lambda starts, nodes, ends, is_first: tf.size(ends) > 0,
         mark,
         (
-            tf.gather(starts, kept),
-            tf.gather(nodes, kept),
-            tf.gather(lengths, kept),
+            tf.gather(words.starts, kept),
+            tf.gather(words.nodes, kept),
+            tf.gather(words.lengths, kept),
             tf.zeros([size], tf.bool),
         ),
-        shape_invariants=(
-            tf.TensorShape([None]),
-            tf.TensorShape([None]),
-            tf.TensorShape([None]),
-            tf.TensorShape([None]),
-        ),
+        shape_invariants=(tf.TensorShape([None]),) * 4,
     )
     return is_first

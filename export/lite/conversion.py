@@ -47,6 +47,7 @@ OUTPUTS = {
     "classifier": ("probabilities",),  # [B, C]
     "multi_label": ("probabilities",),  # [B, C]
     "regression": ("value",),  # [B]
+    "zero_shot": ("entailment", "contradiction"),  # [B]
     "tagger": ("probabilities",),  # [B, T, C]
     "question_answering": ("start_logits", "end_logits"),  # [B, T]
     "embeddings": ("embedding",),  # [B, D]

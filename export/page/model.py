@@ -43,6 +43,10 @@ SAMPLES = {
     "question_answering": ["Where did Ada meet Babbage?", NAMES],
     "fill_mask": ["The capital of France is [MASK], a city on the [MASK] Seine."],
     "next_sentence": ["She opened the old wooden door.", "Behind it lay a room full of books."],
+    "zero_shot": [
+        "The team won the cup after a goal in the last minute.",
+        "sport\npolitics\nscience",
+    ],
     "reranker": [
         "What drifts down the river?",
         "A boat drifts down the river.\nInterest on loans went up.\nThe river is cold in spring.",

@@ -24,6 +24,7 @@ from export.saving.warmup import Requests, write_warmup
 SAMPLES = {
     "text": ("A short text with a [MASK] in it.", "word " * 50),
     "text_b": ("And a second one.", "piece " * 50),
+    "candidates": (("politics", "sport"), ("music", "")),
     "question": ("What is short?", "Which word is there fifty times?"),
     "context": ("This text is short.", "word " * 50),
     "query": ("What is short?", "Which word is there fifty times?"),

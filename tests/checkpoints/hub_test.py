@@ -193,6 +193,11 @@ assets/tokenizer/vocabulary.txt config.json metadata.json model.weights.h5 task.
         (SENTENCE_TRANSFORMER, OTHERS),
         (["config.json", "model.safetensors.index.json", *SHARDS], ["pytorch_model.bin"]),
         (["config.json", "pytorch_model.bin"], ["model.fp16.safetensors", "tf_model.h5"]),
+        (["config.json", "tf_model.h5"], ["flax_model.msgpack"]),
+        (
+            ["adapter_config.json", "adapter_model.safetensors", "vocab.txt"],
+            ["adapter_model.bin", "optimizer.pt"],
+        ),
         (["0_Transformer/config.json", "0_Transformer/pytorch_model.bin"], ["similarity.csv"]),
         (KERAS, ["README.md"]),
         (["bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"], []),

@@ -1,6 +1,5 @@
 """Null in the files of a model folder: refused by name, or what transformers makes of it."""
 
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -314,12 +313,14 @@ def test_null_as_the_activation_of_a_cross_encoder(tmp_path):
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_wrong_values_of_each_key(tmp_path, name):
-    """Each is read or refused by name, and numbers without bound take neither time nor memory."""
+    """Each is read, or the folder is named; large numbers take neither time nor memory."""
     folder = tmp_path / name
     good = write_family(name, folder)
     for key in {*good, *KEYS[name], *OF_ALL}:
         for value in ([], {}, [None], "?", -1, 1.5, True, 10**9, 10**30):
             edit(folder / "config.json", **{key: value})
-            with contextlib.suppress(ValueError):
+            try:
                 read_checkpoint(folder).check()
+            except ValueError as error:
+                assert str(folder) in str(error), (key, value)
         (folder / "config.json").write_text(json.dumps(good))

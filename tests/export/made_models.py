@@ -1,10 +1,13 @@
 """Tiny models of every kind that is served, on disk as their users have them."""
 
 import dataclasses
+import functools
 import pathlib
 
-from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.shared_data import golden_file
 
 PURPOSE_OF_KIND = {
     "classifier": "classifier",
@@ -41,23 +44,60 @@ TEXTS = (
 )
 
 
-def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = None, **changes):
+# SentencePiece's normalizer changes most of these words; others have an added token and U+2581.
+ODD_TEXT = "3㎏ wait… ﬁn, e\u0301te\u0301 \u2581a<mask>b. ＨＥ  ł中 ไทย"
+
+
+@functools.cache
+def xlm_roberta() -> Checkpoint:
+    """Returns the golden XLM-RoBERTa, whose vocabulary is SentencePiece's."""
+    return read_checkpoint(golden_file("families", "xlm_roberta", "masked_lm"))
+
+
+def make_model(purpose: str, is_multilingual: bool = False, **changes) -> Checkpoint:
+    """Returns a tiny random model of one of `made_checkpoint.PURPOSES`.
+
+    Args:
+      purpose: names the heads.
+      is_multilingual: whether it is an XLM-RoBERTa with a SentencePiece vocabulary.
+      changes: fields of the configuration.
+    """
+    if not is_multilingual:
+        return make_checkpoint(purpose, seed=5, **{**SHAPE, **changes})
+    source = xlm_roberta()
+    made = make_checkpoint(purpose, seed=5, **{**source.config.to_dict(), **changes})
+    return dataclasses.replace(made, vocab=source.vocab, family=source.family)
+
+
+def write_model(
+    folder: pathlib.Path,
+    kind: str,
+    run: dict[str, str] | None = None,
+    is_multilingual: bool = False,
+    **changes,
+) -> pathlib.Path:
     """Writes a tiny random model that serves as a kind; returns its folder.
 
     Args:
       folder: new.
       kind: of `bert_tf.inference.kinds.KINDS`.
       run: what a run would record of it, run.flags by name.
+      is_multilingual: see `make_model`.
       changes: fields of the configuration.
     """
-    made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **{**SHAPE, **changes})
-    if kind in ("reranker", "regression"):  # have one label
-        weights = {
-            n: v[:1] if n.startswith("cls/classifier/") else v for n, v in made.weights.items()
-        }
-        made = dataclasses.replace(made, weights=weights, labels=())
+    made = make_model(PURPOSE_OF_KIND[kind], is_multilingual, **changes)
+    if kind in ("reranker", "regression"):
+        made = with_one_label(made)
     write_checkpoint(made, folder, "bert_tf")
     if run is not None:
         lines = [f"--{name}={value}\n" for name, value in run.items()]
         (folder / "run.flags").write_text("".join(lines), encoding="utf8")
     return folder
+
+
+def with_one_label(made: Checkpoint) -> Checkpoint:
+    """Returns a classifier with the first of its labels alone."""
+    weights = {}
+    for name, value in made.weights.items():
+        weights[name] = value[:1] if name.startswith("cls/classifier/") else value
+    return dataclasses.replace(made, weights=weights, labels=())

@@ -7,7 +7,8 @@ import pathlib
 import pytest
 
 import bert_tf
-from tests.export.made_models import TEXTS, write_model
+from tests.export.made_models import ODD_TEXT, write_model
+from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune, write_table
 from tests.roads.roads import (
     LITE_TOLERANCE,
@@ -19,6 +20,7 @@ from tests.roads.roads import (
 )
 
 LENGTH = 24
+TEXTS = (*PLAIN_TEXTS, ODD_TEXT)
 KIND_OF_LABEL = {"classifier": "class", "multi_label": "several", "regression": "number"}
 CASES = [
     ("classifier", "windows", False),
@@ -30,15 +32,22 @@ CASES = [
     ("regression", "head", False),
     ("classifier", "tail", False),
 ]
+MULTILINGUAL_CASES = [
+    ("classifier", "windows", True),
+    ("multi_label", "head", False),
+    ("regression", "tail", True),
+]
 OTHER_CASES = [
     case
     for case in itertools.product(KIND_OF_LABEL, ("head", "tail", "windows"), (False, True))
     if case not in CASES
 ]
-SECONDS = ["the river", "w40 " * 60, "b", "", "a b c", "w41", "the " * 30]
+SECONDS = ["the river", "w40 " * 60, "b", "", "a b c", "w41", "the " * 30, ODD_TEXT]
 
 
-def make_run(folder: pathlib.Path, kind: str, long_texts: str, is_pair: bool) -> pathlib.Path:
+def make_run(
+    folder: pathlib.Path, kind: str, long_texts: str, is_pair: bool, is_multilingual: bool = False
+) -> pathlib.Path:
     """Writes a checkpoint with the record of a run."""
     run = {
         "label_kind": KIND_OF_LABEL[kind],
@@ -46,15 +55,19 @@ def make_run(folder: pathlib.Path, kind: str, long_texts: str, is_pair: bool) ->
         "max_seq_length": str(LENGTH),
         "text_b_column": "second" if is_pair else "",
     }
-    return write_model(folder, kind, run, num_hidden_layers=1)
+    return write_model(folder, kind, run, is_multilingual, num_hidden_layers=1)
 
 
 @pytest.mark.parametrize(
-    "kind,long_texts,is_pair",
-    CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in OTHER_CASES],
+    "kind,long_texts,is_pair,is_multilingual",
+    [(*case, False) for case in CASES]
+    + [(*case, True) for case in MULTILINGUAL_CASES]
+    + [pytest.param(*case, False, marks=pytest.mark.slow) for case in OTHER_CASES],
 )
-def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pair):
-    folder = make_run(tmp_path / "run", kind, long_texts, is_pair)
+def test_answers_are_the_same(
+    tmp_path, record_property, kind, long_texts, is_pair, is_multilingual
+):
+    folder = make_run(tmp_path / "run", kind, long_texts, is_pair, is_multilingual)
     model = bert_tf.BertClassifier.from_pretrained(folder)
     assert (model.long_texts, model.pair) == (long_texts, is_pair)
     texts = list(zip(TEXTS, SECONDS, strict=True)) if is_pair else list(TEXTS)
@@ -98,9 +111,14 @@ def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pa
             assert [label for label in row["labels"] if label] == answer["labels"]
 
 
-@pytest.mark.parametrize("kind,long_texts,is_pair", CASES[:4])
-def test_the_program_predicts_the_same(tmp_path, record_property, kind, long_texts, is_pair):
-    folder = make_run(tmp_path / "model", kind, long_texts, is_pair)
+@pytest.mark.parametrize(
+    "kind,long_texts,is_pair,is_multilingual",
+    [(*case, False) for case in CASES[:4]] + [(*case, True) for case in MULTILINGUAL_CASES],
+)
+def test_the_program_predicts_the_same(
+    tmp_path, record_property, kind, long_texts, is_pair, is_multilingual
+):
+    folder = make_run(tmp_path / "model", kind, long_texts, is_pair, is_multilingual)
     texts = [text for text in TEXTS if text and "\t" not in text]
     seconds = SECONDS[: len(texts)]
     rows = [{"text": text} for text in texts]

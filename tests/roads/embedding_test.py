@@ -10,13 +10,14 @@ from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference import serving_models
 from export.saving import writing
-from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, TEXTS
+from tests.export.made_models import ODD_TEXT, make_model
+from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune
 from tests.programs import run
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 from tests.run_retriever_test import write_jsonl
 
+TEXTS = (*PLAIN_TEXTS, ODD_TEXT)
 PROMPTS = {"query": "the query ", "document": "a b "}
 CONFIGS = {
     "dense": EmbeddingConfig(
@@ -32,17 +33,20 @@ CONFIGS = {
 }
 
 
-def make_folder(folder, name):
+def make_folder(folder, name, is_multilingual=False):
     """Writes an embedder; returns the folder and the Keras model."""
-    made = make_checkpoint("encoder", seed=5, **{**SHAPE, "num_hidden_layers": 1})
+    made = make_model("encoder", is_multilingual, num_hidden_layers=1)
     model = bert_tf.BertEmbedder.from_checkpoint(made, ["cls/"], embedding=CONFIGS[name])
     write_checkpoint(model.to_checkpoint(), folder, "bert_tf")
     return folder, bert_tf.BertEmbedder.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("name", ["dense", "excluded prompts"])
-def test_vectors_are_the_same(tmp_path, record_property, name):
-    folder, model = make_folder(tmp_path / "run", name)
+@pytest.mark.parametrize(
+    ("name", "is_multilingual"),
+    [("dense", False), ("excluded prompts", False), ("excluded prompts", True)],
+)
+def test_vectors_are_the_same(tmp_path, record_property, name, is_multilingual):
+    folder, model = make_folder(tmp_path / "run", name, is_multilingual)
     predictors = load_all(folder, model, tmp_path)
     check_roads(model.encode(TEXTS), predictors, lambda p: p.encode(TEXTS), record_property)
     rows = rest_rows(tmp_path / "saved" / "1", {"text": TEXTS})
@@ -84,9 +88,10 @@ def test_an_export_of_queries_embeds_queries(tmp_path):
         earlier.encode_query(TEXTS)
 
 
-def test_programs_write_the_same_vectors(tmp_path):
+@pytest.mark.parametrize("is_multilingual", [False, True])
+def test_programs_write_the_same_vectors(tmp_path, is_multilingual):
     """The lines of extract_features, and the run that run_retriever finds with its vectors."""
-    folder, model = make_folder(tmp_path / "run", "excluded prompts")
+    folder, model = make_folder(tmp_path / "run", "excluded prompts", is_multilingual)
     texts = [text.strip() for text in TEXTS if text.strip() and "\n" not in text]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf8")
     given = {"input_file": tmp_path / "texts.txt", "output_file": tmp_path / "vectors.jsonl"}

@@ -12,8 +12,14 @@ from bert_tf.inference.predictor import Predictor
 from bert_tf.text.kinds import with_vocabulary
 from tests import programs
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, write_model
-from tests.roads.roads import TOLERANCE, largest_difference, rest_rows, saved_model
+from tests.export.made_models import ODD_TEXT, SHAPE, write_model
+from tests.roads.roads import (
+    TOLERANCE,
+    largest_difference,
+    load_saved_model,
+    rest_rows,
+    saved_model,
+)
 from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH, TOP_K = 24, 3
@@ -49,8 +55,10 @@ class Roads:
         self.saved = saved_model(folder, folder.parent, kind)
 
     def predictor(self, road: str) -> Predictor:
-        paths = {"run": self.run, "keras": self.keras, "saved_model": self.saved}
-        return bert_tf.load(paths[road], self.kind, max_seq_length=LENGTH)
+        if road == "saved_model":
+            return load_saved_model(self.saved, self.kind, max_seq_length=LENGTH)
+        path = self.run if road == "run" else self.keras
+        return bert_tf.load(path, self.kind, max_seq_length=LENGTH)
 
     def fill_mask(self, road: str, texts: list[str]) -> list:
         if road != "rest":
@@ -81,6 +89,12 @@ def byte_roads(tmp_path_factory) -> Roads:
     return Roads(folder / "run", "fill_mask")
 
 
+@pytest.fixture(scope="module")
+def multilingual_roads(tmp_path_factory) -> Roads:
+    folder = tmp_path_factory.mktemp("multilingual") / "run"
+    return Roads(write_model(folder, "fill_mask", RUN, True, num_hidden_layers=1), "fill_mask")
+
+
 @pytest.mark.parametrize("road", ROADS)
 def test_masks_are_filled_alike(roads, road) -> None:
     expected = roads.model.fill_mask(TEXTS, top_k=TOP_K)
@@ -95,6 +109,14 @@ def test_masks_of_byte_level_bpe_are_filled_alike(byte_roads, road) -> None:
     expected = byte_roads.model.fill_mask(texts, top_k=TOP_K)
     assert [len(masks) for masks in expected] == [2, 1, 2]
     assert largest_difference(expected, byte_roads.fill_mask(road, texts)) < TOLERANCE
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_masks_of_sentencepiece_are_filled_alike(multilingual_roads, road) -> None:
+    texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c", ODD_TEXT]
+    expected = multilingual_roads.model.fill_mask(texts, top_k=TOP_K)
+    assert [len(masks) for masks in expected] == [2, 1, 2, 1]
+    assert largest_difference(expected, multilingual_roads.fill_mask(road, texts)) < TOLERANCE
 
 
 def test_the_program_shows_the_same(roads) -> None:

@@ -7,26 +7,26 @@ import pytest
 
 import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
-from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE
+from tests.export.made_models import ODD_TEXT, make_model
 from tests.fine_tune import fine_tune, read_tsv
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 
 LENGTH = 24
-CONTEXTS = ["the river", "a b", "unknownwords über", ""]
+CONTEXTS = ["the river", "a b", "unknownwords über", "", ODD_TEXT]
 CHOICES = [
     ["c", "w40", "don't"],
     ["the", "w41 w42", "w50 " * 60],
     ["qa ba", "", "caa"],
     ["the a", "b", "the"],
+    ["ﬁn", "fin…", "3 kg"],
 ]
 PAIRS = [("the river", "c"), ("a b", ""), ("w40 " * 50, "w41 " * 50)]
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(params=[False, True], ids=["wordpiece", "multilingual"])
+def folder(tmp_path, request):
     """The folder of a run of multiple choice, whose head has one label."""
-    made = make_checkpoint("classifier", seed=5, **{**SHAPE, "num_hidden_layers": 1})
+    made = make_model("classifier", request.param, num_hidden_layers=1)
     weights = {}
     for name, value in made.weights.items():
         weights[name] = value[:1] if name.startswith("cls/classifier/output_") else value
@@ -39,7 +39,7 @@ def folder(tmp_path):
 
 def test_answers_are_the_same(tmp_path, record_property, folder):
     model = bert_tf.BertMultipleChoice.from_pretrained(folder)
-    longer = [*CHOICES[:3], ["the a", "b", "the", "river", "w44"]]
+    longer = [*CHOICES[:3], ["the a", "b", "the", "river", "w44"], CHOICES[4]]
     predictors = load_all(folder, model, tmp_path)
     kinds = [predictor.kind for predictor in predictors.values()]
     assert kinds == ["multiple_choice", "multiple_choice", "regression", "regression"]

@@ -9,7 +9,7 @@ import pytest
 import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_weights
-from tests.export.made_models import SHAPE, write_model
+from tests.export.made_models import ODD_TEXT, SHAPE, write_model
 from tests.fine_tune import fine_tune
 from tests.roads.roads import (
     TOLERANCE,
@@ -17,6 +17,7 @@ from tests.roads.roads import (
     largest_difference,
     lite_file,
     load_all,
+    load_saved_model,
     rest_rows,
     saved_model,
 )
@@ -39,6 +40,7 @@ def make_questions() -> tuple[list[str], list[str]]:
         "river,",
         "don't",
         "e\u0301te\u0301",
+        *ODD_TEXT.split(),
     ]
     contexts = ["  ".join(draw.choice(words, size)) for size in (1, 5, 20, 40, 70, 90)]
     questions = [" ".join(draw.choice(words, size)) for size in (1, 3, 9, 2, 4, 5)]
@@ -53,18 +55,25 @@ def without_probability(answers):
     return [{name: row[name] for name in KEYS[:-1]} for row in answers]
 
 
-@pytest.mark.parametrize("threshold", [pytest.param(None, marks=pytest.mark.slow), -1.0])
-def test_answers_are_the_same(tmp_path, record_property, threshold):
+@pytest.mark.parametrize(
+    ("threshold", "is_multilingual"),
+    [pytest.param(None, False, marks=pytest.mark.slow), (-1.0, False), (-3.0, True)],
+)
+def test_answers_are_the_same(tmp_path, record_property, threshold, is_multilingual):
     run = dict(READING)
     if threshold is not None:
         run |= {"version_2_with_negative": "true", "null_score_diff_threshold": str(threshold)}
-    folder = write_model(tmp_path / "run", "question_answering", run, num_hidden_layers=1)
+    folder = write_model(
+        tmp_path / "run", "question_answering", run, is_multilingual, num_hidden_layers=1
+    )
     model = bert_tf.BertSpanLabeler.from_pretrained(folder)
     expected = model.answer(QUESTIONS[:6], CONTEXTS[:6])
     assert list(expected[0]) == KEYS
     assert 0 < sum(row["answer"] == "" for row in expected) < 6 or threshold is None
     check_answers(expected)
-    check_without_words(model)
+    # SentencePiece has a token for U+200B, but none for white space.
+    blanks = ("", " \u3000 ") if is_multilingual else CONTEXTS[6:]
+    check_without_words(model, blanks)
     predictors = load_all(folder, model, tmp_path)
     graph = {"SavedModel": predictors.pop("SavedModel")}
 
@@ -74,7 +83,7 @@ def test_answers_are_the_same(tmp_path, record_property, threshold):
     check_roads(expected, predictors, ask, record_property)
     check_roads(without_probability(expected), graph, ask, record_property)
     for one in (*predictors.values(), *graph.values()):
-        check_without_words(one)
+        check_without_words(one, blanks)
 
     # Pairs are a list of tuples, or a tuple of two columns.
     pairs = list(zip(QUESTIONS, CONTEXTS, strict=True))
@@ -97,18 +106,20 @@ def check_answers(answers):
         assert 0 < row["probability"] <= 1
 
 
-def check_without_words(answers):
+def check_without_words(answers, contexts=CONTEXTS[6:]):
     """Contexts without a word have no answer, and null odds above every threshold."""
-    for row in answers.answer(QUESTIONS[6:], CONTEXTS[6:]):
+    for row in answers.answer(QUESTIONS[6:], contexts):
         assert list(row.values())[:5] == ["", -1, -1, 0.0, 1e6]
         assert row.get("probability", 1.0) == 1.0
 
 
-@pytest.mark.parametrize("is_joint", [False, True])
-def test_the_program_predicts_the_same(tmp_path, is_joint):
+@pytest.mark.parametrize(
+    ("is_joint", "is_multilingual"), [(False, False), (False, True), (True, False)]
+)
+def test_the_program_predicts_the_same(tmp_path, is_joint, is_multilingual):
     folder = write_joint_model(tmp_path) if is_joint else tmp_path / "model"
     if not is_joint:
-        write_model(folder, "question_answering", None, num_hidden_layers=1)
+        write_model(folder, "question_answering", None, is_multilingual, num_hidden_layers=1)
     questions = zip(QUESTIONS[:6], CONTEXTS[:6], strict=True)
     paragraphs = [
         {"context": context, "qas": [{"id": str(index), "question": question}]}
@@ -181,7 +192,7 @@ def test_the_joint_head_gives_the_same_and_has_no_lite_file(tmp_path, record_pro
         "run": bert_tf.load(folder),
         "keras": bert_tf.load(tmp_path / "model.keras"),
     }
-    graph = {"SavedModel": bert_tf.load(saved_model(folder, tmp_path))}
+    graph = {"SavedModel": load_saved_model(saved_model(folder, tmp_path))}
 
     def ask(answers):
         return answers.answer(QUESTIONS[:6], CONTEXTS[:6])

@@ -6,23 +6,32 @@ import pytest
 import bert_tf
 from bert_tf.metrics.trec import read_run
 from bert_tf.search.reranker import Reranker
-from tests.export.made_models import TEXTS, write_model
+from tests.export.made_models import ODD_TEXT, TEXTS, write_model
 from tests.fine_tune import fine_tune, read_tsv, write_table
-from tests.roads.roads import check_roads, largest_difference, lite_file, rest_rows, saved_model
+from tests.roads.roads import (
+    check_roads,
+    largest_difference,
+    lite_file,
+    load_saved_model,
+    rest_rows,
+    saved_model,
+)
 
 QUERY = "the river w40"
-DOCUMENTS = [*TEXTS, "the river"]
+DOCUMENTS = [*TEXTS, "the river", ODD_TEXT]
 
 
-def make_run(folder, loss):
+def make_run(folder, loss, is_multilingual=False):
     """Writes a checkpoint with the record of a run of run_reranker."""
     run = {"ranking_loss": loss, "max_seq_length": "24"}
-    return write_model(folder, "reranker", run, num_hidden_layers=1)
+    return write_model(folder, "reranker", run, is_multilingual, num_hidden_layers=1)
 
 
-@pytest.mark.parametrize("loss", ["bce", "lambda"])
-def test_answers_are_the_same(tmp_path, record_property, loss):
-    folder = make_run(tmp_path / "run", loss)
+@pytest.mark.parametrize(
+    ("loss", "is_multilingual"), [("bce", False), ("lambda", False), ("bce", True)]
+)
+def test_answers_are_the_same(tmp_path, record_property, loss, is_multilingual):
+    folder = make_run(tmp_path / "run", loss, is_multilingual)
     model = bert_tf.BertReranker.from_pretrained(folder)
     assert model.activation == ("sigmoid" if loss == "bce" else "identity")
     assert model.max_seq_length == 24
@@ -33,7 +42,7 @@ def test_answers_are_the_same(tmp_path, record_property, loss):
         "run": bert_tf.load(folder),
         "keras": bert_tf.load(tmp_path / "model.keras"),
         "CrossEncoder": bert_tf.load(tmp_path / "cross_encoder"),
-        "SavedModel": bert_tf.load(version),
+        "SavedModel": load_saved_model(version),
     }
     pairs = [(query, text) for text in DOCUMENTS for query in (QUERY, "b")]
     columns = ([query for query, _ in pairs], [text for _, text in pairs])
@@ -73,9 +82,10 @@ def test_answers_are_the_same(tmp_path, record_property, loss):
         lite_file(folder, tmp_path)
 
 
-def test_the_program_writes_the_same_order(tmp_path):
+@pytest.mark.parametrize("is_multilingual", [False, True])
+def test_the_program_writes_the_same_order(tmp_path, is_multilingual):
     """The run and the table that run_reranker predicts hold the unnormalised scores."""
-    folder = make_run(tmp_path / "run", "bce")
+    folder = make_run(tmp_path / "run", "bce", is_multilingual)
     documents = [text for text in DOCUMENTS if text.strip()]
     table = write_table(tmp_path / "dev.jsonl", [{"query": QUERY, "documents": documents}])
     given = {"do_predict": "true", "init_checkpoint": folder, "predict_file": table}

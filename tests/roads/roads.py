@@ -1,17 +1,23 @@
 """The roads from a trained model to an answer, for tests that compare them."""
 
+import contextlib
+import functools
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.inference import serving_models
+from bert_tf.inference import graphs, serving_models
 from bert_tf.inference.predictor import Predictor
+from bert_tf.serving import model as serving_model
+from bert_tf.serving.model import Serving
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
+from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from export.lite.conversion import convert
 from export.saving import writing
 
@@ -31,23 +37,59 @@ def load_all(folder: pathlib.Path, model: Any, tmp_path: pathlib.Path) -> dict[s
     return {
         "run": bert_tf.load(folder),
         "keras": bert_tf.load(tmp_path / "model.keras"),
-        "SavedModel": bert_tf.load(saved_model(folder, tmp_path)),
+        "SavedModel": load_saved_model(saved_model(folder, tmp_path)),
         "LiteRT": bert_tf.load(lite_file(folder, tmp_path)),
     }
+
+
+@contextlib.contextmanager
+def shared_tokenizers() -> Iterator[None]:
+    """Gives models with equal vocabularies the same tokenizer, which is traced once for all."""
+    with mock.patch.object(serving_model, "make_graph_tokenizer", _graph_tokenizer):
+        yield
+
+
+_graph_tokenizer = functools.cache(make_graph_tokenizer)
+
+
+def _write_texts(serving: Serving, folder: pathlib.Path, name: str, *others: Any) -> None:
+    """Writes the model of texts as `writing._write` does, and no model of ids.
+
+    No road leads through the model of ids, and tracing it takes as long as the other.
+    """
+    if not name.endswith("_ids"):
+        _write(serving, folder, name, *others)
+
+
+_write = writing._write
 
 
 def saved_model(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> pathlib.Path:
     """Writes the SavedModel of a run or checkpoint, and returns the folder of its version."""
     target = tmp_path / "saved"
     if not target.exists():
-        writing.save(serving_models.load(str(folder), kind), target, 1, str(folder))
+        with shared_tokenizers(), mock.patch.object(writing, "_write", _write_texts):
+            writing.save(serving_models.load(str(folder), kind), target, 1, str(folder))
     return target / "1"
+
+
+@functools.lru_cache(maxsize=1)
+def _signatures(version: pathlib.Path) -> dict[str, Any]:
+    return load_signatures(version, read_card(version))
+
+
+def load_saved_model(version: pathlib.Path, kind: str = "", **options: Any) -> Predictor:
+    """Returns `bert_tf.load` of a version, with the functions that `rest_rows` calls as well."""
+    with mock.patch.object(graphs, "load_signatures", lambda folder, card: _signatures(folder)):
+        return bert_tf.load(version, kind, **options)
 
 
 def lite_file(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> pathlib.Path:
     """Writes the LiteRT file, in float32, of a run or checkpoint."""
     path = tmp_path / "model.tflite"
-    path.write_bytes(convert(serving_models.load(str(folder), kind, unpad=False), "none", []))
+    with shared_tokenizers():
+        serving = serving_models.load(str(folder), kind, unpad=False)
+    path.write_bytes(convert(serving, "none", []))
     return path
 
 
@@ -58,9 +100,8 @@ def rest_rows(version: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> li
       version: of `saved_model`.
       columns: the inputs of the text signature by name.
     """
-    signatures = load_signatures(version, read_card(version))
     inputs = {name: tf.constant(list(values)) for name, values in columns.items()}
-    outputs = call_signature(signatures["serving_default"], inputs)
+    outputs = call_signature(_signatures(version)["serving_default"], inputs)
     arrays = {name: value.numpy() for name, value in outputs.items()}
     rows = []
     for index in range(len(next(iter(columns.values())))):

@@ -5,21 +5,26 @@ import json
 import pytest
 
 import bert_tf
-from tests.export.made_models import TEXTS, write_model
+from tests.export.made_models import ODD_TEXT, write_model
+from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 
 LENGTH = 24
+TEXTS = (*PLAIN_TEXTS, ODD_TEXT)
 LABELS = ("O", "B-X", "I-X")
-WORDS = [["the", "river", "don't"], ["w40"] * 60, ["Über", "中"], ["\u200b", "a"]]
+WORDS = [["the", "river", "don't"], ["w40"] * 60, ["Über", "中"], ["\u200b", "a"], ODD_TEXT.split()]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+@pytest.fixture(scope="module", params=[False, True], ids=["wordpiece", "multilingual"])
+def folder(tmp_path_factory, request):
     path = write_model(
         tmp_path_factory.mktemp("tagger") / "run",
         "tagger",
         {"max_seq_length": str(LENGTH)},
+        request.param,
+        num_hidden_layers=1,
+        intermediate_size=32,
     )
     (path / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
     return path
@@ -51,7 +56,7 @@ def test_answers_are_the_same(tmp_path, record_property, folder):
 
 
 def test_the_program_predicts_the_same(tmp_path, folder):
-    sentences = [*WORDS[:3], ["qa", "ba", "caa"]]
+    sentences = [*WORDS[:3], ["qa", "ba", "caa"], WORDS[4]]
     rows = [{"tokens": words, "tags": ["O"] * len(words)} for words in sentences]
     path = tmp_path / "words.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -168,6 +168,19 @@ def test_bm25_finds_words_of_one_character() -> None:
     assert scores[0, 0] == scores[0, 1] and not scores[1].any()
 
 
+def test_bm25_has_the_stemmer_of_its_language() -> None:
+    texts = ["Das Programm löscht Dateien.", "Er stahl zwei Uhren, was nie auffiel."]
+    queries = ["Dateiname", "Datei", "was"]
+
+    def number_found(language: str) -> list[int]:
+        scores, _ = Bm25(texts, language=language).search(queries, 2)
+        return (scores > 0).sum(1).tolist()
+
+    assert number_found("de") == [0, 1, 1]
+    assert number_found("en") == [0, 0, 0]  # "was" is a stop word.
+    assert number_found("other") == [0, 0, 1]
+
+
 def test_bm25_without_shared_words_and_with_too_few_documents() -> None:
     found = Bm25(["one", "two"])
     assert found.search(["", "three the"], 2)[0].tolist() == [[0, 0], [0, 0]]

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.corpus.checksums import file_crc
 from bert_tf.search import index as index_module
 from bert_tf.search.index import Batch, Index, Manifest, add_to_index, build_index
+from bert_tf.search.manifest import _digest
 from bert_tf.vectors.quantization import quantize
 
 
@@ -153,7 +154,7 @@ def test_recall_of_rounded_vectors(tmp_path: pathlib.Path, monkeypatch: pytest.M
 def as_format_1(folder: pathlib.Path) -> None:
     """Rewrites an index as earlier releases wrote it: no digest, one step for each int8 vector."""
     values = json.loads((folder / "manifest.json").read_text())
-    for name in ("digest", "token_rule"):
+    for name in ("digest", "token_rule", "language"):
         del values[name]
     for number in range(len(values["segments"])) if values["dtype"] == "int8" else ():
         exact = np.load(folder / f"exact-{number:05}.npy")
@@ -185,6 +186,21 @@ def test_an_index_of_an_earlier_release_goes_on(tmp_path: pathlib.Path, dtype: s
         np.testing.assert_allclose(one, other, atol=1e-6)
     values = json.loads((tmp_path / "old" / "manifest.json").read_text())
     assert values["token_rule"] == "two_characters" and values["digest"]
+    assert values["language"] == "en"
+
+
+def test_an_index_without_a_language_is_english(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="xx"):
+        build_index(tmp_path / "old", batches(0, 3), model="m", language="xx")
+    build_index(tmp_path / "old", batches(0, 3), model="m", language="de")
+    assert Manifest.read(tmp_path / "old").language == "de"
+    path = tmp_path / "old" / "manifest.json"
+    values = json.loads(path.read_text())
+    del values["language"], values["digest"]
+    path.write_text(json.dumps({**values, "digest": _digest(values)}))
+    assert Manifest.read(tmp_path / "old").language == "en"
+    add_to_index(tmp_path / "old", batches(3, 6), model="m")
+    assert Manifest.read(tmp_path / "old").language == "en"
 
 
 def test_a_build_that_is_stopped_leaves_nothing(tmp_path: pathlib.Path) -> None:

@@ -24,8 +24,8 @@ class Embedder:
 
 
 class Words:
-    def __init__(self, texts, token_rule):
-        assert (texts, token_rule) == (TEXTS, "one_character")
+    def __init__(self, texts, token_rule, language):
+        assert (texts, token_rule, language) == (TEXTS, "one_character", "de")
 
     def search(self, queries, k):
         order = np.argsort(-WORDS, kind="stable")[:k]
@@ -52,7 +52,7 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.setattr(searcher, name, stand_in)
     path = tmp_path / "index"
     batch = Batch(["a", "b", "c", "d"], VECTORS, TEXTS)
-    build_index(path, [batch], model="model", source="where", pooling="cls")
+    build_index(path, [batch], model="model", source="where", pooling="cls", language="de")
     assert Manifest.read(path).pooling == "cls"
     return str(path)
 
@@ -105,7 +105,9 @@ def test_scores_are_joined(folder, monkeypatch, hybrid_k, expected):
 def test_dot_products_are_scaled_from_the_lowest_found(tmp_path, folder):
     path = tmp_path / "dot"
     batch = Batch(["a", "b", "c", "d"], VECTORS * 30 + 50, TEXTS)
-    build_index(path, [batch], model="model", source="where", pooling="cls", similarity="dot")
+    build_index(
+        path, [batch], model="model", source="where", pooling="cls", similarity="dot", language="de"
+    )
     scores, order = found(str(path), mode="hybrid", fusion="weights")
     points = {"a": 0.8, "b": 0.8 * 0.8 + 0.2 * 0.4, "c": 0.8 * 0.6 + 0.2 * 0.4, "d": 0.2}
     assert order == "abcd"

@@ -136,6 +136,17 @@ def test_the_graph_gives_the_ids_and_offsets_of_python(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
+def test_a_hundred_thousand_random_texts(name):
+    twin = SentencePiece(vocab_of(name))
+    source = random.Random(36)
+    for _ in range(20):
+        texts = [random_text(source) for _ in range(5000)]
+        ids = flat(graph_tokenizer(name).tokenize(tf.constant(texts)))
+        assert ids == [twin.encode(text) for text in texts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDERS)
 def test_every_code_point_alone_and_between_letters(name):
     twin = SentencePiece(vocab_of(name))
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]

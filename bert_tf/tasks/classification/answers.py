@@ -18,6 +18,11 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.metrics.classification import check_threshold, labels_above, sigmoid, softmax
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import make_examples
+from bert_tf.tasks.classification.zero_shot import (
+    candidate_labels,
+    candidate_probabilities,
+    check_no_candidates,
+)
 from bert_tf.text.tokenization import Tokenizer
 
 BATCH_SIZE = 32
@@ -34,6 +39,7 @@ class ClassifierAnswers(abc.ABC):
       tokenizer: of the model.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`.
+      has_logits: whether the logits of rows are the model's, or only their differences are.
     """
 
     label_kind: str
@@ -42,13 +48,20 @@ class ClassifierAnswers(abc.ABC):
     tokenizer: Tokenizer
     max_seq_length: int
     long_texts: str
+    has_logits = True
 
     @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> Sequence[np.ndarray]:
         """Returns the logits of each row, float32 [C]."""
 
     def classify(
-        self, texts: Any, batch_size: int = BATCH_SIZE, threshold: float | None = None
+        self,
+        texts: Any,
+        batch_size: int = BATCH_SIZE,
+        threshold: float | None = None,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
     ) -> list[dict[str, Any]]:
         """Returns the label of each text, or of each pair.
 
@@ -57,6 +70,10 @@ class ClassifierAnswers(abc.ABC):
           batch_size: texts per batch.
           threshold: with several labels per text, the probability above which a text has a label;
             None: 0.5.
+          candidates: labels to choose from instead of the model's, by a model of natural language
+            inference that reads each text with a sentence about each candidate.
+          template: the sentence, with {} for the candidate; None: "This example is {}."
+          several: whether a text may have several candidates, or none.
 
         Returns:
           A dict per text: `label` and `score`, its probability. With several labels per text,
@@ -66,19 +83,36 @@ class ClassifierAnswers(abc.ABC):
           ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
             for a model of one label per text.
         """
+        if candidates is not None:
+            rows = self.probabilities(texts, batch_size, candidates, template, several)
+            return candidate_labels(rows, several, threshold)
+        check_no_candidates(template, several)
         least = check_threshold(threshold, self.label_kind == "several")
-        rows = self._class_probabilities(texts, batch_size)
+        class_rows = self._class_probabilities(texts, batch_size)
         names = self.known_labels
         if self.label_kind == "several":
-            return [labels_above(dict(zip(names, row, strict=True)), least) for row in rows]
-        best = rows.argmax(axis=-1)  # [E]
+            return [labels_above(dict(zip(names, row, strict=True)), least) for row in class_rows]
+        best = class_rows.argmax(axis=-1)  # [E]
         return [
             {"label": names[index], "score": float(row[index])}
-            for index, row in zip(best, rows, strict=True)
+            for index, row in zip(best, class_rows, strict=True)
         ]
 
-    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class, by label; raises as `classify`."""
+    def probabilities(
+        self,
+        texts: Any,
+        batch_size: int = BATCH_SIZE,
+        candidates: Any = None,
+        template: str | None = None,
+        several: bool = False,
+    ) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class or candidate, by label.
+
+        Arguments and errors are those of `classify`.
+        """
+        if candidates is not None:
+            return candidate_probabilities(self, texts, candidates, template, several, batch_size)
+        check_no_candidates(template, several)
         rows = self._class_probabilities(texts, batch_size).tolist()
         return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 

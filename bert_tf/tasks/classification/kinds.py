@@ -29,6 +29,12 @@ def recorded_classes(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     return recorded_labels(checkpoint, folder) | recorded_texts(checkpoint, folder)
 
 
+def recorded_inference(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
+    """Returns the labels, and the part of long texts that a zero-shot classifier reads."""
+    is_tail = checkpoint.settings.get("long_texts") == "tail"
+    return recorded_labels(checkpoint, folder) | {"long_texts": "tail" if is_tail else "head"}
+
+
 def label_kind(checkpoint: "Checkpoint") -> str:
     """Returns the kind of a classification head's labels, guessed by their number if unknown."""
     return checkpoint.label_kind or ("class" if checkpoint.num_labels > 1 else "number")
@@ -82,4 +88,15 @@ REGRESSION = Kind(
     recorded=recorded_texts,
     options=("texts",),
     has_one_label=True,
+)
+ZERO_SHOT = Kind(
+    name="zero_shot",
+    request="text, candidates",
+    head="classifier",
+    methods=("classify", "probabilities"),
+    model=MODEL,
+    serving="bert_tf.tasks.classification.zero_shot_serving.ZeroShotServing",
+    recorded=recorded_inference,
+    options=("template",),
+    inputs=("text", "candidates"),
 )

@@ -69,7 +69,9 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         def compute(chosen: list[int]) -> list[np.ndarray]:
             packed = []
             for row in chosen:
-                type_ids = single_type_ids(self.tokenizer.vocab, len(rows[row]))
+                type_ids = [0] * len(rows[row])
+                if self.preprocessor is not None:
+                    type_ids = single_type_ids(self.preprocessor.vocab, len(rows[row]))
                 packed.append(PackedText(list(rows[row]), type_ids))
             longest = max(len(positions[row]) for row in chosen)
             padded = np.zeros([len(chosen), longest], np.int32)  # [B, P]

@@ -13,6 +13,7 @@ const UNLIKELY = 0.01;
 const SHOW = {
   classifier: showClasses,
   multi_label: showLabels,
+  zero_shot: showCandidates,
   regression: ({ outputs }) => make("p", { class: "number", text: decimal(outputs.value[0]) }),
   tagger: showEntities,
   question_answering: showSpan,
@@ -49,6 +50,18 @@ function marked(text, marks) {
 function showClasses({ outputs, card }) {
   const rows = ordered(card.labels, outputs.probabilities[0], (name) => name === outputs.label[0]);
   return bars(rows, "Classes and their probabilities");
+}
+
+// One label a text, and each candidate alone.
+function showCandidates({ outputs, texts }) {
+  const one = ordered(texts.candidates, outputs.probabilities[0], (name) => name === outputs.label[0]);
+  const parts = [bars(one, "Candidates and their probabilities, if a text has one label")];
+  if (outputs.several_probabilities) {
+    const alone = ordered(texts.candidates, outputs.several_probabilities[0], (_, value) => value > 0.5);
+    parts.push(note("Each candidate alone, if a text may have several:"),
+      bars(alone, "Probability of each candidate alone; a tick is above a half"));
+  }
+  return make("div", {}, ...parts);
 }
 
 function showLabels({ outputs, card }) {

@@ -8,9 +8,10 @@ import { showAttention } from "./attention.js";
 import { make } from "./dom.js";
 
 const NAMES = { text: "Text", text_b: "Second text", question: "Question", context: "Context",
-  query: "Query", documents: "Documents, one a line" };
+  query: "Query", documents: "Documents, one a line", candidates: "Candidate labels, one a line" };
 const KINDS = {
   classifier: "Classifies a text", multi_label: "Finds the labels of a text",
+  zero_shot: "Chooses among candidate labels",
   regression: "Rates a text", tagger: "Finds entities", question_answering: "Answers questions",
   fill_mask: "Fills in masks", next_sentence: "Tells whether a sentence follows",
   embeddings: "Compares texts", encoder: "Encodes a text",

@@ -1,0 +1,268 @@
+"""LoRA adapters in PEFT's form: small matrices that are added to the weights of a base model.
+
+    adapter_config.json          peft_type, base_model_name_or_path, lora_alpha, r ..
+    adapter_model.safetensors    base_model.model.bert.pooler.dense.lora_A.weight, and whole weights
+                                 such as those of a new head, base_model.model.classifier.weight
+
+A weight W [outputs, inputs] becomes W + scale * B A, with A [rank, inputs] and B [outputs, rank].
+DoRA then rescales every row of the sum to a trained length. Reference: PEFT 0.21, tuners/lora.
+"""
+
+import dataclasses
+import math
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import Weights
+from bert_tf.checkpoints.hub import is_hub_name, local_path
+from bert_tf.checkpoints.weight_files import modern_names, read_weight_file
+from bert_tf.files import json_field, read_json
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_MATRIX = re.compile(
+    r"(.+)\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(\.weight)?"
+)
+MAGNITUDE = "lora_magnitude_vector"
+# The purposes of `Family.classes` by task_type.
+PURPOSES = {
+    "SEQ_CLS": "classifier",
+    "TOKEN_CLS": "tagger",
+    "QUESTION_ANS": "squad",
+    "FEATURE_EXTRACTION": "encoder",
+}
+# With these the sum of weights and matrices is not the model.
+NOT_MERGED = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "layer_replication",
+    "monteclora_config",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_qalora",
+)
+# Other initial values of the matrices change the weights of the base as well.
+INITIAL_VALUES = (True, False, "gaussian", "eva", "orthogonal")
+MERGE_BY_PEFT = (
+    "merge the adapter with PEFT, by model.merge_and_unload().save_pretrained(folder), and give "
+    "that folder"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraAdapter:
+    """An adapter as it is in its folder.
+
+    Args:
+      folder: the folder.
+      values: its adapter_config.json.
+      matrices: by the name of the module that they change, by kind: lora_A, lora_B ..
+      weights: whole weights, which replace those of the base or are added to them.
+    """
+
+    folder: pathlib.Path
+    values: dict[str, Any]
+    matrices: dict[str, Weights]
+    weights: Weights
+
+    @property
+    def purpose(self) -> str:
+        """The purpose of the adapted model, of `Family.classes`; "": that of the base."""
+        return PURPOSES.get(str(self.values.get("task_type")), "")
+
+    @property
+    def base_class(self) -> str:
+        """The class of transformers that was adapted; "" if it is not recorded."""
+        path = self.folder / ADAPTER_CONFIG
+        mapping = json_field(self.values, "auto_mapping", dict, path, nullable=True) or {}
+        return str(mapping.get("base_model_class") or "")
+
+    def scale(self, module: str) -> float:
+        """Returns the factor of the product of a module's matrices."""
+        rank = self._setting("r", "rank_pattern", module)
+        alpha = self._setting("lora_alpha", "alpha_pattern", module)
+        if self.values.get("use_rslora"):
+            return alpha / math.sqrt(rank)
+        return alpha / rank
+
+    def _setting(self, key: str, pattern_key: str, module: str) -> float:
+        path = self.folder / ADAPTER_CONFIG
+        value = self.values.get(key, 8)
+        patterns = json_field(self.values, pattern_key, dict, path, nullable=True) or {}
+        for pattern, other in patterns.items():
+            try:
+                is_match = re.match(rf"(.*\.)?({pattern})$", module)
+            except re.error as error:
+                raise ValueError(
+                    f"{path}: {pattern_key} has {pattern!r:.100}, which is no regular expression: "
+                    f"{error}."
+                ) from None
+            if is_match:
+                value = other
+                break
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise ValueError(f"{path}: {key} is {value!r}, expected a number above 0.")
+        return value
+
+
+def is_adapter(folder: pathlib.Path) -> bool:
+    """True for a folder with an adapter_config.json."""
+    return (folder / ADAPTER_CONFIG).is_file()
+
+
+def read_adapter(folder: pathlib.Path) -> LoraAdapter:
+    """Reads an adapter.
+
+    Raises:
+      ValueError: if it is not of LoRA, cannot be merged, or cannot be read.
+    """
+    path = folder / ADAPTER_CONFIG
+    values = read_json(path)
+    if values.get("peft_type") != "LORA":
+        raise ValueError(
+            f"{path}: peft_type is {values.get('peft_type')!r}, expected 'LORA', the only one that "
+            f"bert_tf supports; {MERGE_BY_PEFT}."
+        )
+    for key in NOT_MERGED:
+        if values.get(key):
+            raise ValueError(
+                f"{path}: {key} is {values[key]!r:.100}, which bert_tf does not support; "
+                f"{MERGE_BY_PEFT}."
+            )
+    if values.get("init_lora_weights", True) not in INITIAL_VALUES:
+        raise ValueError(
+            f"{path}: init_lora_weights is {values['init_lora_weights']!r}, which also changes the "
+            f"base model; {MERGE_BY_PEFT}."
+        )
+    found = [name for name in ADAPTER_FILES if (folder / name).exists()]
+    file = folder / (found or ADAPTER_FILES)[0]
+    adapter_weights, _ = modern_names(read_weight_file(file), folder)
+    matrices: dict[str, Weights] = {}
+    weights: Weights = {}
+    for name, value in adapter_weights.items():
+        if match := _MATRIX.fullmatch(name):
+            matrices.setdefault(match[1], {})[match[2]] = value
+        elif ".lora_" in name:
+            raise ValueError(
+                f"{file} holds {name}, which bert_tf does not support; {MERGE_BY_PEFT}."
+            )
+        elif ".original_module." not in name:
+            # PEFT's wrappers around layers that it trains in part or completely.
+            for wrapper in (".base_layer.", ".modules_to_save."):
+                name = name.replace(wrapper, ".")
+            weights[name] = value
+    return LoraAdapter(folder, values, matrices, weights)
+
+
+def find_base(adapter: LoraAdapter, base_model: str = "") -> pathlib.Path:
+    """Returns the folder of the model that an adapter belongs to.
+
+    Args:
+      adapter: the adapter.
+      base_model: a folder or a name on a hub; "": the one that adapter_config.json names, which may
+        be relative to the adapter's folder.
+
+    Raises:
+      ValueError: if none is named, or it cannot be found.
+    """
+    path = adapter.folder / ADAPTER_CONFIG
+    name = base_model or json_field(
+        adapter.values, "base_model_name_or_path", str, path, nullable=True
+    )
+    if not name:
+        raise ValueError(
+            f"{path} names no base_model_name_or_path; merge the adapter into its base by "
+            f"convert_checkpoint --input={adapter.folder} --base_model=FOLDER."
+        )
+    if is_hub_name(name):
+        return local_path(name)
+    local = pathlib.Path(name).expanduser()
+    for folder in (local, adapter.folder / local):
+        if folder.is_dir():
+            return folder
+    if base_model or not re.fullmatch(r"([\w.-]+/)?[\w.-]+", name, re.ASCII) or name[0] == ".":
+        raise ValueError(
+            f"{adapter.folder}: its base model {name} is not a folder here; give the base as "
+            "convert_checkpoint --base_model=FOLDER, or correct base_model_name_or_path in "
+            f"{ADAPTER_CONFIG}."
+        )
+    revision = json_field(adapter.values, "revision", str, path, nullable=True)
+    try:
+        return local_path(f"hf://{name}@{revision}" if revision else f"hf://{name}")
+    except ValueError as error:
+        raise ValueError(f"{adapter.folder} is an adapter of {name}: {error}") from None
+
+
+def merge_adapter(
+    adapter: LoraAdapter, base_weights: Weights, base: pathlib.Path, prefix: str
+) -> Weights:
+    """Returns the weights of the base with the adapter merged into them.
+
+    Args:
+      adapter: the adapter.
+      base_weights: float32 weights of the base under PyTorch's names.
+      base: the base's folder, for messages.
+      prefix: the prefix of the encoder's names, which either side may lack.
+
+    Raises:
+      ValueError: if the adapter belongs to another base.
+    """
+    if not any(name.startswith(prefix) for name in base_weights):
+        base_weights = {prefix + name: value for name, value in base_weights.items()}
+
+    def name_in_base(name: str) -> str:
+        is_bare = name not in base_weights and prefix + name in base_weights
+        return prefix + name if is_bare else name
+
+    merged = dict(base_weights)
+    for module, matrices in adapter.matrices.items():
+        name = name_in_base(f"{module}.weight")
+        before = base_weights.get(name)
+        change = _product(adapter, module, matrices)
+        if before is None or before.shape != change.shape:
+            shown = "has none" if before is None else f"has {list(before.shape)}"
+            raise ValueError(
+                f"{adapter.folder} is an adapter of another model than {base}: it changes {name} "
+                f"{list(change.shape)}, of which the base {shown}."
+            )
+        after = before + np.float32(adapter.scale(module)) * change
+        if MAGNITUDE in matrices:
+            magnitude = matrices[MAGNITUDE].reshape(-1, 1)
+            if len(magnitude) != len(after):
+                raise ValueError(
+                    f"{adapter.folder}: {MAGNITUDE} of {module} has {len(magnitude)} numbers, "
+                    f"expected {len(after)}."
+                )
+            after = magnitude / np.linalg.norm(after, axis=1, keepdims=True) * after
+        merged[name] = after.astype(np.float32)
+    merged |= {name_in_base(name): value for name, value in adapter.weights.items()}
+    return merged
+
+
+def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> np.ndarray:
+    """Returns the product of a module's matrices, in the shape of its weight.
+
+    fan_in_fan_out is not read: it concerns layers of other models, and PEFT ignores it for these.
+    """
+    kinds = set(matrices)
+    is_table = kinds == {"lora_embedding_A", "lora_embedding_B"}
+    if not is_table and kinds - {MAGNITUDE} != {"lora_A", "lora_B"}:
+        raise ValueError(
+            f"{adapter.folder} holds {sorted(matrices)} of {module}, expected lora_A and lora_B."
+        )
+    start = "lora_embedding_" if is_table else "lora_"
+    down = matrices[f"{start}A"]  # [rank, inputs]
+    up = matrices[f"{start}B"]  # [outputs, rank]
+    if down.ndim != 2 or up.ndim != 2 or down.shape[0] != up.shape[1]:
+        raise ValueError(
+            f"{adapter.folder}: {module} has {start}A {list(down.shape)} and {start}B "
+            f"{list(up.shape)}, which cannot be multiplied."
+        )
+    product = up @ down
+    # The rows of a table are its inputs.
+    return product.T if is_table else product

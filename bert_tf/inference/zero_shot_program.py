@@ -1,0 +1,171 @@
+"""`run_classifier --zero_shot`: classifies the texts of tables among candidate labels.
+
+predictions.tsv     id, answer, score and text of each row of --predict_file
+test_results.tsv    the probabilities of the candidates, in their order
+eval_results.txt    scores of --eval_file, whose labels are candidates
+report.txt          scores of each candidate, and the confusions
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.config import Config, DataConfig, option
+from bert_tf.fine_tuning.program import Configs, asked_files
+from bert_tf.fine_tuning.results import results_text, table_text, write_texts
+from bert_tf.metrics.classification import THRESHOLD, accuracy, macro_f1, multilabel_report
+from bert_tf.tasks.classification.examples import (
+    TextExample,
+    label_ids,
+    label_rows,
+    read_text_examples,
+)
+from bert_tf.tasks.classification.report import class_report_text, several_report_text
+from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotConfig(Config):
+    """Flags of zero-shot classification."""
+
+    zero_shot: str = option(
+        "",
+        "Comma-separated candidate labels: classifies texts without training, by a model of "
+        "natural language inference as --init_checkpoint; with label_kind=several each alone.",
+    )
+    template: str = option(
+        TEMPLATE,
+        "Sentence about a candidate of zero_shot, with {} in its place.",
+        needs=("zero_shot",),
+    )
+
+    def check(self) -> None:
+        super().check()
+        check_template(self.template)
+
+
+class ZeroShotRun:
+    """The texts of a command, read and checked before TensorFlow is loaded.
+
+    Args:
+      configs: of the flags.
+      zero_shot: of the flags.
+
+    Raises:
+      ValueError: for flags that contradict each other, and tables that are wrong.
+    """
+
+    def __init__(self, configs: Configs, zero_shot: ZeroShotConfig) -> None:
+        self.configs = configs
+        self.template = zero_shot.template
+        self.folder = pathlib.Path(configs.training.output_dir)
+        self.check_flags()
+        task = configs.task
+        self.has_several = task.label_kind == "several"
+        names = [name.strip() for name in zero_shot.zero_shot.split(",")]
+        self.candidates = check_candidates(names, self.has_several)
+        self.files = asked_files(configs)
+        self.examples: dict[str, list[TextExample]] = {}
+        for use, file in self.files.items():
+            is_evaluated = use == "eval"
+            self.examples[use] = read_text_examples(
+                file,
+                task.text_column,
+                "",
+                task.label_column,
+                must_label=is_evaluated,
+                label_kind=task.label_kind,
+                label_separator=task.label_separator,
+                is_needed=is_evaluated,
+                reading=task,
+            )
+        if "eval" in self.examples:
+            read_labels = label_rows if self.has_several else label_ids
+            self.true = read_labels(self.examples["eval"], self.candidates).astype(int)
+
+    def check_flags(self) -> None:
+        """Raises ValueError for flags that are missing, or have no effect."""
+        training = self.configs.training
+        task = self.configs.task
+        if training.do_train:
+            raise ValueError("--zero_shot trains no model: leave --do_train out.")
+        if not (training.do_eval or self.configs.tuning.do_predict):
+            raise ValueError("--zero_shot needs --do_predict, --do_eval, or both.")
+        if not training.init_checkpoint or not training.output_dir:
+            raise ValueError(
+                "Give a model of natural language inference as --init_checkpoint, and a folder "
+                "for the results as --output_dir."
+            )
+        if (self.folder / "run.flags").exists():
+            raise ValueError(
+                f"--output_dir={self.folder} is a run; --zero_shot writes into another folder."
+            )
+        if task.task_name or task.text_b_column or task.label_kind == "number":
+            raise ValueError(
+                "--zero_shot classifies single texts of your tables: leave --task_name, "
+                "--text_b_column and --label_kind=number out."
+            )
+
+    def execute(self) -> int:
+        """Computes and writes the answers; returns the exit status."""
+        from bert_tf.inference.loading import load
+
+        configs = self.configs
+        length = config_flags.given(DataConfig).get("max_seq_length", 0)
+        predictor = load(
+            configs.training.init_checkpoint,
+            max_seq_length=length,
+            batch_size=configs.tuning.predict_batch_size,
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for use, examples in self.examples.items():
+            found = predictor.probabilities(
+                [example.text_a for example in examples],
+                self.candidates,
+                self.template,
+                self.has_several,
+            )
+            probabilities = np.array([list(row.values()) for row in found])  # [E, K]
+            if use == "eval":
+                self.write_scores(probabilities)
+            else:
+                self.write_answers(examples, probabilities)
+        return 0
+
+    def write_scores(self, probabilities: np.ndarray) -> None:
+        """Writes eval_results.txt and report.txt."""
+        names = self.candidates
+        if self.has_several:
+            answers = (probabilities > THRESHOLD).astype(int)
+            scores = multilabel_report(self.true, answers, names)
+            results = {"accuracy": scores.accuracy, "macro_f1": scores.macro.f1}
+            results["micro_f1"] = scores.micro.f1
+            report = several_report_text(self.true, answers, names)
+        else:
+            answers = probabilities.argmax(axis=1)
+            results = {"accuracy": accuracy(self.true, answers)}
+            results["macro_f1"] = macro_f1(self.true, answers, len(names))
+            report = class_report_text(self.true, answers, names)
+        for name, value in results.items():
+            logging.info("  %s = %.4f", name, value)
+        text = results_text(self.files["eval"], 0, results)
+        write_texts(self.folder, {"eval_results.txt": text, "report.txt": report})
+
+    def write_answers(self, examples: list[TextExample], probabilities: np.ndarray) -> None:
+        """Writes predictions.tsv and test_results.tsv."""
+        rows = []
+        for example, values in zip(examples, probabilities, strict=True):
+            chosen = [self.candidates[values.argmax()]]
+            if self.has_several:
+                order = np.argsort(-values, kind="stable")
+                chosen = [self.candidates[i] for i in order if values[i] > THRESHOLD]
+            rows.append((example.id, "|".join(chosen), f"{values.max():.6f}", example.text_a))
+        lines = ["\t".join(map(str, values)) + "\n" for values in probabilities]
+        texts = {
+            "predictions.tsv": table_text("id answer score text", rows),
+            "test_results.tsv": "".join(lines),
+        }
+        write_texts(self.folder, texts)

@@ -406,6 +406,8 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
         heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
+        if family.classes.get("discriminator") == family.classes["encoder"]:
+            heads = tuple(head for head in heads if head != "discriminator")
         purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
         names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):

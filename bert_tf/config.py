@@ -241,6 +241,9 @@ class ModelConfig(Config):
     relative_max_distance: int = option(
         128, "Distance from which on all tokens are in the last bucket.", lower=2
     )
+    relative_unused_rows: int = option(
+        0, "Rows of the table of biases after those of the buckets, without effect.", lower=0
+    )
     relative_bias_per_layer: bool = option(
         False, "Whether each layer learns its own biases of distances, or all share them."
     )
@@ -393,6 +396,11 @@ class ModelConfig(Config):
         if not self.has_position_table:
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
+
+    @property
+    def relative_rows(self) -> int:
+        """Rows of a table of biases of distances."""
+        return self.relative_buckets + self.relative_unused_rows
 
     @property
     def num_unique_layers(self) -> int:
@@ -696,7 +704,16 @@ class TeacherConfig(Config):
             )
 
 
-OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
+OBJECTIVE_NAMES = (
+    "masked_lm",
+    "masked_diffusion",
+    "permuted_lm",
+    "masked_permuted_lm",
+    "replaced_tokens",
+)
+# Objectives that predict the tokens in an order, in rows of one text; and the vectors that each
+# target has besides those of the text.
+ORDERED_OBJECTIVES = {"permuted_lm": 1, "masked_permuted_lm": 2}
 EMBEDDING_SHARINGS = ("full", "gradient_disentangled")
 
 
@@ -708,6 +725,7 @@ class ObjectiveConfig(TeacherConfig):
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
         "permuted_lm: XLNet's, which predicts the tokens one after the other in a random order; "
+        "masked_permuted_lm: MPNet's, the same with [MASK] at the tokens that come later; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,

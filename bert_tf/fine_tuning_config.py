@@ -84,6 +84,40 @@ class FineTuningConfig(Config):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class LabelLossConfig(Config):
+    """The training loss of class labels; see `network.losses.class_losses` for the formulas."""
+
+    label_smoothing: float = option(
+        0.0,
+        "Share of the training target that is spread evenly over all classes, such as 0.1.",
+        lower=0.0,
+        upper=0.99,
+    )
+    focal_gamma: float = option(
+        0.0,
+        "Exponent of the focal loss, such as 2: examples that are predicted well count less.",
+        lower=0.0,
+    )
+
+    def check_kind(self, kind: str, marks: str = "") -> None:
+        """Checks that labels of a kind have such a loss.
+
+        Args:
+          kind: one of `LABEL_KINDS`.
+          marks: precedes the names in messages: -- for flags.
+
+        Raises:
+          ValueError: naming the setting.
+        """
+        for name in ("label_smoothing", "focal_gamma"):
+            if getattr(self, name) and kind == "number":
+                raise ValueError(
+                    f"{marks}{name}={getattr(self, name):g} has no effect on labels of kind "
+                    "number, whose loss is the squared error: leave it out."
+                )
+
+
 LABEL_KINDS = ("class", "number", "several")
 LONG_TEXTS = ("head", "tail", "windows")
 
@@ -136,7 +170,7 @@ class TableConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
+class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig):
     """Flags of `run_classifier`."""
 
     task_name: str = option(
@@ -164,7 +198,8 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
     )
     class_weights: str = option(
         "",
-        "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... .",
+        "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... ; "
+        "with label_kind=several, the weights of labels where they apply.",
     )
     long_texts: str = option(
         "head",
@@ -176,6 +211,34 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
         "", "Metric that chooses the best checkpoint; empty: the task's default."
     )
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
+    html_report: bool = changeable(
+        False,
+        "After an evaluation, write report.html: results, curves, confusions, calibration, and the "
+        "worst errors with the part of each token.",
+    )
+    folds: int = option(
+        0,
+        "Cross-validation: train this many times, each time without one part of the training "
+        "examples, and predict that part; 0: train once, on all.",
+        lower=0,
+    )
+    calibrate: bool = changeable(
+        False,
+        "After training, choose the temperature with the lowest loss on the development examples.",
+    )
+    choose_thresholds: bool = changeable(
+        False,
+        "After training, choose the thresholds with the highest F1 on the development examples: of "
+        "each of several labels, or of the second of two classes.",
+    )
+    temperature: float = changeable(
+        1.0, "Number that divides the scores before they become probabilities.", lower=0.001
+    )
+    thresholds: str = changeable(
+        "",
+        "Probabilities above which a text has a label, LABEL=THRESHOLD,... or a JSON object; "
+        "labels left out have 0.5.",
+    )
 
     def check(self) -> None:
         super().check()
@@ -232,7 +295,7 @@ class SquadRunConfig(SquadConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggerConfig(TableConfig, TeacherConfig):
+class TaggerConfig(TableConfig, TeacherConfig, LabelLossConfig):
     """Flags of `run_tagger`."""
 
     word_column: int = option(

@@ -18,7 +18,7 @@ from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingCon
 from bert_tf.fine_tuning.program import Configs, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.inference.zero_shot_program import ZeroShotConfig, ZeroShotRun
-from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.inputs import LabelledTexts, check_folds
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 
 define_flags(ClassifierConfig)
@@ -26,8 +26,14 @@ config_flags.define_flags(ZeroShotConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    if configs.task.folds:
+        check_folds(configs)
     texts = LabelledTexts(configs, files, reads_glue(configs))
     texts.check()  # Before TensorFlow is loaded.
+    if configs.task.folds:
+        from bert_tf.tasks.classification.folds import run_folds
+
+        return run_folds(configs, files, texts)
     from bert_tf.fine_tuning.run import run_program
     from bert_tf.tasks.classification.program import Classifier
 

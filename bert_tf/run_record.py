@@ -21,6 +21,9 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 # The record of a run, and the part of it that is copied with the weights into other formats.
 RUN_NAME = "run.flags"
 INPUTS_NAME = "inputs.flags"
+# Settings that were chosen on the development examples of a run, after its training.
+CALIBRATION_NAME = "calibration.flags"
+UNSET = {"temperature": "1.0", "thresholds": ""}
 INPUT_FIELDS = (
     "max_seq_length",
     "task_name",
@@ -38,6 +41,8 @@ INPUT_FIELDS = (
     "beam_size",
     "activation",
     "ranking_loss",
+    "temperature",
+    "thresholds",
 )
 CHOICE_LINE = "# ChoiceConfig"
 
@@ -153,6 +158,9 @@ def read_record(source: pathlib.Path) -> dict[str, str]:
             values = read_flagfile(path)
             if is_choice_record(path):
                 values["pair"] = "true"  # Multiple choice scores pairs.
+            chosen = source / CALIBRATION_NAME
+            if chosen.is_file():
+                values |= read_flagfile(chosen)
             return values
     return {}
 
@@ -164,7 +172,11 @@ def is_choice_record(path: pathlib.Path) -> bool:
 
 def input_settings(source: pathlib.Path) -> dict[str, str]:
     """Returns the recorded settings that affect how the model reads its inputs."""
-    return {name: value for name, value in read_record(source).items() if name in INPUT_FIELDS}
+    settings = {}
+    for name, value in read_record(source).items():
+        if name in INPUT_FIELDS and value != UNSET.get(name):
+            settings[name] = value
+    return settings
 
 
 def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
@@ -172,6 +184,12 @@ def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
     if settings:
         lines = [f"--{name}={value}\n" for name, value in sorted(settings.items())]
         (folder / INPUTS_NAME).write_text("".join(lines), encoding="utf8")
+
+
+def write_calibration(folder: pathlib.Path, settings: dict[str, str]) -> None:
+    """Writes the settings that were chosen for the weights of a run into its directory."""
+    with atomic_write(folder / CALIBRATION_NAME) as file:
+        file.writelines(f"--{name}={value}\n" for name, value in sorted(settings.items()))
 
 
 def is_same_path(first: str, second: str) -> bool:

@@ -93,6 +93,8 @@ GOOD = "text,label\nthe film,pos\n"
             {"class_weights": "pso=2"},
             "--class_weights: received 'pso=2'",
         ),
+        ("x.csv", "text,label\na,Joy\nb,joy\n", {}, "'Joy'"),
+        ("x.csv", "text,label\na,caf\xe9\nb,cafe\u0301\n", {}, "'caf\\xe9'"),
         (
             "x.csv",
             "text,label\na,1\nb,2\n",

@@ -88,6 +88,9 @@ def test_results_and_reports_of_one_table(folder, own):
             "eval_loss": losses.mean(),
             "eval_accuracy": metrics.accuracy_score(true, answers),
             "eval_macro_f1": metrics.f1_score(true, answers, average="macro"),
+            "eval_expected_calibration_error": calibration_error(
+                probabilities.max(axis=1), np.array(true) == np.array(answers)
+            ),
         },
         rel=1e-5,
     )
@@ -110,6 +113,13 @@ def test_results_and_reports_of_one_table(folder, own):
         place = int(row["source"].split()[-1]) - 2
         assert (row["label"], row["answer"]) == (true[place], answers[place])
         assert row["text"] == texts(25)[place]["text"]
+
+
+def calibration_error(confidence, is_right):
+    """Returns the expected calibration error with 15 bins of equal width."""
+    bins = np.ceil(confidence * 15)
+    gaps = [abs((is_right[bins == b] - confidence[bins == b]).sum()) for b in np.unique(bins)]
+    return sum(gaps) / len(confidence)
 
 
 def read_csv(path):
@@ -233,6 +243,9 @@ def test_several_labels_of_each_text(folder):
             "eval_accuracy": metrics.accuracy_score(true, predicted),
             "eval_micro_f1": metrics.f1_score(true, predicted, average="micro"),
             "eval_macro_f1": metrics.f1_score(true, predicted, average="macro"),
+            "eval_expected_calibration_error": calibration_error(
+                np.maximum(probabilities, 1 - probabilities).ravel(), (true == predicted).ravel()
+            ),
         },
         rel=1e-4,
     )

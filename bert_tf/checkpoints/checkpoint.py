@@ -298,7 +298,7 @@ def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes
         return {f"{table}/table": shape, **_layer_norm(config, table, config.hidden_size)}
     if config.position_type not in BIAS_POSITIONS or is_shared == config.relative_bias_per_layer:
         return {}
-    shape = (config.relative_buckets, config.num_attention_heads)
+    shape = (config.relative_rows, config.num_attention_heads)
     return {f"{owner}/relative_attention_bias": shape}
 
 

@@ -7,6 +7,7 @@ have the names of the programs' flags, so that they are read like those of a run
 """
 
 import functools
+import json
 import pathlib
 import zipfile
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ PACKAGE = "bert_tf>"
 PREPROCESSOR = "BertPreprocessor"
 OF_PAIRS = ("BertMultipleChoice", "BertReranker")
 # Arguments of classes that are settings of the inputs.
-ARGUMENTS = ("label_kind", "long_texts", "pair", "activation")
+ARGUMENTS = ("label_kind", "long_texts", "pair", "activation", "temperature", "thresholds")
+DEFAULTS = {"temperature": 1.0}
 
 
 class SavedObject(NamedTuple):
@@ -121,7 +123,11 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
       name: name of the model's class.
       arguments: of its `get_config`.
     """
-    settings = {key: arguments[key] for key in ARGUMENTS if arguments.get(key)}
+    settings = {}
+    for key in ARGUMENTS:
+        value = arguments.get(key)
+        if value and value != DEFAULTS.get(key):
+            settings[key] = value
     if name in OF_PAIRS:
         settings["pair"] = True
     preprocessor = arguments.get("preprocessor")
@@ -136,4 +142,6 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
 def _as_flag(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
     return str(value)

@@ -9,6 +9,7 @@ White space around a label never counts.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 
 SEPARATOR = "|"  # between several labels of one example
@@ -51,6 +52,23 @@ def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
     key = spelling_key(kind_of_spelling(spellings))
     keys = tuple(dict.fromkeys(map(key, spellings)))
     return spellings if len(keys) == len(spellings) else keys
+
+
+def check_distinct(names: Iterable[str]) -> None:
+    """Checks that the labels of a new head differ in more than case and Unicode's normal form.
+
+    Raises:
+      ValueError: naming two labels that are equal but for these.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        other = found.setdefault(key, name)
+        if other != name:
+            raise ValueError(
+                f"The labels {other!r} ({ascii(other)}) and {name!r} ({ascii(name)}) differ only "
+                "in case or in Unicode's normal form; spell them the same, or rename one."
+            )
 
 
 class LabelNames:

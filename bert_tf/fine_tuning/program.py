@@ -32,6 +32,10 @@ WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_pro
 # `fine_tuning.defaults`.
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
 NAMES_DATA = ("data_dir", "eval_file", "predict_file")
+# Flags that ask for work on the development examples; a later command does not repeat them, as it
+# does not repeat cross-validation.
+CALIBRATING = ("calibrate", "choose_thresholds")
+DONE_ONCE = (*CALIBRATING, "folds")
 # Adam with bias correction. Without it, as in google-research/bert, the first hundred updates are
 # up to six times as large; see configs/google_fine_tuning.flags and the comparison in
 # docs/results.md.
@@ -158,6 +162,35 @@ class Program(abc.ABC):
           data: the arguments of `RowsTask` after the model.
         """
 
+    def read_calibration(self, folder: pathlib.Path, task: Any) -> None:  # noqa: B027
+        """Uses the choice of an earlier `calibrate`, if the run directory has one."""
+
+    def calibrate(  # noqa: B027
+        self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "Outputs"
+    ) -> None:
+        """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
+
+        Args:
+          folder: the run directory, to record the choice in; None if another worker does.
+          task: the result of `make_task`, which the choice is assigned to.
+          examples, outputs: development examples, and the outputs of the model.
+        """
+
+    def draw_plots(  # noqa: B027
+        self, folder: pathlib.Path, ending: str, task: Any, examples: Any, outputs: "Outputs"
+    ) -> None:
+        """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
+
+    def write_page(  # noqa: B027
+        self,
+        folder: pathlib.Path,
+        task: Any,
+        examples: Any,
+        outputs: "Outputs",
+        results: dict[str, float],
+    ) -> None:
+        """Writes a page about an evaluation of the run's evaluation file, after all other files."""
+
     @abc.abstractmethod
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
@@ -230,7 +263,7 @@ def read_configs(task_config: type[Config]) -> Configs:
         names = ["optimizer", *FOLLOWING]
     else:
         source = source_of(training, seed_folder)
-        names = task_config.names()
+        names = [name for name in task_config.names() if name not in DONE_ONCE]
         for group in (DataConfig, OptimizerConfig, FineTuningConfig):
             names += group.names(from_run=True)
         given = [name for name in NAMES_DATA if name in flags.FLAGS and flags.FLAGS[name].present]
@@ -308,6 +341,9 @@ def asked_for(configs: Configs) -> dict[str, str]:
         for name in ("early_stopping_evaluations", "eval_steps"):
             if value := getattr(training, name):  # evaluations during training
                 needed_by["eval"] = f"--{name}={value}"
+    for name in CALIBRATING:
+        if getattr(configs.task, name, False):
+            needed_by["eval"] = f"--{name}"
     if training.do_eval:
         needed_by["eval"] = "--do_eval"
     if configs.tuning.do_predict:

@@ -76,15 +76,18 @@ def write_texts(folder: pathlib.Path, texts: dict[str, str], ending: str = "") -
         logging.info("Wrote %s", path)
 
 
-def table_text(header: str, rows: Iterable[Sequence[Any]]) -> str:
+def table_text(header: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Returns a table with tabs between cells and one line per row.
+
+    The header is a list of names, or names separated by blanks.
 
     A tab, a line break, a carriage return and a backslash in a cell are written as \\t \\n \\r
     \\\\.
     """
     escapes = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-    lines = ["\t".join(header.split())]
-    for row in rows:
+    names = header.split() if isinstance(header, str) else header
+    lines = []
+    for row in [names, *rows]:
         cells = [str(cell).translate(escapes) for cell in row]
         lines.append("\t".join(cells))
     return "\n".join(lines) + "\n"

@@ -21,11 +21,16 @@ from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
 from bert_tf.fine_tuning.initial_state import fit_head, load_initial_state
-from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.fine_tuning.program import CALIBRATING, Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.run_record import check_same_run, only_training, write_run_record
+from bert_tf.run_record import (
+    CALIBRATION_NAME,
+    check_same_run,
+    only_training,
+    write_run_record,
+)
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
@@ -222,7 +227,11 @@ class Run:
         """Trains, then evaluates and predicts with the best or the last checkpoint."""
         _, _, _, training, tuning, _ = self.configs
         if training.do_train:
+            if trainer.is_chief and not trainer.is_finished():
+                # Chosen for the weights before.
+                (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
             trainer.train()
+            self.program.read_calibration(self.folder, trainer.task)
         has_scores = training.eval_steps if training.do_train else self.start.weights is None
         if tuning.use_best_checkpoint and has_scores:
             if step := trainer.directory.restore_best():
@@ -230,11 +239,18 @@ class Run:
                 trainer.step = step
         # By the id() of the examples, because a file may be evaluated and predicted.
         outputs: dict[int, Outputs] = {}
+        if any(getattr(self.configs.task, name, False) for name in CALIBRATING):
+            dataset = next(iter(examples.eval.values()))
+            outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
+            folder = self.folder if trainer.is_chief else None
+            self.program.calibrate(folder, trainer.task, dataset, outputs[id(dataset)])
         if training.do_eval:
             if not examples.eval:
                 raise ValueError("--do_eval needs examples with labels; give --eval_file.")
             for dataset in examples.eval.values():
-                outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
+                if id(dataset) not in outputs:
+                    batch_size = training.eval_batch_size
+                    outputs[id(dataset)] = trainer.predict(dataset.rows, batch_size)
             self.results = self.evaluate(trainer, "eval", examples.eval, outputs)
         if tuning.do_predict:
             self.predict(trainer, examples.predict, outputs)
@@ -288,12 +304,20 @@ class Run:
                 texts = self.program.report(trainer.task, examples, outputs[id(examples)])
                 if "report.txt" in texts:
                     texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
-                write_texts(self.folder, texts, f"{ending}_{name}" if name else ending)
+                ending_of_name = f"{ending}_{name}" if name else ending
+                write_texts(self.folder, texts, ending_of_name)
+                self.program.draw_plots(
+                    self.folder, ending_of_name, trainer.task, examples, outputs[id(examples)]
+                )
         if trainer.is_chief:
             text = results_text(file, trainer.step, results, self.program.results_start)
             write_texts(self.folder, {"eval_results.txt": text}, ending)
             if not ending:
                 self.add_to_curves(trainer.step, results)
+                first = next(iter(datasets.values()))
+                self.program.write_page(
+                    self.folder, trainer.task, first, outputs[id(first)], results
+                )
             logging.info("Evaluation of %s at step %d:", file, trainer.step)
             for name, value in results.items():
                 logging.info("  %-24s %.4f", name, value)

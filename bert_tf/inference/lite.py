@@ -14,6 +14,7 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.tagging.answers import TaggerAnswers
 from bert_tf.text.packing import INPUTS, by_length
@@ -48,6 +49,9 @@ class LiteClassifier(ClassifierAnswers):
         self.tokenizer = lite.tokenizer
         self.max_seq_length = lite.card["max_seq_length"]
         self.long_texts = lite.long_texts
+        # The probabilities of the file already have the temperature.
+        thresholds = lite.card.get("thresholds")
+        self.decisions = Decisions.of(self.label_kind, lite.labels, thresholds=thresholds)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float [C]."""

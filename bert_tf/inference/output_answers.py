@@ -79,7 +79,9 @@ class OutputAnswers:
             return candidate_labels(found, several, threshold)
         least = check_threshold(threshold, self.kind == "multi_label")
         if self.kind == "multi_label":
-            return [labels_above(row, least) for row in self.probabilities(texts, batch_size)]
+            own = self._model.card.get("thresholds") if threshold is None else None
+            rows = self.probabilities(texts, batch_size)
+            return [labels_above(row, least, own) for row in rows]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 

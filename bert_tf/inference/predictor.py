@@ -95,7 +95,7 @@ class Predictor:
         Args:
           texts: B texts.
           threshold: of a model of several labels, the probability above which a text has a label;
-            None: 0.5.
+            None: the thresholds of the model, or 0.5.
           candidates: labels to choose from instead of the model's, by a model of natural language
             inference (zero-shot classification); each text is read with a sentence about each.
           template: the sentence, with {} for the candidate; None: "This example is {}.", or the one

@@ -66,14 +66,25 @@ def check_threshold(threshold: float | None, has_several: bool) -> float:
     return threshold
 
 
-def labels_above(probabilities: Mapping[str, float], threshold: float) -> dict[str, list[Any]]:
-    """Returns the labels with a probability above the threshold, the likeliest first."""
+def labels_above(
+    probabilities: Mapping[str, float],
+    threshold: float,
+    thresholds: Mapping[str, float] | None = None,
+) -> dict[str, list[Any]]:
+    """Returns the labels with a probability above their threshold, the likeliest first.
+
+    Args:
+      probabilities: by label.
+      threshold: of labels without one of their own.
+      thresholds: by label.
+    """
+    own = thresholds or {}
     # The sort is stable: equal probabilities keep their order.
     ordered = sorted(probabilities.items(), key=lambda item: -item[1])
     labels = []
     scores = []
     for label, probability in ordered:
-        if probability > threshold:
+        if probability > own.get(label, threshold):
             labels.append(label)
             scores.append(float(probability))
     return {"labels": labels, "scores": scores}

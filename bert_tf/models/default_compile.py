@@ -8,7 +8,7 @@ import keras
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning_defaults import default_learning_rate
 from bert_tf.models.compiled_losses import loss_of_scores, takes_one_hot, takes_probabilities
-from bert_tf.network.losses import WeightedSum
+from bert_tf.network.losses import LabelLoss, WeightedSum
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import WarmupFactor
@@ -38,6 +38,7 @@ class DefaultCompileMixin(FromPretrained):
     _takes_one_hot = False
     _loss_of_probabilities = ""  # name of the loss, if `compile` got one of probabilities
     _traced_for: Any = None
+    label_loss = LabelLoss()  # of the last `fit`
 
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
         """Returns the loss of a batch; `weights` may be None."""
@@ -108,7 +109,8 @@ class DefaultCompileMixin(FromPretrained):
         """Returns the values, other than shapes, on which the graph of a training step depends."""
         paths = tuple(variable.path for variable in self.trainable_variables)
         encoder = self.bert
-        return paths, self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute
+        options = (self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute)
+        return paths, *options, self.label_loss
 
     def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
         """Returns the loss of the task, if none was given to `compile`."""

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.examples.labels import check_distinct
 from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.text_fit import TextFitMixin
@@ -231,6 +232,8 @@ class LabelledModel(FineTunedModel):
             if has_head and not new_head:
                 check_same_labels(checkpoint, names)
             new_head = new_head or not has_head
+            if new_head:
+                check_distinct(names)
         elif has_head and not new_head and checkpoint.labels:
             if arguments.get("num_labels", 0) in (0, len(checkpoint.labels)):
                 arguments["labels"] = checkpoint.labels

@@ -9,7 +9,7 @@ not been compiled is compiled for each `fit` with the defaults of fine-tuning; s
 
 import abc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -19,7 +19,7 @@ from absl import logging
 
 from bert_tf.examples.row_batches import epoch_batches, evaluation_batches
 from bert_tf.examples.rows import TokenizedDataset, length_buckets
-from bert_tf.fine_tuning_config import BALANCED
+from bert_tf.fine_tuning_config import BALANCED, LabelLossConfig
 from bert_tf.fine_tuning_defaults import (
     BATCH_SIZE,
     default_batch_size,
@@ -39,7 +39,7 @@ from bert_tf.models.raw_batches import (
     parts_of,
 )
 from bert_tf.models.row_outputs import RowOutputs, stack
-from bert_tf.network.losses import WeightedSum
+from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
@@ -127,6 +127,8 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
         learning_rate: float | None = None,
+        label_smoothing: float = 0.0,
+        focal_gamma: float = 0.0,
     ) -> Any:
         """Trains, as Keras' `fit`, on raw input or on ids; arguments beyond Keras':
 
@@ -138,10 +140,14 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
           epochs: passes over the examples; None: 1 for a compiled model or with steps_per_epoch, as
             in Keras, else a number that falls as the number of examples grows.
           learning_rate: peak rate if the model has not been compiled; None: see `compile_for`.
+          label_smoothing, focal_gamma: of classifiers and taggers, see `network.losses`. A
+            classifier of several labels takes `class_weight` as `pos_weight`.
 
         Raises:
           ValueError: for errors in the input, before anything is traced.
         """
+        config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)
+        class_weight = self.choose_label_loss(config, y, class_weight)
         arguments = FitArguments(
             x=x,
             y=y,
@@ -465,6 +471,33 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if class_weight is not None:
             raise ValueError(f"{type(self).__name__} has no class_weight; give sample_weight.")
         return sample_weight
+
+    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+        """Sets the loss of the labels for `fit`.
+
+        Args:
+          config: as given to `fit`.
+          y: the labels; None if they are in a dataset.
+          class_weight: as given to `fit`.
+
+        Returns:
+          Class weights that are not part of the loss.
+
+        Raises:
+          ValueError: if the model does not have such a loss.
+        """
+        if config != LabelLossConfig():
+            raise ValueError(f"{type(self).__name__} has no label_smoothing and no focal_gamma.")
+        return class_weight
+
+    def set_label_loss(self, config: LabelLossConfig, pos_weight: Sequence[float] = ()) -> None:
+        """Sets the loss of the labels; raises ValueError if `compile` was given another loss."""
+        label_loss = label_loss_of(config, pos_weight)
+        if label_loss != LabelLoss() and self.compiled and not self._has_own_loss:  # type: ignore[attr-defined]
+            raise ValueError(f"fit: {label_loss} needs the model's own loss; give none to compile.")
+        if label_loss != self.label_loss:
+            self.train_function = None  # Keras' graph of a step, made for the loss before.
+        self.label_loss = label_loss
 
     def prepare_head(self, examples: Any) -> None:
         """Prepares the head for training on these examples; a subclass overrides it."""

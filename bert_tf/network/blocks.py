@@ -37,13 +37,13 @@ class Block(ConfiguredLayer):
     Call arguments:
       inputs: float [U, D].
       shared_terms: see `Positions.shared_terms`.
-      queries: float [B*K, D], the vectors of a query stream; None without one.
+      queries: float [B*V, D], the vectors of a query stream; None without one.
       pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
       stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D]; with queries also float [B*K, D].
+      float [U, D]; with queries also float [B*V, D].
     """
 
     def __init__(

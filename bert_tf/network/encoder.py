@@ -22,6 +22,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.activations import activation
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.blocks import BLOCKS, Block
+from bert_tf.network.compensated_stream import find_stream
 from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
@@ -29,7 +30,7 @@ from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
-from bert_tf.network.query_stream import QueryStream, check_query_layout
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import (
     Batch,
     Fields,
@@ -102,6 +103,10 @@ class BertEncoder(FromPretrained, keras.Model):
           `layout.Ranks`.
         `query_positions`, `query_word_ids` [B, K]: a second stream predicts the tokens at these
           positions, -1 for none, see `query_stream.py`; the ids are those of [MASK].
+        `query_content_ids` [B, K]: the ids of the tokens at `query_positions`, where the text has
+          [MASK]: they are predicted in that order, see `compensated_stream.py`.
+        `token_factors` float [B, T]: the embedding of each token is multiplied by its factor, for
+          gradients by single tokens.
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, as in `fit`, one is drawn from the
         model's generator.
@@ -223,6 +228,9 @@ class BertEncoder(FromPretrained, keras.Model):
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if "token_factors" in inputs:
+            factors = ops.reshape(inputs["token_factors"], (-1, 1))  # [B*T, 1]
+            embedded *= ops.cast(layout.unpad(factors), embedded.dtype)
         if self.config.table_width == self.config.hidden_size:
             return embedded
         return self.embeddings_project(embedded)
@@ -230,11 +238,11 @@ class BertEncoder(FromPretrained, keras.Model):
     def embed_queries(
         self, inputs: Batch, stream: QueryStream, dropout_seed: Tensor | None
     ) -> Tensor:
-        """Returns the input of the query stream, float [B*K, D]: [MASK] at each target's position.
+        """Returns the input of the query stream, float [B*V, D]: [MASK] at each target's position.
 
         Differs from XLNet, in which one learned vector stands for all targets.
         """
-        positions = ops.maximum(stream.positions, 0)
+        positions = ops.maximum(stream.vector_positions, 0)
         type_ids = ops.take_along_axis(ops.cast(inputs["input_type_ids"], "int32"), positions, 1)
         position_ids = positions
         if self.config.position_offset:
@@ -242,7 +250,7 @@ class BertEncoder(FromPretrained, keras.Model):
             position_ids = self.embeddings.position_ids_of(word_ids)
             position_ids = ops.take_along_axis(position_ids, positions, 1)
         embedded = self.embeddings(
-            ops.cast(inputs["query_word_ids"], "int32"),
+            stream.word_ids(inputs),
             type_ids,
             position_ids=position_ids,
             dropout_seed=stream.dropout_seed(dropout_seed),
@@ -268,14 +276,11 @@ class BertEncoder(FromPretrained, keras.Model):
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
         shared_terms = self.shared_terms(layout)
-        stream = None
+        stream = find_stream(inputs, layout)
         queries = None
-        if "query_positions" in inputs:
-            check_query_layout(layout)
-            stream = QueryStream(ops.cast(inputs["query_positions"], "int32"), layout)
-            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*K, D]
-            for pattern in patterns.values():
-                pattern.add_queries()
+        if stream is not None:
+            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*V, D]
+            stream.add_patterns(patterns.values())
         outputs = [hidden]
         query_outputs = [queries]
         for index, layer in enumerate(self.encoder_layers):
@@ -310,8 +315,7 @@ class BertEncoder(FromPretrained, keras.Model):
             first = layout.first_tokens(hidden, outputs[-1])
             result["pooled_output"] = self.pooler(first[:, None])
         if stream is not None:
-            by_target = (-1, stream.size, config.hidden_size)
-            query_outputs = [ops.reshape(output, by_target) for output in query_outputs]
+            query_outputs = [stream.predictions(output) for output in query_outputs]  # [B, K, D]
             result["query_output"] = query_outputs[-1]
             result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
         if output_attentions:

@@ -62,12 +62,13 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
-      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion` or
-        `permuted_lm`.
+      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion`, `permuted_lm` or
+        `masked_permuted_lm`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
-        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given.
+        ignored. `permuted_lm` and `masked_permuted_lm` predict the encoder's `query_positions`,
+        if they are given.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 

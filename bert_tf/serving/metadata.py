@@ -88,6 +88,8 @@ def check_metadata(values: object, source: str | os.PathLike) -> Metadata:
         (("numbers",), _is_numbers, "an object of whole numbers"),
         (("options",), _is_object, "an object"),
         (("null_score_diff_threshold",), _is_number, "a finite number"),
+        (("temperature",), _is_positive, "a number above 0"),
+        (("thresholds",), _are_probabilities, "an object of numbers from 0 to 1"),
     ]
     for names, is_valid, expected in expectations:
         for name in names:
@@ -99,6 +101,9 @@ def check_metadata(values: object, source: str | os.PathLike) -> Metadata:
     inputs = values["inputs"]
     if not 0 < len(inputs) <= MAX_INPUTS or len(set(inputs)) < len(inputs):
         raise _unexpected(source, "inputs", inputs, f"1 to {MAX_INPUTS} different names")
+    unknown = sorted(set(values.get("thresholds", ())) - set(values["labels"]))
+    if unknown:
+        raise _unexpected(source, "thresholds", unknown, "some of the labels")
     unknown = sorted(set(values.get("lists", ())) - set(inputs))
     if unknown:
         raise _unexpected(source, "lists", unknown, f"some of the inputs {inputs}")
@@ -173,10 +178,20 @@ def _is_count(value: object) -> bool:
     return _is_whole(value) and 0 < value < LARGEST_COUNT
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     if isinstance(value, float):
         return math.isfinite(value)
     return _is_whole(value) and abs(value) < LARGEST_COUNT
+
+
+def _is_positive(value: object) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _are_probabilities(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return all(_is_number(number) and 0 <= number <= 1 for number in value.values())
 
 
 def _is_list_of_texts(value: object) -> bool:

@@ -35,8 +35,12 @@ def draw_curves(
       baseline: baseline values by metric name, drawn as dashed lines.
     """
     figure = make_figure(plot_titles, training, evaluation, baseline)
-    if figure is None:
-        return
+    if figure is not None:
+        write_figure(path, figure)
+
+
+def write_figure(path: pathlib.Path, figure: "Figure") -> None:
+    """Writes a figure as a PNG."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=110)
     with atomic_write(path, "wb") as file:

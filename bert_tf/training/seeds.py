@@ -1,4 +1,4 @@
-"""Mean and spread of several runs that differ only in their seed."""
+"""Mean and spread of several runs that differ only in their seed, or in their fold."""
 
 import math
 import pathlib
@@ -44,18 +44,26 @@ def _for_json(table: dict[Any, dict[str, float]]) -> dict[Any, dict[str, float |
     return converted
 
 
-def write_summary(folder: pathlib.Path, results: dict[int, dict[str, float]]) -> None:
-    """Writes seeds.json and logs one line per metric; does nothing without results."""
+def write_summary(
+    folder: pathlib.Path, results: dict[int, dict[str, float]], name: str = "seed"
+) -> None:
+    """Writes seeds.json and logs one line per metric; does nothing without results.
+
+    Args:
+      folder: of all runs.
+      results: metrics by name, for each run.
+      name: of that in which the runs differ; of folds, the file is folds.json.
+    """
     if not any(results.values()):
         return
     summary = summarize(results)
-    written = {"seeds": _for_json(results), "summary": _for_json(summary)}
-    write_json(folder / "seeds.json", written)
-    logging.info("Over %d seeds (mean ± standard deviation, minimum to maximum):", len(results))
-    for name, row in summary.items():
+    written = {f"{name}s": _for_json(results), "summary": _for_json(summary)}
+    write_json(folder / f"{name}s.json", written)
+    logging.info("Over %d %ss (mean ± standard deviation, minimum to maximum):", len(results), name)
+    for metric, row in summary.items():
         logging.info(
             "  %-24s %.4f ± %.4f  (%.4f to %.4f)",
-            name,
+            metric,
             row["mean"],
             row["sd"],
             row["min"],

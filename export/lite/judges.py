@@ -4,6 +4,7 @@ Readers, rows and metrics are those of the fine-tuning programs; what they were 
 run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
 """
 
+import dataclasses
 import glob
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from bert_tf.serving.model import Serving
 from bert_tf.tasks.classification import task as classification
 from bert_tf.tasks.classification.examples import read_text_examples
 from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.classification.serving import ClassifierServing
 from bert_tf.tasks.question_answering import task as squad
 from bert_tf.tasks.question_answering.features import read_squad
 from bert_tf.tasks.tagging import task as tagging
@@ -177,6 +179,9 @@ def _judge_texts(
     task = classification.ClassificationTask(
         *_UNUSED, kind=kind, labels=served.labels, metric_names=metrics
     )
+    if isinstance(served, ClassifierServing):
+        # The probabilities of the file already have the temperature.
+        task.decisions = dataclasses.replace(served.decisions, temperature=1.0)
     return Judge(source, task, made)
 
 

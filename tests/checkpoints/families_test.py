@@ -50,6 +50,8 @@ GOLDENS = [
     "albert/pretraining",
     "albert/sequence_classification",
     "mmbert/masked_lm",
+    "mpnet/masked_lm",
+    "mpnet/sequence_classification",
     "deberta_v2/masked_lm",
     "deberta_v2/masked_lm_legacy",
     "deberta_v2/sequence_classification",
@@ -189,6 +191,9 @@ DEFAULTS = {
     | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
     | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
     | {"attention_probs_dropout_prob": 0, "embedding_size": 128, "num_layer_groups": 1},
+    "mpnet": BASE
+    | {"vocab_size": 30527, "pad_token_id": 1, "position_offset": 2, "type_vocab_size": 0}
+    | {"position_type": "learned_relative", "relative_buckets": 32, "relative_max_distance": 128},
     "roformer": BASE
     | {"vocab_size": 50000, "max_position_embeddings": 1536, "embedding_size": 0}
     | {"position_type": "rotary_interleaved", "rotary_theta": 10000},
@@ -273,6 +278,17 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
         ("albert/pretraining", {"num_hidden_groups": 2}, "missing .*layer_1/"),
         ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
+        ("mpnet/masked_lm", {"pad_token_id": 0}, "pad_token_id is 0, expected 1"),
+        (
+            "mpnet/masked_lm",
+            {"relative_attention_num_buckets": 16},
+            "relative_attention_num_buckets is 16, expected at least 32",
+        ),
+        (
+            "mpnet/masked_lm",
+            {"relative_attention_num_buckets": 40},
+            r"relative_attention_bias \[32, 3\] instead of \[40, 3\]",
+        ),
         ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention is missing"),
         ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention is False"),
         ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key is False"),
@@ -304,6 +320,7 @@ def test_configurations_that_are_refused_by_name(tmp_path, name, values, message
     [
         # transformers' masked LM of RoBERTa computes GELU whatever the layers compute.
         ("roberta/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
+        ("mpnet/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
         ("modernbert/masked_lm", {"classifier_activation": "relu"}, "relu"),
     ],
 )
@@ -314,6 +331,26 @@ def test_heads_with_an_activation_of_their_own(tmp_path, name, values, head_act)
     assert checkpoint.config.hidden_act == ("relu" if "hidden_act" in values else "gelu_exact")
     written = write_checkpoint(checkpoint, tmp_path / "written", "huggingface")
     assert written.config.transform_act == head_act
+
+
+def test_rows_of_mpnet_that_no_bucket_has(tmp_path):
+    """transformers computes 32 buckets, however many rows the table has."""
+    name = "mpnet/masked_lm"
+    folder = copy_of(name, tmp_path, relative_attention_num_buckets=40)
+    key = "mpnet.encoder.relative_attention_bias.weight"
+    rewrite(folder, lambda weights: {**weights, key: np.pad(weights[key], [(0, 8), (0, 0)])})
+    before = read_checkpoint(folder)
+    before.check()
+    golden = dict(np.load(folder / "golden.npz"))
+    received = BertEncoder.from_checkpoint(before)(encoder_inputs(golden, "in_long_"))
+    expected = golden["out_long_last_hidden_state"]
+    assert np.abs(received["sequence_output"] - expected).max() < 1e-5 * np.abs(expected).max()
+    after = write_checkpoint(before, tmp_path / "again", "huggingface")
+    assert after.config == before.config
+    np.testing.assert_array_equal(
+        safetensors.numpy.load_file(tmp_path / "again" / "model.safetensors")[key],
+        safetensors.numpy.load_file(folder / "model.safetensors")[key],
+    )
 
 
 def test_another_rope_is_refused(tmp_path):
@@ -418,6 +455,12 @@ MODERN = {
     "position_type": "rotary",
     "biases": "output",
 }
+MPNET = {
+    "type_vocab_size": 0,
+    "position_type": "learned_relative",
+    "position_offset": 2,
+    "pad_token_id": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -431,6 +474,10 @@ MODERN = {
         ({"position_type": "alibi"}, ""),
         ({"position_type": "sinusoidal"}, ""),
         ({"position_offset": 2, "pad_token_id": 0}, ""),
+        (MPNET, "mpnet"),
+        ({**MPNET, "type_vocab_size": 2}, ""),
+        ({**MPNET, "relative_bias_per_layer": True}, ""),
+        ({**MPNET, "relative_buckets": 64}, ""),
         ({**MODERN, "gated_feed_forward": False}, ""),
         ({**MODERN, "type_vocab_size": 2}, ""),
     ],

@@ -58,6 +58,13 @@ STRUCTURES = {
         "pooler_act": "gelu_exact",
     },
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
+    "mpnet": {
+        **SIZES,
+        "position_type": "learned_relative",
+        "position_offset": 2,
+        "pad_token_id": 1,
+        "pooler_act": "tanh",
+    },
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
 OF_ALL = """
@@ -106,6 +113,10 @@ KEYS = {
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
         *("summary_activation", "summary_last_dropout"),
+    ],
+    "mpnet": [
+        *(key for key in OF_BERT if key != "type_vocab_size"),
+        "relative_attention_num_buckets",
     ],
 }
 # Null leaves the outputs of an encoder as they are: training, loading or other tasks read these,

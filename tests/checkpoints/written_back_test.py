@@ -24,6 +24,7 @@ NAMES = {
     "modernbert": "ModernBertForMultipleChoice",
     "electra": "ElectraForMultipleChoice",
     "albert": "AlbertForMultipleChoice",
+    "mpnet": "MPNetForMultipleChoice",
     "deberta-v2": "DebertaV2ForMultipleChoice",
 }
 

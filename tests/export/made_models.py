@@ -74,6 +74,7 @@ def write_model(
     kind: str,
     run: dict[str, str] | None = None,
     is_multilingual: bool = False,
+    num_labels: int = 3,
     **changes,
 ) -> pathlib.Path:
     """Writes a tiny random model that serves as a kind; returns its folder.
@@ -83,11 +84,14 @@ def write_model(
       kind: of `bert_tf.inference.kinds.KINDS`.
       run: what a run would record of it, run.flags by name.
       is_multilingual: see `make_model`.
+      num_labels: of a classifier, up to 3.
       changes: fields of the configuration.
     """
     made = make_model(PURPOSE_OF_KIND[kind], is_multilingual, **changes)
     if kind in ("reranker", "regression"):
-        made = with_one_label(made)
+        num_labels = 1
+    if num_labels < 3:
+        made = with_labels(made, num_labels)
     write_checkpoint(made, folder, "bert_tf")
     if run is not None:
         lines = [f"--{name}={value}\n" for name, value in run.items()]
@@ -95,9 +99,10 @@ def write_model(
     return folder
 
 
-def with_one_label(made: Checkpoint) -> Checkpoint:
-    """Returns a classifier with the first of its labels alone."""
+def with_labels(made: Checkpoint, num_labels: int) -> Checkpoint:
+    """Returns a classifier with the first of its labels; a single one has no name."""
     weights = {}
     for name, value in made.weights.items():
-        weights[name] = value[:1] if name.startswith("cls/classifier/") else value
-    return dataclasses.replace(made, weights=weights, labels=())
+        weights[name] = value[:num_labels] if name.startswith("cls/classifier/") else value
+    labels = made.labels[:num_labels] if num_labels > 1 else ()
+    return dataclasses.replace(made, weights=weights, labels=labels)

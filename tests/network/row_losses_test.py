@@ -1,5 +1,6 @@
 """The losses of fine-tuning, row by row: by hand, against NumPy in float64, and their gradients."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -149,3 +150,53 @@ def test_right_labels():
     np.testing.assert_array_equal(received, [1.0, 0.0, 1.0])
     by_piece = right_labels(logits[None], np.array([[2, 0, -1]], np.int32))
     np.testing.assert_array_equal(by_piece, [[0.0, 1.0, 0.0]])
+
+
+def test_smoothing_and_focus_by_hand():
+    """Logits 0 and log 3 are probabilities 1/4 and 3/4; for one decision, log 3 is 3/4."""
+    logits = np.log(np.array([[1, 3]], np.float32))
+    likely, unlikely = np.log(4 / 3), np.log(4)
+    found = class_losses(logits, [1], focal_gamma=2.0)
+    np.testing.assert_allclose(found, [likely / 16], rtol=1e-5)
+    found = class_losses(logits, [1], label_smoothing=0.2)
+    np.testing.assert_allclose(found, [0.9 * likely + 0.1 * unlikely], rtol=1e-5)
+    found = class_losses(logits, [1], label_smoothing=0.2, focal_gamma=1.0)
+    expected = 0.9 * likely / 4 + 0.1 * unlikely * 3 / 4
+    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+    logits = np.log(np.array([[3, 3]], np.float32))
+    labels = np.array([[1, 0]])
+    found = several_losses(logits, labels, pos_weight=[2.0, 5.0])
+    np.testing.assert_allclose(found, [(2 * likely + unlikely) / 2], rtol=1e-5)
+    found = several_losses(logits, labels, focal_gamma=2.0)
+    np.testing.assert_allclose(found, [(likely / 16 + unlikely * 9 / 16) / 2], rtol=1e-5)
+    found = several_losses(logits, labels, label_smoothing=0.2)
+    expected = (0.9 * likely + 0.1 * unlikely + 0.1 * likely + 0.9 * unlikely) / 2
+    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing,gamma", [(0.1, 0.0), (0.0, 2.0), (0.3, 1.5), (0.0, 0.5)])
+def test_smoothing_and_focus_equal_keras(smoothing, gamma):
+    logits = draw_logits(ROWS, CLASSES)
+    labels = np.arange(ROWS) % CLASSES
+    one_hot = np.eye(CLASSES, dtype=np.float32)[labels]
+    keras_loss = keras.losses.CategoricalFocalCrossentropy(
+        alpha=1.0, gamma=gamma, from_logits=True, label_smoothing=smoothing, reduction=None
+    )
+    found = class_losses(logits, labels, smoothing, gamma)
+    np.testing.assert_allclose(found, keras_loss(one_hot, logits), rtol=1e-4, atol=1e-6)
+    if not (smoothing and gamma):  # Keras weights smoothed decisions in another way.
+        keras_loss = keras.losses.BinaryFocalCrossentropy(
+            gamma=gamma, from_logits=True, label_smoothing=smoothing, reduction=None
+        )
+        found = several_losses(logits, one_hot, smoothing, gamma)
+        np.testing.assert_allclose(found, keras_loss(one_hot, logits), rtol=1e-4, atol=1e-6)
+
+
+def test_focus_has_finite_gradients_of_certain_answers():
+    logits = np.array([[60.0, -60.0]], np.float32)
+    ones = np.ones(1, np.float32)
+    for losses in (
+        lambda x: class_losses(x, [0], focal_gamma=0.5),
+        lambda x: several_losses(x, np.array([[1, 0]]), focal_gamma=0.5),
+    ):
+        assert np.isfinite(gradient_of(losses, logits, ones)).all()

@@ -2,14 +2,17 @@
 
 import csv
 import itertools
+import json
 import pathlib
 
+import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.run_record import write_calibration
 from tests.export.made_models import ODD_TEXT, write_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
-from tests.fine_tune import fine_tune, write_table
+from tests.fine_tune import fine_tune, read_tsv, write_table
 from tests.roads.roads import (
     LITE_TOLERANCE,
     TOLERANCE,
@@ -32,6 +35,15 @@ CASES = [
     ("regression", "head", False),
     ("classifier", "tail", False),
 ]
+# Settings that some of the cases have besides; with thresholds, classifiers have two classes.
+CALIBRATION = {
+    ("classifier", "windows", False): {"temperature": "2.5"},
+    ("multi_label", "windows", False): {
+        "temperature": "0.6",
+        "thresholds": '{"no": 0.45, "yes": 0.97, "vielleicht \\u00fc": 0.1}',
+    },
+    ("classifier", "head", True): {"temperature": "1.5", "thresholds": '{"yes": 0.7}'},
+}
 MULTILINGUAL_CASES = [
     ("classifier", "windows", True),
     ("multi_label", "head", False),
@@ -55,7 +67,35 @@ def make_run(
         "max_seq_length": str(LENGTH),
         "text_b_column": "second" if is_pair else "",
     }
-    return write_model(folder, kind, run, is_multilingual, num_hidden_layers=1)
+    chosen = CALIBRATION.get((kind, long_texts, is_pair), {})
+    num_labels = 2 if kind == "classifier" and "thresholds" in chosen else 3
+    folder = write_model(folder, kind, run, is_multilingual, num_labels, num_hidden_layers=1)
+    if chosen:
+        write_calibration(folder, chosen)
+    return folder
+
+
+def check_by_hand(model, texts, answers, chosen: dict[str, str]) -> None:
+    """Checks answers of a calibrated model by its logits, its temperature and its thresholds."""
+    logits = model.compute_logits(texts) / float(chosen["temperature"])
+    powers = np.exp(logits.astype(np.float64))
+    several = model.label_kind == "several"
+    chances = powers / (1 + powers) if several else powers / powers.sum(-1, keepdims=True)
+    found = [list(row.values()) for row in answers[1]]
+    np.testing.assert_allclose(found, chances, rtol=1e-6)
+    thresholds = json.loads(chosen.get("thresholds", "{}"))
+    usual = set()  # whether decisions are the same without thresholds
+    for row, answer in zip(chances, answers[0], strict=True):
+        by_label = dict(zip(model.labels, row, strict=True))
+        if several:
+            expected = {label for label in by_label if by_label[label] > thresholds[label]}
+            assert set(answer["labels"]) == expected
+            usual.add(expected == {label for label in by_label if by_label[label] > 0.5})
+        elif thresholds:
+            assert answer["label"] == ("yes" if by_label["yes"] > thresholds["yes"] else "no")
+            assert answer["score"] == pytest.approx(by_label[answer["label"]])
+            usual.add(answer["label"] == max(by_label, key=by_label.get))
+    assert not thresholds or False in usual
 
 
 @pytest.mark.parametrize(
@@ -82,6 +122,8 @@ def test_answers_are_the_same(
         return found
 
     expected = ask(model)
+    if chosen := CALIBRATION.get((kind, long_texts, is_pair)):
+        check_by_hand(model, texts, expected, chosen)
     check_roads(expected, predictors, ask, record_property)
 
     # Pairs are accepted as two columns and as dicts by all of them.
@@ -149,6 +191,11 @@ def test_the_program_predicts_the_same(
     difference = largest_difference(expected, found)
     record_property("program", difference)
     assert difference <= TOLERANCE
+    if kind != "regression":
+        rows = read_tsv(tmp_path / "run" / "predictions.tsv")
+        answers = model.classify(given)
+        for row, answer in zip(rows, answers, strict=True):
+            assert set(row["answer"].split("|")) == set(answer.get("labels", [answer.get("label")]))
 
 
 def test_windows_are_more_than_the_beginning(tmp_path):

@@ -8,6 +8,7 @@ from bert_tf.checkpoints.families.distilbert import DISTILBERT
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
+from bert_tf.checkpoints.families.mpnet import MPNET
 from bert_tf.checkpoints.families.roberta import ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
 from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
@@ -24,6 +25,7 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
     "albert": ALBERT,
+    "mpnet": MPNET,
     "deberta-v2": DEBERTA,
 }
 # Those that a model can be written as.

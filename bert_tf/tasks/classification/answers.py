@@ -15,7 +15,8 @@ import numpy as np
 
 from bert_tf.examples.columns import is_empty, read_pairs
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.metrics.classification import check_threshold, labels_above, sigmoid, softmax
+from bert_tf.metrics.classification import check_threshold, labels_above
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import make_examples
 from bert_tf.tasks.classification.zero_shot import (
@@ -39,6 +40,7 @@ class ClassifierAnswers(abc.ABC):
       tokenizer: of the model.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`.
+      decisions: the temperature and the thresholds.
       has_logits: whether the logits of rows are the model's, or only their differences are.
     """
 
@@ -48,6 +50,7 @@ class ClassifierAnswers(abc.ABC):
     tokenizer: Tokenizer
     max_seq_length: int
     long_texts: str
+    decisions = Decisions()
     has_logits = True
 
     @abc.abstractmethod
@@ -69,7 +72,7 @@ class ClassifierAnswers(abc.ABC):
           texts: raw texts, as for `fit`.
           batch_size: texts per batch.
           threshold: with several labels per text, the probability above which a text has a label;
-            None: 0.5.
+            None: the model's own thresholds, or 0.5.
           candidates: labels to choose from instead of the model's, by a model of natural language
             inference that reads each text with a sentence about each candidate.
           template: the sentence, with {} for the candidate; None: "This example is {}."
@@ -77,7 +80,8 @@ class ClassifierAnswers(abc.ABC):
 
         Returns:
           A dict per text: `label` and `score`, its probability. With several labels per text,
-            `labels` and `scores` of those above the threshold, the likeliest first.
+            `labels` and `scores` of those above the threshold, the likeliest first. The label is
+            the likeliest one, unless a model of two classes has a threshold.
 
         Raises:
           ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
@@ -91,8 +95,11 @@ class ClassifierAnswers(abc.ABC):
         class_rows = self._class_probabilities(texts, batch_size)
         names = self.known_labels
         if self.label_kind == "several":
-            return [labels_above(dict(zip(names, row, strict=True)), least) for row in class_rows]
-        best = class_rows.argmax(axis=-1)  # [E]
+            own = self.decisions.by_label(names) if threshold is None else {}
+            return [
+                labels_above(dict(zip(names, row, strict=True)), least, own) for row in class_rows
+            ]
+        best = self.decisions.choose(class_rows)  # [E]
         return [
             {"label": names[index], "score": float(row[index])}
             for index, row in zip(best, class_rows, strict=True)
@@ -130,10 +137,10 @@ class ClassifierAnswers(abc.ABC):
         """Returns the probabilities of the classes, float [E, C]."""
         if self.label_kind == "number":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        return to_probabilities(self.compute_logits(texts, batch_size), self.label_kind)
+        return self.decisions.probabilities(self.compute_logits(texts, batch_size), self.label_kind)
 
     def compute_logits(self, texts: Any, batch_size: int = BATCH_SIZE) -> np.ndarray:
-        """Returns the unnormalised scores of texts or pairs, float32 [E, C]."""
+        """Returns the unnormalised scores of texts or pairs, float32 [E, C], as computed."""
         if is_empty(texts):
             return np.zeros([0, self.num_labels], np.float32)
         examples = text_examples(texts)
@@ -181,15 +188,8 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
     return (sums / num_rows[:, None]).astype(np.float32)
 
 
-def to_probabilities(logits: np.ndarray, label_kind: str) -> np.ndarray:
-    """Returns softmax or sigmoid of logits [E, C], float64; numbers are returned unchanged."""
-    if label_kind == "number":
-        return logits.astype(np.float64)
-    return sigmoid(logits) if label_kind == "several" else softmax(logits)
-
-
 def to_logits(probabilities: np.ndarray, label_kind: str) -> np.ndarray:
-    """Returns logits whose `to_probabilities` are the given ones, float64 [..., C].
+    """Returns logits whose softmax or sigmoid are the given probabilities, float64 [..., C].
 
     Logits of one label per text are determined up to a constant for each row, which their mean over
     rows and the softmax of that do not depend on.

@@ -4,15 +4,17 @@ Whatever is wrong with a table is found here, before the seconds that TensorFlow
 """
 
 import itertools
+import pathlib
 
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.examples.labels import LabelNames
+from bert_tf.examples.labels import LabelNames, check_distinct
 from bert_tf.fine_tuning.inputs import labels_of_run
 from bert_tf.fine_tuning.label_order import spelled_as
-from bert_tf.fine_tuning.program import Configs
+from bert_tf.fine_tuning.program import CALIBRATING, Configs, has_own_weights
 from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.tasks.classification.decisions import Decisions, parse_thresholds
 from bert_tf.tasks.classification.examples import (
     TextExample,
     decision_names,
@@ -27,6 +29,11 @@ from bert_tf.tasks.classification.sources import SPLITS
 
 MOST_OWN_LABELS = 0.75
 FEW_LABELS = 20
+
+
+def wants_calibration(given: ClassifierConfig) -> bool:
+    """Returns whether the flags ask to choose a temperature or thresholds."""
+    return any(getattr(given, name) for name in CALIBRATING)
 
 
 class LabelledTexts:
@@ -55,12 +62,29 @@ class LabelledTexts:
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
         if self.kind == "number":
             given.check_without_scores("labels that are numbers")
-        if given.class_weights and configs.training.do_train and self.kind != "class":
+        if configs.training.do_train:
+            given.check_kind(self.kind, "--")
+        if given.class_weights and configs.training.do_train and self.kind == "number":
             raise ValueError(
                 f"--class_weights={given.class_weights} has no effect on labels of kind "
                 f"{self.kind}: leave it out."
             )
+        if wants_calibration(given):
+            self._check_calibration()
         self.splits = self._read_splits()
+
+    def _check_calibration(self) -> None:
+        """Raises ValueError if there is nothing to calibrate, or nowhere to keep the result."""
+        flag = "--calibrate" if self.configs.task.calibrate else "--choose_thresholds"
+        if self.kind == "number":
+            raise ValueError(f"{flag} is for labels, but --label_kind is number; leave it out.")
+        training = self.configs.training
+        folder = pathlib.Path(training.output_dir)
+        if not training.do_train and not has_own_weights(training, folder):
+            raise ValueError(
+                f"{flag} records its choice with the weights of a run; give the directory of that "
+                f"run as --output_dir, not {training.output_dir}."
+            )
 
     def _read_splits(self) -> dict[str, list[TextExample]]:
         """Reads the splits that the flags ask for.
@@ -104,6 +128,26 @@ class LabelledTexts:
         names = self.choose_labels(before)
         for split, examples in self.splits.items():
             self.is_labelled(examples, names, split.startswith("test"), is_quiet=True)
+        self.decisions(names)
+        if self.configs.task.choose_thresholds and self.kind == "class" and len(names) != 2:
+            raise ValueError(
+                f"--choose_thresholds is for --label_kind=several or for two classes, but there "
+                f"are {len(names)} classes; leave it out."
+            )
+
+    def decisions(self, labels: tuple[str, ...]) -> Decisions:
+        """Returns the temperature and the thresholds of the flags, or that the run recorded.
+
+        Raises:
+          ValueError: if a threshold is for a label that is not there.
+        """
+        given: ClassifierConfig = self.configs.task
+        thresholds = parse_thresholds(given.thresholds)
+        try:
+            return Decisions.of(self.kind, labels, given.temperature, thresholds)
+        except ValueError as error:
+            flag = "--thresholds" if thresholds else f"--temperature={given.temperature:g}"
+            raise ValueError(f"{flag}: {error}") from None
 
     def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the classes in the order of the head; () for numbers.
@@ -133,7 +177,10 @@ class LabelledTexts:
             self._check_classes(source, found)
         if "train" in self.splits and self.kind == "several":
             _check_sets(source, found)
-        return labels if LabelNames(labels).are_same(found) else found
+        if LabelNames(labels).are_same(found):
+            return labels
+        check_distinct(found)
+        return found
 
     def _check_classes(self, source: list[TextExample], found: tuple[str, ...]) -> None:
         """Raises ValueError if all training examples have one class, or nearly each its own."""
@@ -191,6 +238,25 @@ class LabelledTexts:
                 logging.info("Predicted, but not evaluated: %s", error)
             return False
         return True
+
+
+def check_folds(configs: Configs) -> None:
+    """Raises ValueError if --folds contradicts another flag."""
+    folds = configs.task.folds
+    if folds == 1:
+        raise ValueError("--folds=1 holds out everything; give 2 or more, or 0 for none.")
+    wrong = {
+        "--do_train=false": not configs.training.do_train,
+        "--do_predict": configs.tuning.do_predict,
+        f"--num_seeds={configs.tuning.num_seeds}": configs.tuning.num_seeds > 1,
+        "--teacher": bool(configs.task.teacher),
+    }
+    for flag, is_given in wrong.items():
+        if is_given:
+            raise ValueError(
+                f"--folds={folds} trains, and predicts parts of the training examples; it does not "
+                f"go together with {flag}."
+            )
 
 
 def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:

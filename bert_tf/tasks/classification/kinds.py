@@ -4,6 +4,7 @@ import typing
 from typing import Any
 
 from bert_tf.serving.kind import PAIR, SINGLE, Kind, recorded_labels
+from bert_tf.tasks.classification.decisions import arguments_of
 from bert_tf.tasks.classification.glue import reads_pairs
 
 if typing.TYPE_CHECKING:
@@ -25,8 +26,9 @@ def recorded_texts(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
 
 
 def recorded_classes(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
-    """Returns the labels and the options of `recorded_texts`."""
-    return recorded_labels(checkpoint, folder) | recorded_texts(checkpoint, folder)
+    """Returns the labels, temperature and thresholds, and the options of `recorded_texts`."""
+    of_classes = recorded_labels(checkpoint, folder) | arguments_of(checkpoint.settings)
+    return of_classes | recorded_texts(checkpoint, folder)
 
 
 def recorded_inference(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:

@@ -19,20 +19,28 @@ from bert_tf.examples.columns import (
 )
 from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS, LabelLossConfig
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids, one_hot_ids
 from bert_tf.models.text_fit import INPUTS, KerasBatch
-from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import (
+    BATCH_SIZE,
     ClassifierAnswers,
     mean_of_rows,
     text_examples,
 )
+from bert_tf.tasks.classification.decisions import (
+    Decisions,
+    arguments_of,
+    calibrated,
+    with_best_thresholds,
+)
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
+from bert_tf.tasks.classification.task import balanced_pos_weight
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -68,6 +76,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
       pair: whether the model reads pairs of texts; `fit` sets it by its training data.
       activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
         `identity`; "" for other models.
+      temperature: divides the scores before they become probabilities; see `calibrate`.
+      thresholds: by label, the probabilities above which a text has a label; of two classes, that
+        of one class. Labels left out have 0.5. See `choose_thresholds`.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 
@@ -91,6 +102,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         long_texts: str = "head",
         pair: bool = False,
         activation: str = "",
+        temperature: float = 1.0,
+        thresholds: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
@@ -111,6 +124,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.long_texts = long_texts
         self.pair = pair
         self.activation = activation
+        self.decisions = Decisions.of(self.label_kind, self.known_labels, temperature, thresholds)
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -119,6 +133,59 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float32 [C]."""
         return self.predict_rows(rows, batch_size)
+
+    # Probabilities and decisions ---------------------------------------------------------------
+
+    def calibrate(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> float:
+        """Chooses the temperature with the lowest loss on examples that were not trained on.
+
+            model.fit(texts, labels)
+            model.calibrate(dev_texts, dev_labels)
+
+        It is part of the model from then on: `classify` and `probabilities` use it, `save`,
+        `save_pretrained` and `export` keep it. `predict` returns the scores as they are.
+
+        Args:
+          x, y: texts and labels, as for `fit`.
+          batch_size: texts per batch.
+
+        Returns:
+          The temperature.
+
+        Raises:
+          ValueError: if there are no examples, or the model predicts a number.
+        """
+        logits, labels = self._scored(x, y, batch_size)
+        self.decisions = calibrated(self.decisions, logits, labels, self.label_kind)
+        return self.decisions.temperature
+
+    def choose_thresholds(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> dict[str, float]:
+        """Chooses the thresholds with the highest F1 on examples that were not trained on.
+
+        Call it after `calibrate`; the rest is as there.
+
+        Args:
+          x, y: texts and labels, as for `fit`.
+          batch_size: texts per batch.
+
+        Returns:
+          The thresholds by label: of several labels those with the highest F1 of each label, of two
+          classes those with the highest F1 of the second.
+
+        Raises:
+          ValueError: if there are no examples, or the model has neither several labels per text nor
+            two classes.
+        """
+        logits, labels = self._scored(x, y, batch_size)
+        self.decisions = with_best_thresholds(self.decisions, logits, labels, self.label_kind)
+        return self.decisions.by_label(self.known_labels)
+
+    def _scored(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the logits of texts, float32 [E, C], and their labels as the loss takes them."""
+        logits = self.compute_logits(x, batch_size)
+        if self.label_kind == "number" or not len(logits):
+            return logits, np.zeros(len(logits))  # Refused by the caller.
+        return logits, self._read_labels(y, len(logits))
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -178,7 +245,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         )
 
     def task_loss(
-        self, x: Any, y: Any, outputs: Any, weights: Any, soft_losses: Any = None
+        self,
+        x: Any,
+        y: Any,
+        outputs: Any,
+        weights: Any,
+        soft_losses: Any = None,
+        label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
@@ -193,7 +266,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                     "Several labels per text need label_kind='several'."
                 )
             y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
-        losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
+        losses = (label_loss or LabelLoss()).losses(self.label_kind, outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)
@@ -251,12 +324,42 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self._soft_losses = soft_losses
 
     def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """See `TextFitMixin`; `evaluate` knows no teacher."""
-        if not training or self._soft_losses is None:
+        """See `TextFitMixin`; `evaluate` reports the plain loss, without teacher."""
+        if not training:
             return super().own_loss(x, y, outputs, weights, training)
         if not self._has_own_loss:
+            if self._soft_losses is None:
+                return None
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
-        return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
+        loss = self.task_loss(x, y, outputs, weights, self._soft_losses, self.label_loss)
+        return sum(self.losses, loss.mean())
+
+    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+        """See `TextFitMixin`; of several labels, class weights become `pos_weight`."""
+        config.check_kind(self.label_kind)
+        if self.label_kind != "several" or class_weight is None:
+            self.set_label_loss(config)
+            return class_weight
+        rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
+        if isinstance(class_weight, str) and class_weight == BALANCED and rows is not None:
+            weights = balanced_pos_weight(rows)
+        elif isinstance(class_weight, Mapping):
+            weights = self._weights_of_classes(class_weight)
+        else:
+            raise ValueError(
+                f"class_weight is {class_weight!r:.60}; expected a dict of weights by label, or "
+                f"{BALANCED!r} with lists of texts and labels."
+            )
+        self.set_label_loss(config, weights.tolist())
+        return None
+
+    def _weights_of_classes(self, class_weight: Mapping[Any, float]) -> np.ndarray:
+        """Returns the weight of each class, float32 [C]; classes by name or index."""
+        of_class = np.ones(self.num_labels, np.float32)
+        names = list(class_weight)
+        indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+        of_class[indices] = list(class_weight.values())
+        return of_class
 
     def compute_loss(
         self,
@@ -310,9 +413,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             found, counts = np.unique(ids, return_counts=True)
             of_class[found] = len(ids) / (len(found) * counts)
         else:
-            names = list(class_weight)
-            indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-            of_class[indices] = list(class_weight.values())
+            of_class = self._weights_of_classes(class_weight)
         if sample_weight is None:
             return of_class[ids]
         return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
@@ -337,6 +438,12 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         bias = self.head.output_bias
         if self.label_kind == "number" and not np.any(bias.numpy()):
             bias.assign([float(examples.labels.mean())])
+        if self.decisions.temperature != 1.0:
+            logging.warning(
+                "The temperature %g was chosen for the weights before this training; call "
+                "calibrate again.",
+                self.decisions.temperature,
+            )
 
     # Datasets of texts -------------------------------------------------------------------------
 
@@ -428,6 +535,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             "long_texts": self.long_texts,
             "pair": self.pair,
             "activation": self.activation,
+            "temperature": self.decisions.temperature,
+            "thresholds": self.decisions.by_label(self.known_labels) or None,
         }
         return {**super().get_config(), **own}
 
@@ -439,4 +548,5 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             arguments["label_kind"] = checkpoint.label_kind
             arguments["pair"] = reads_pairs(checkpoint.settings)
             arguments["activation"] = checkpoint.settings.get("activation", "")
+            arguments |= arguments_of(checkpoint.settings)
         return arguments

@@ -13,16 +13,30 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
-from bert_tf.run_record import recorded
+from bert_tf.metrics.calibration import log_loss
+from bert_tf.network.losses import label_loss_of
+from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
+from bert_tf.tasks.classification.decisions import (
+    Decisions,
+    arguments_of,
+    calibrated,
+    parse_thresholds,
+    settings_of,
+    with_best_thresholds,
+)
 from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.classification.page import ShownError, run_page
+from bert_tf.tasks.classification.plots import draw_reliability
 from bert_tf.tasks.classification.report import (
+    calibration_text,
     class_report_text,
     several_report_text,
     worst_errors_text,
 )
+from bert_tf.tasks.classification.saliency import token_contributions
 from bert_tf.tasks.classification.task import (
     METRICS,
     ClassificationTask,
@@ -31,7 +45,10 @@ from bert_tf.tasks.classification.task import (
     label_array,
     make_examples,
 )
+from bert_tf.text.packing import INPUTS
 from bert_tf.text.tokenization import Tokenizer
+
+MAX_SHOWN_ERRORS = 25  # in report.html
 
 
 class Classifier(Program):
@@ -63,6 +80,8 @@ class Classifier(Program):
         self.reads_glue = texts.reads_glue
         self.glue = texts.glue
         self.kind = texts.kind
+        self.pos_weight: tuple[float, ...] = ()
+        self.tokens: tuple[str, ...] = ()
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
@@ -83,6 +102,7 @@ class Classifier(Program):
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Makes rows of the splits that the flags ask for."""
         splits = self.texts.splits
+        self.tokens = tokenizer.vocab.tokens
         names = self.texts.choose_labels(labels)
 
         def make(split: str) -> TextExamples:
@@ -96,8 +116,11 @@ class Classifier(Program):
             if is_labelled:
                 values = label_array(examples, names, self.kind)
             weights, given = None, self.configs.task
-            if split == "train" and self.kind == "class":
+            if split == "train":
                 weights = class_weights(given.class_weights, values, names)
+                if self.kind == "several" and weights is not None:
+                    self.pos_weight = tuple(weights.tolist())
+                    weights = None
             length = self.configs.data.max_seq_length
             made = make_examples(
                 *(examples, values, self.kind, tokenizer, length, given.long_texts, weights),
@@ -157,8 +180,10 @@ class Classifier(Program):
             kind=self.kind,
             labels=labels,
             metric_names=metrics,
+            label_loss=label_loss_of(self.configs.task, self.pos_weight),
             teacher=self.configs.task,
         )
+        task.decisions = self.texts.decisions(labels)
         task.best_metric = best
         if self.kind == "number" and data[0]:
             # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
@@ -166,20 +191,140 @@ class Classifier(Program):
             task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
 
+    def read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
+        """Uses temperature and thresholds that an earlier command chose for a finished run."""
+        if (folder / CALIBRATION_NAME).exists():
+            given = self.configs.task
+            arguments = arguments_of(read_record(folder))
+            # Flags of this command come first.
+            if given.temperature != 1.0:
+                arguments["temperature"] = given.temperature
+            if given.thresholds:
+                arguments["thresholds"] = parse_thresholds(given.thresholds)
+            task.decisions = Decisions.of(self.kind, task.labels, **arguments)
+
+    def calibrate(
+        self,
+        folder: pathlib.Path | None,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Chooses temperature and thresholds, logs their effect, and records them."""
+        given = self.configs.task
+        logits = task.logits(examples, outputs)
+        labels = examples.labels.astype(int)
+        chosen = (logits, labels, task.kind)
+
+        def measure() -> dict[str, float]:
+            # The loss of an evaluation is that of the scores without temperature.
+            loss = log_loss(task.probabilities(examples, outputs), labels)
+            return {**task.metrics(examples, outputs), "loss": loss}
+
+        before = measure()
+        if given.calibrate:
+            task.decisions = calibrated(task.decisions, *chosen)
+        if given.choose_thresholds:
+            task.decisions = with_best_thresholds(task.decisions, *chosen)
+        after = measure()
+        logging.info("Chosen on %d development examples: %s", len(labels), task.decisions)
+        for name, value in after.items():
+            logging.info("  %-28s %.4f, before %.4f", name, value, before[name])
+        if folder:
+            write_calibration(folder, settings_of(task.decisions, task.labels))
+
+    def draw_plots(
+        self,
+        folder: pathlib.Path,
+        ending: str,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes reliability.png (with classes)."""
+        if task.kind != "number":
+            draw_reliability(
+                folder / f"reliability{ending}.png", task.reliability(examples, outputs)
+            )
+
     def report(
         self, task: ClassificationTask, examples: TextExamples, outputs: Any
     ) -> dict[str, str]:
         """Returns report.txt (with classes) and worst_errors.tsv."""
-        answers, true, texts = task.answers(examples, outputs), examples.labels, {}
+        answers = task.answers(examples, outputs)
+        true = examples.labels
+        texts: dict[str, str] = {}
         if task.kind != "number":
             make = class_report_text if task.kind == "class" else several_report_text
             texts["report.txt"] = make(true.astype(int), answers, task.labels)
-        is_wrong = (true != answers).reshape(len(true), -1).any(axis=-1)
-        counts = np.bincount(examples.owners)
-        losses = np.bincount(examples.owners, np.array(outputs["loss"])) / counts
+            bins = task.reliability(examples, outputs)
+            texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
+        is_wrong = wrong_answers(examples, answers)
+        losses = losses_of_examples(examples, outputs)
         shown, most = answer_texts(task, answers), self.configs.task.num_worst_errors
         worst = worst_errors_text(examples.examples, losses, shown, is_wrong, most)
         return {**texts, "worst_errors.tsv": worst}
+
+    def write_page(
+        self,
+        folder: pathlib.Path,
+        task: ClassificationTask,
+        examples: TextExamples,
+        outputs: Any,
+        results: dict[str, float],
+    ) -> None:
+        """Writes report.html, if --html_report asks for it."""
+        if not self.configs.task.html_report:
+            return
+        report = folder / "report.txt"
+        page = run_page(
+            f"{folder.name}: {self.files['eval']}",
+            results,
+            {"Curves": folder / "curves.png", "Calibration": folder / "reliability.png"},
+            report.read_text(encoding="utf8") if report.exists() and task.kind != "number" else "",
+            self._shown_errors(task, examples, outputs),
+        )
+        write_texts(folder, {"report.html": page})
+
+    def _shown_errors(
+        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+    ) -> list[ShownError]:
+        """Returns the wrong answers with the highest losses, and the part of each token."""
+        answers = task.answers(examples, outputs)
+        losses = losses_of_examples(examples, outputs)
+        wrong = np.flatnonzero(wrong_answers(examples, answers))
+        most = min(MAX_SHOWN_ERRORS, self.configs.task.num_worst_errors)
+        worst = wrong[np.argsort(-losses[wrong], kind="stable")][:most]
+        if not len(worst) or not self.tokens:
+            return []
+        columns = np.zeros(len(worst), int)  # The score that is explained.
+        if task.kind == "class":
+            columns = answers[worst]
+        elif task.kind == "several":  # The label that is most wrong.
+            chances = task.probabilities(examples, outputs)[worst]
+            columns = np.abs(chances - examples.labels[worst]).argmax(axis=-1)
+        rows = np.searchsorted(examples.owners, worst)  # The first window of each text.
+        lengths = examples.rows.lengths[rows]
+        batch = examples.rows.batch(rows, len(rows), int(lengths.max()))
+        inputs = {name: batch[name] for name in INPUTS}
+        contributions = token_contributions(task.model, inputs, columns)
+        names = answer_texts(task, answers)
+        shown = []
+        for number, index in enumerate(worst):
+            count = int(lengths[number])
+            example = examples.examples[index]
+            shown.append(
+                ShownError(
+                    loss=float(losses[index]),
+                    label=example.label or "",
+                    answer=names[index],
+                    explained=task.labels[columns[number]] if task.labels else names[index],
+                    source=example.source,
+                    tokens=[self.tokens[i] for i in inputs["input_word_ids"][number, :count]],
+                    contributions=contributions[number, :count].tolist(),
+                )
+            )
+        return shown
 
     def write_predictions(
         self,
@@ -207,6 +352,17 @@ class Classifier(Program):
             lines = (f"{line}\n" for line in glue_submission_rows(self.glue, ids, classes))
             name = glue_submission_name(self.glue, f"test_{name}" if name else "test")
             write_texts(folder, {name: "".join(lines)})
+
+
+def wrong_answers(examples: TextExamples, answers: np.ndarray) -> np.ndarray:
+    """Returns which answers are wrong in any label, bool [E]."""
+    return (examples.labels != answers).reshape(len(answers), -1).any(axis=-1)
+
+
+def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:
+    """Returns the loss of each example, float [E]: the mean over its rows."""
+    counts = np.bincount(examples.owners)
+    return np.bincount(examples.owners, np.array(outputs["loss"])) / counts
 
 
 def check_kind(source: str, kind: str) -> None:

@@ -1,15 +1,17 @@
-"""Report of an evaluation: scores of each class, confusions, the worst errors."""
+"""Report of an evaluation: scores of each class, confusions, calibration, the worst errors."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.metrics.calibration import ReliabilityBin, calibration_error
 from bert_tf.metrics.classification import (
     class_report,
     confusion_matrix,
     format_report,
     multilabel_report,
 )
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
 
 MAX_MATRIX = 20
@@ -44,6 +46,26 @@ def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[
 def several_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[str]) -> str:
     """Returns scores of each class where an example has several; int [E, C], 0 or 1."""
     return format_report(multilabel_report(true, predicted, labels)) + "\n"
+
+
+def calibration_text(
+    bins: Sequence[ReliabilityBin], decisions: Decisions, labels: Sequence[str]
+) -> str:
+    """Returns the calibration error, temperature, thresholds, and the bins that are not empty."""
+    error = calibration_error(bins)
+    lines = [
+        f"Expected calibration error {error:.4f} ({len(bins)} bins), "
+        f"temperature {decisions.temperature:.4f}",
+        "  confidence  accuracy  decisions",
+    ]
+    for one in bins:
+        if one.num_decisions:
+            lines.append(f"  {one.confidence:10.4f}  {one.accuracy:8.4f}  {one.num_decisions:9d}")
+    if decisions.thresholds:
+        lines += ["", "Thresholds:"]
+        for label, threshold in decisions.by_label(labels).items():
+            lines.append(f"  {threshold:.4f}  {label}")
+    return "\n".join(lines) + "\n"
 
 
 def _matrix_text(matrix: np.ndarray, labels: Sequence[str]) -> str:

@@ -1,10 +1,13 @@
 """Serving functions for classifiers of texts and pairs: classes, several labels, numbers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.metrics.classification import THRESHOLD
 from bert_tf.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.text.tensor_packing import cut_windows, pack_rows
 
 
@@ -40,22 +43,54 @@ class ClassifierServing(TextServing):
     """A `BertClassifier` of classes.
 
     Args:
-      arguments: of `Serving`.
-      labels: names of the classes, C of them.
+      arguments: of `Serving`, with the labels.
+      temperature, thresholds: see `BertClassifier`.
 
     Outputs:
-      label: string [B], the likeliest class.
+      label: string [B], the likeliest class; of two classes with thresholds, the second if its
+        probability is above its threshold.
       score: float32 [B], its probability.
       probabilities: float32 [B, C], in the order of the labels.
     """
 
     kind = "classifier"
+    label_kind = "class"
+
+    def __init__(
+        self,
+        *arguments: Any,
+        temperature: float = 1.0,
+        thresholds: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self.decisions = Decisions.of(self.label_kind, self.labels, temperature, thresholds)
+
+    def card(self) -> dict[str, Any]:
+        """Adds temperature and thresholds, if there are any."""
+        card = super().card()
+        if self.decisions.temperature != 1.0:
+            card["temperature"] = self.decisions.temperature
+        if self.decisions.thresholds:
+            card["thresholds"] = self.decisions.by_label(self.labels)
+        return card
+
+    def scaled(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns logits divided by the temperature."""
+        temperature = self.decisions.temperature
+        return logits if temperature == 1.0 else logits / temperature
 
     def from_logits(self, logits: tf.Tensor) -> Outputs:
-        probabilities = tf.nn.softmax(logits)
+        probabilities = tf.nn.softmax(self.scaled(logits))  # [B, C]
+        if not self.decisions.thresholds:
+            index = tf.argmax(logits, axis=-1)  # [B]
+            score = tf.reduce_max(probabilities, axis=-1)
+        else:
+            index = tf.cast(probabilities[:, 1] > self.decisions.thresholds[1], tf.int64)
+            score = tf.gather(probabilities, index, batch_dims=1)
         return {
-            "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
-            "score": tf.reduce_max(probabilities, axis=-1),
+            "label": tf.gather(tf.constant(self.labels), index),
+            "score": score,
             "probabilities": probabilities,
         }
 
@@ -64,16 +99,19 @@ class MultiLabelServing(ClassifierServing):
     """A `BertClassifier` of several labels a text.
 
     Outputs:
-      labels: string [B, C], those with a probability above a half, the likeliest first, then "".
+      labels: string [B, C], those with a probability above their threshold, a half unless another
+        was chosen, the likeliest first, then "".
       probabilities: float32 [B, C], in the order of the labels.
     """
 
     kind = "multi_label"
+    label_kind = "several"
 
     def from_logits(self, logits: tf.Tensor) -> Outputs:
-        probabilities = tf.sigmoid(logits)  # [B, C]
+        probabilities = tf.sigmoid(self.scaled(logits))  # [B, C]
         order = tf.argsort(-probabilities, axis=-1, stable=True)
-        is_one = tf.gather(probabilities, order, batch_dims=1) > 0.5
+        least = tf.constant(self.decisions.thresholds or [THRESHOLD] * len(self.labels))  # [C]
+        is_one = tf.gather(probabilities > least, order, batch_dims=1)
         names = tf.gather(tf.constant(self.labels), order)
         return {"labels": tf.where(is_one, names, ""), "probabilities": probabilities}
 

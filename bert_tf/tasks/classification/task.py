@@ -10,9 +10,11 @@ import tensorflow as tf
 from bert_tf.examples.labels import LabelNames
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics import classification, regression
-from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
+from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, reliability
+from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.tasks.classification.answers import mean_of_rows, to_probabilities
+from bert_tf.tasks.classification.answers import mean_of_rows
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, label_ids, label_rows, label_values
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
 from bert_tf.tasks.classification.features import make_examples as make_examples
@@ -38,10 +40,29 @@ def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: st
     return label_rows(examples, labels) if kind == "several" else label_ids(examples, labels)
 
 
-def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarray | None:
+def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
+    """Returns for each label the examples without it per example with it, float32 [C].
+
+    A label that no example has gets 1.
+
+    Args:
+      rows: 0 and 1, [E, C].
+    """
+    counts = rows.sum(axis=0)
+    weights = (len(rows) - counts) / np.maximum(counts, 1)
+    return np.where((counts > 0) & (counts < len(rows)), weights, 1.0).astype(np.float32)
+
+
+def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.ndarray | None:
     """Returns the weights that --class_weights asks for: float32 [C]; None for none.
 
-    `balanced` is scikit-learn's: examples / (classes * examples of the class).
+    `balanced` is scikit-learn's: examples / (classes * examples of the class); of several labels
+    it is `balanced_pos_weight`.
+
+    Args:
+      text: the flag.
+      values: the labels of the training examples, see `label_array`.
+      labels: names of the C classes.
 
     Raises:
       ValueError: if it names an unknown class, or a weight is not a positive number.
@@ -49,8 +70,10 @@ def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarr
     if not text:
         return None
     if text == "balanced":
-        counts = np.bincount(ids, minlength=len(labels))
-        return (len(ids) / (len(labels) * np.maximum(counts, 1))).astype(np.float32)
+        if values.ndim == 2:
+            return balanced_pos_weight(values)
+        counts = np.bincount(values, minlength=len(labels))
+        return (len(values) / (len(labels) * np.maximum(counts, 1))).astype(np.float32)
     weights = np.ones([len(labels)], np.float32)
     known = LabelNames(labels)
     for part in text.split(","):
@@ -77,6 +100,10 @@ class ClassificationTask(RowsTask):
       kind: `class`, `number` or `several`.
       labels: names of the classes; empty for numbers.
       metric_names: metrics to report; the first names the best checkpoint.
+      label_loss: the loss of training.
+
+    Attributes:
+      decisions: temperature and thresholds of the answers.
     """
 
     def __init__(
@@ -85,6 +112,7 @@ class ClassificationTask(RowsTask):
         kind: str,
         labels: Sequence[str],
         metric_names: Sequence[str],
+        label_loss: LabelLoss | None = None,
         **keywords: Any,
     ) -> None:
         if kind == "class":
@@ -94,15 +122,17 @@ class ClassificationTask(RowsTask):
         self.labels = tuple(labels)
         self.metric_names = tuple(metric_names)
         self.best_metric = self.metric_names[0]
+        self.label_loss = label_loss or LabelLoss()
+        self.decisions = Decisions()
 
-    def _losses(self, batch: Batch, logits: Any) -> Any:
+    def _losses(self, batch: Batch, logits: Any, label_loss: LabelLoss) -> Any:
         """Returns the loss of each row, float32 [B]."""
-        return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
+        return label_loss.losses(self.kind, logits, batch[LABEL_NAMES[self.kind]])
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss; with classes also the accuracy, and with a teacher its loss."""
         weights = batch["example_weights"]
-        losses = self._losses(batch, outputs)  # [B]
+        losses = self._losses(batch, outputs, self.label_loss)  # [B]
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
         sums = self.losses_with_teacher(batch, losses, soft, weights)
         if self.kind == "class":
@@ -111,14 +141,23 @@ class ClassificationTask(RowsTask):
         return sums
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the scores and the loss of each row."""
-        return {"logits": outputs, "loss": self._losses(batch, outputs)}
+        """Returns the scores and the plain loss of each row."""
+        return {"logits": outputs, "loss": self._losses(batch, outputs, LabelLoss())}
 
     def metrics(self, examples: TextExamples, outputs: Any) -> dict[str, float]:
         """Returns the loss, mean over the rows, and the metrics over the examples."""
         answers = self.answers(examples, outputs)
-        loss = float(np.mean(outputs["loss"]))
-        return {"loss": loss, **self._metrics(examples.labels, answers)}
+        values = {"loss": float(np.mean(outputs["loss"]))}
+        values |= self._metrics(examples.labels, answers)
+        if self.kind != "number":
+            values["expected_calibration_error"] = calibration_error(
+                self.reliability(examples, outputs)
+            )
+        return values
+
+    def reliability(self, examples: TextExamples, outputs: Any) -> list[ReliabilityBin]:
+        """Returns the accuracy of the answers by their probability; not of numbers."""
+        return reliability(self.probabilities(examples, outputs), examples.labels)
 
     def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
         if self.kind == "number":
@@ -144,11 +183,13 @@ class ClassificationTask(RowsTask):
 
     def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
-        logits = self.logits(examples, outputs)
         if self.kind == "number":
-            return logits[:, 0]
-        return (logits > 0).astype(int) if self.kind == "several" else logits.argmax(axis=-1)
+            return self.logits(examples, outputs)[:, 0]
+        probabilities = self.probabilities(examples, outputs)
+        if self.kind == "several":
+            return self.decisions.choose_several(probabilities)
+        return self.decisions.choose(probabilities)
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
-        return to_probabilities(self.logits(examples, outputs), self.kind)
+        return self.decisions.probabilities(self.logits(examples, outputs), self.kind)

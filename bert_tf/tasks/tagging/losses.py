@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from bert_tf.network.losses import class_losses
+from bert_tf.network.losses import LabelLoss
 
 
-def word_losses(logits: Any, tag_ids: Any) -> Any:
+def word_losses(logits: Any, tag_ids: Any, label_loss: LabelLoss | None = None) -> Any:
     """Returns the cross-entropy of the tag at each position, float32 [B, T].
 
     Args:
       logits: float [B, T, C], unnormalised.
       tag_ids: int32 [B, T]; where an id is not in [0, C), no word is predicted, and the loss must
         get the weight 0.
+      label_loss: None: the plain loss.
     """
-    return class_losses(logits, tag_ids)
+    return (label_loss or LabelLoss()).losses("class", logits, tag_ids)

@@ -11,10 +11,11 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import check_count, read_column, read_label_ids, read_numbers
 from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning_config import LabelLossConfig
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids
 from bert_tf.models.text_fit import INPUTS, KerasBatch
-from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
@@ -124,11 +125,25 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         weights = is_word * batch["example_weights"][:, None]
         return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(
+        self, x: Any, y: Any, outputs: Any, weights: Any, label_loss: LabelLoss | None = None
+    ) -> WeightedSum:
         if weights is None:
             weights = x["input_mask"]
         weights = ops.cast(weights, "float32")
         if len(weights.shape) == 1:
             weights = weights[:, None]
-        losses = word_losses(outputs, checked_ids(y, weights, self.num_labels))  # [B, T]
+        ids = checked_ids(y, weights, self.num_labels)
+        losses = word_losses(outputs, ids, label_loss)  # [B, T]
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
+
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """See `TextFitMixin`; `evaluate` reports the plain loss."""
+        if not training or not self._has_own_loss:
+            return super().own_loss(x, y, outputs, weights, training)
+        return sum(self.losses, self.task_loss(x, y, outputs, weights, self.label_loss).mean())
+
+    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+        """See `TextFitMixin`."""
+        self.set_label_loss(config)
+        return class_weight

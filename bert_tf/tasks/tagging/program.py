@@ -12,6 +12,7 @@ from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
+from bert_tf.network.losses import label_loss_of
 from bert_tf.tasks.tagging.features import truncation_report
 from bert_tf.tasks.tagging.files import predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
@@ -79,7 +80,13 @@ class Tagger(Program):
     ) -> TaggingTask:
         """Makes the tagger and its task."""
         model = BertTokenClassifier(config, len(labels), **options)
-        return TaggingTask(model, *data, labels=labels, teacher=self.configs.task)
+        return TaggingTask(
+            model,
+            *data,
+            labels=labels,
+            label_loss=label_loss_of(self.configs.task),
+            teacher=self.configs.task,
+        )
 
     def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
         """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""

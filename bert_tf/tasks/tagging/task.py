@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.entities import EntityReport, evaluate_entities
-from bert_tf.network.losses import WeightedSum, right_labels, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples
@@ -30,13 +30,21 @@ class TaggingTask(RowsTask):
 
     Args:
       labels: names of the tags.
+      label_loss: the loss of training; None: the plain loss.
     """
 
     sum_names = ("loss", "accuracy")
 
-    def __init__(self, *arguments: Any, labels: Sequence[str], **keywords: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        labels: Sequence[str],
+        label_loss: LabelLoss | None = None,
+        **keywords: Any,
+    ) -> None:
         super().__init__(*arguments, **keywords)
         self.labels = tuple(labels)
+        self.label_loss = label_loss
         self.best_metric = "f1" if are_entities(labels) else "accuracy"
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -46,7 +54,7 @@ class TaggingTask(RowsTask):
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss of all words, and the right tags."""
         is_word = _is_word(batch)
-        losses = word_losses(outputs, batch["tag_ids"])
+        losses = word_losses(outputs, batch["tag_ids"], self.label_loss)
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, is_word),

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
+from bert_tf.metrics.calibration import reliability
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.plots import draw_reliability, reliability_figure
 from bert_tf.tasks.classification.report import (
     MAX_CONFUSIONS,
     MAX_MATRIX,
+    calibration_text,
     class_report_text,
     several_report_text,
     worst_errors_text,
@@ -85,3 +89,22 @@ def test_worst_errors_are_sorted_cut_and_on_one_line_each():
         "0.5000\tx\ta\tf 0\ttext 0 here\n"
     )
     assert worst_errors_text(examples, losses, list("abcde"), is_wrong, 0).count("\n") == 1
+
+
+def test_the_reliability_diagram_has_the_bins(tmp_path):
+    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.4, 0.6]])
+    bins = reliability(probabilities, np.array([0, 1, 1, 1]))
+    above, below = reliability_figure(bins).axes
+    heights = [bar.get_height() for bar in above.patches]
+    assert heights[13] == pytest.approx(2 / 3) and heights[8] == 1 and sum(heights) < 1.7
+    assert [bar.get_height() for bar in below.patches][13] == 3
+    draw_reliability(tmp_path / "x.png", bins)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_text_of_calibration():
+    bins = reliability(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))
+    text = calibration_text(bins, Decisions(1.25, (0.75, 0.25)), ("no", "yes"))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["0.9000", "0.5000", "2"] in lines
+    assert ["0.2500", "yes"] in lines and "1.2500" in text and "0.4000" in text

@@ -190,7 +190,7 @@ def test_scores_of_windows_are_averaged(tiny_config, tokenizer):
     )
     values = task.metrics(made, outputs)
     assert values["loss"] == 4 and values["accuracy"] == 2 / 3
-    assert list(values) == ["loss", "accuracy", "macro_f1"]
+    assert list(values) == ["loss", "accuracy", "macro_f1", "expected_calibration_error"]
 
 
 def test_several_answers_and_numbers(tiny_config, tokenizer):
@@ -203,7 +203,9 @@ def test_several_answers_and_numbers(tiny_config, tokenizer):
     assert task.answers(made, outputs).tolist() == [[1, 0], [0, 1], [1, 0]]
     np.testing.assert_allclose(task.probabilities(made, outputs)[0], 1 / (1 + np.exp([-2, 1])))
     # Right 2, predicted 3, true 3; classes: 1 of 2 and 2, 1 of 1 and 1.
-    assert task.metrics(made, outputs) == pytest.approx(
+    values = task.metrics(made, outputs)
+    assert 0 < values.pop("expected_calibration_error") < 1
+    assert values == pytest.approx(
         {"loss": 1, "micro_f1": 2 / 3, "macro_f1": (2 / 4 + 1) / 2, "accuracy": 1 / 3}
     )
 
@@ -226,6 +228,9 @@ def test_metrics_of_glue_are_reported_as_named(tiny_config, tokenizer):
     made = TextExamples([example("a")] * 4, None, np.arange(4), np.array([1, 1, 1, 0]), 0)
     logits = [np.array(row, np.float32) for row in ([0, 1], [1, 0], [0, 1], [0, 1])]
     values = task.metrics(made, {"logits": logits, "loss": [0.0] * 4})
+    # All answers have the probability e / (1 + e), and half of them are right.
+    error = np.e / (1 + np.e) - 0.5
+    assert values.pop("expected_calibration_error") == pytest.approx(error)
     assert values == pytest.approx({"loss": 0, "matthews": -1 / 3, "f1": 2 / 3, "accuracy": 0.5})
     assert task.score({"matthews": 0.25}) == 0.25
     task.best_metric = "loss"

@@ -1,0 +1,248 @@
+"""From the scores of a classifier to its decisions: a temperature, and thresholds of labels.
+
+    logits / temperature --softmax or sigmoid--> probabilities --thresholds--> labels
+
+A text with several labels gets those with a probability above their threshold. With two classes and
+thresholds, it gets the second class if its probability is above the threshold, else the first.
+Models without these settings have a temperature of 1 and thresholds of 0.5.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from bert_tf.examples.labels import LabelNames
+from bert_tf.fine_tuning.label_order import plain_name
+from bert_tf.metrics.calibration import best_temperature, best_threshold
+from bert_tf.metrics.classification import THRESHOLD, sigmoid, softmax
+
+MAX_SHOWN = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """The temperature of a classifier, and the thresholds of its labels.
+
+    Args:
+      temperature: divides the logits.
+      thresholds: of all C labels, in their order; (): 0.5 each, and of classes the likeliest.
+    """
+
+    temperature: float = 1.0
+    thresholds: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        label_kind: str,
+        labels: Sequence[str],
+        temperature: float = 1.0,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Self:
+        """Checks settings of a model.
+
+        Args:
+          label_kind: `class`, `number` or `several`.
+          labels: names of the classes, or their numbers.
+          temperature: above 0.
+          thresholds: by label; those left out are 0.5. Two classes need only one.
+
+        Raises:
+          ValueError: if a threshold is for a label that is not there or no probability, the
+            temperature is not above 0, or labels of this kind have no such setting.
+        """
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature is {temperature}, expected a number above 0.")
+        if label_kind == "number" and (temperature != 1.0 or thresholds):
+            raise ValueError(
+                "The model predicts a number, which has neither temperature nor thresholds; leave "
+                "them out."
+            )
+        if not thresholds:
+            return cls(temperature)
+        if label_kind == "class" and len(labels) != 2:
+            raise ValueError(
+                f"thresholds are for several labels per text or for two classes, but the model has "
+                f"{len(labels)} classes, of which a text gets the likeliest; leave them out."
+            )
+        values: dict[int, float] = {}
+        for name, value in thresholds.items():
+            index = find_label(name, labels)
+            if index is None:
+                shown = ", ".join(map(repr, labels[:MAX_SHOWN]))
+                raise ValueError(
+                    f"thresholds has {name!r}, which is not one of the {len(labels)} labels, "
+                    f"{shown}{', ...' if len(labels) > MAX_SHOWN else ''}."
+                )
+            if not 0 <= value <= 1:
+                raise ValueError(
+                    f"The threshold of {name!r} is {value}, expected a probability from 0 to 1."
+                )
+            values[index] = float(value)
+        if label_kind == "class":
+            second = values[1] if 1 in values else 1 - values[0]
+            if 0 in values and not math.isclose(values[0], 1 - second, abs_tol=1e-6):
+                raise ValueError(
+                    f"The thresholds of the two classes are {values[0]} and {second}; they must "
+                    "have a sum of 1. Give one of them."
+                )
+            values = {0: values.get(0, 1 - second), 1: second}
+        return cls(temperature, tuple(values.get(index, THRESHOLD) for index in range(len(labels))))
+
+    def by_label(self, labels: Sequence[str]) -> dict[str, float]:
+        """Returns the thresholds by label; {} without thresholds."""
+        return dict(zip(labels, self.thresholds, strict=True)) if self.thresholds else {}
+
+    def probabilities(self, logits: np.ndarray, label_kind: str) -> np.ndarray:
+        """Returns softmax or sigmoid of logits [E, C], float64; numbers are returned unchanged."""
+        if label_kind == "number":
+            return logits.astype(np.float64)
+        scaled = logits if self.temperature == 1.0 else logits / self.temperature
+        return sigmoid(scaled) if label_kind == "several" else softmax(scaled)
+
+    def choose(self, probabilities: np.ndarray) -> np.ndarray:
+        """Returns the class of each row of probabilities [E, C]: int [E]."""
+        if self.thresholds:
+            return (probabilities[:, 1] > self.thresholds[1]).astype(int)
+        return probabilities.argmax(axis=-1)
+
+    def choose_several(self, probabilities: np.ndarray) -> np.ndarray:
+        """Returns 1 where a label applies, else 0: int [E, C]."""
+        least = np.array(self.thresholds) if self.thresholds else THRESHOLD
+        return (probabilities > least).astype(int)
+
+
+def find_label(name: str, labels: Sequence[str]) -> int | None:
+    """Returns the index of a label in any of its spellings; None if it is not there."""
+    index = LabelNames(labels).find(name)
+    if index is not None:
+        return index
+    found = [i for i, label in enumerate(labels) if plain_name(label) == plain_name(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def parse_thresholds(text: str) -> dict[str, float]:
+    """Returns the thresholds of a flag by label: LABEL=THRESHOLD,... or a JSON object.
+
+    Raises:
+      ValueError: naming the part that is neither.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            values = json.loads(text)
+        except ValueError:
+            values = None
+        is_valid = isinstance(values, dict) and all(map(_is_number, values.values()))
+        if not is_valid:
+            raise ValueError(
+                f"--thresholds={text:.200}: expected a JSON object of numbers, or "
+                "LABEL=THRESHOLD,... ."
+            )
+        return values
+    found: dict[str, float] = {}
+    for part in filter(str.strip, text.split(",")):
+        name, _, value = part.rpartition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            name = ""
+        if not name.strip() or not 0 <= found[name.strip()] <= 1:
+            raise ValueError(
+                f"--thresholds: received {part!r} in {text!r:.200}, expected LABEL=THRESHOLD,... "
+                "with thresholds from 0 to 1."
+            )
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def calibrated(
+    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, label_kind: str
+) -> Decisions:
+    """Returns decisions with the temperature that minimises the loss of labelled examples.
+
+    Args:
+      decisions: those before.
+      logits: float [E, C], without temperature.
+      labels: int [E], or 0 and 1 [E, C].
+      label_kind: `class` or `several`.
+
+    Raises:
+      ValueError: if there are no examples, or the labels are numbers.
+    """
+    _check_examples(logits, label_kind, "calibrate")
+    return dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
+
+
+def with_best_thresholds(
+    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, label_kind: str
+) -> Decisions:
+    """Returns decisions with the thresholds of the highest F1 on labelled examples.
+
+    Several labels: the F1 of each label; a label that no example has keeps its threshold. Two
+    classes: the F1 of the second.
+
+    Args:
+      decisions: those before, whose temperature is kept.
+      logits, labels, label_kind: see `calibrated`.
+
+    Raises:
+      ValueError: if there are no examples, or there are other than two classes.
+    """
+    _check_examples(logits, label_kind, "choose_thresholds")
+    num_labels = logits.shape[1]
+    if label_kind == "class" and num_labels != 2:
+        raise ValueError(
+            f"choose_thresholds is for several labels per text or for two classes, but there are "
+            f"{num_labels} classes; leave it out."
+        )
+    probabilities = decisions.probabilities(logits, label_kind)
+    thresholds = list(decisions.thresholds or [THRESHOLD] * num_labels)
+    if label_kind == "class":
+        if chosen := best_threshold(probabilities[:, 1], labels):
+            thresholds = [1 - chosen.threshold, chosen.threshold]
+    else:
+        for index in range(num_labels):
+            if chosen := best_threshold(probabilities[:, index], labels[:, index]):
+                thresholds[index] = chosen.threshold
+    return dataclasses.replace(decisions, thresholds=tuple(thresholds))
+
+
+def _check_examples(logits: np.ndarray, label_kind: str, name: str) -> None:
+    if label_kind == "number":
+        raise ValueError(f"{name} is for labels, but the model predicts a number; leave it out.")
+    if not len(logits):
+        raise ValueError(f"{name} received no examples; give labelled ones that were not learned.")
+
+
+def settings_of(decisions: Decisions, labels: Sequence[str]) -> dict[str, str]:
+    """Returns the settings that differ from the defaults, by the names of flags."""
+    settings: dict[str, str] = {}
+    if decisions.temperature != 1.0:
+        settings["temperature"] = repr(decisions.temperature)
+    if decisions.thresholds:
+        settings["thresholds"] = json.dumps(decisions.by_label(labels))
+    return settings
+
+
+def arguments_of(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Returns recorded settings as arguments of models and serving classes; {} without any.
+
+    Raises:
+      ValueError: if they are damaged.
+    """
+    arguments: dict[str, Any] = {}
+    if text := settings.get("temperature"):
+        try:
+            arguments["temperature"] = float(text)
+        except ValueError:
+            raise ValueError(f"temperature={text!r:.60}: expected a number above 0.") from None
+    if text := settings.get("thresholds"):
+        arguments["thresholds"] = parse_thresholds(text)
+    return {name: value for name, value in arguments.items() if value not in (1.0, {})}

@@ -1,0 +1,104 @@
+"""The report of a run as one HTML page, which loads no other files and runs no script."""
+
+import base64
+import html
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; } h1, p { overflow-wrap: anywhere; }
+table { border-collapse: collapse; } td, th { padding: .15rem .8rem .15rem 0; text-align: left; }
+pre { font: .8rem/1.4 ui-monospace, monospace; overflow-x: auto; }
+article { border-top: 1px solid #ccc; padding: .5rem 0; } article p { margin: .2rem 0; }
+.tokens { line-height: 1.9; } .tokens span { border-radius: .2rem; padding: .1rem .15rem; }
+img { max-width: 100%; }
+"""
+# Of tokens that speak for and against the answer; the share of the strongest is the opacity.
+FOR = "46,125,50"
+AGAINST = "198,40,40"
+
+
+class ShownError(NamedTuple):
+    """A wrong answer.
+
+    Attributes:
+      loss: of the example.
+      label, answer: names, several separated by |.
+      explained: the label whose score the contributions are of.
+      source: file and line.
+      tokens: T tokens that the model reads.
+      contributions: T numbers, of `token_contributions`.
+    """
+
+    loss: float
+    label: str
+    answer: str
+    explained: str
+    source: str
+    tokens: Sequence[str]
+    contributions: Sequence[float]
+
+
+def run_page(
+    title: str,
+    results: Mapping[str, float],
+    plots: Mapping[str, pathlib.Path],
+    report: str,
+    errors: Sequence[ShownError],
+) -> str:
+    """Returns the page.
+
+    Args:
+      title: the run and the file that was evaluated.
+      results: metrics by name.
+      plots: PNGs by title; those that do not exist are left out.
+      report: text with the scores of each class and the confusions.
+      errors: the worst ones.
+    """
+    escape = html.escape
+    parts = [f"<h1>{escape(title)}</h1>"]
+    lines = [f"<tr><td>{escape(n)}</td><td>{v:.4f}</td></tr>" for n, v in results.items()]
+    parts.append(f"<table>{''.join(lines)}</table>")
+    for name, path in plots.items():
+        if path.is_file():
+            image = base64.b64encode(path.read_bytes()).decode()
+            parts.append(
+                f"<h2>{escape(name)}</h2>\n"
+                f'<img alt="{escape(name)}" src="data:image/png;base64,{image}">'
+            )
+    if report:
+        parts.append(f"<h2>Classes and confusions</h2>\n<pre>{escape(report)}</pre>")
+    if errors:
+        parts.append(
+            "<h2>Worst errors</h2>\n<p>Green tokens raise the score of the answer, red ones lower "
+            "it (gradient times input).</p>"
+        )
+    parts += map(_error_part, errors)
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"{body}\n</body>\n</html>\n"
+    )
+
+
+def _error_part(error: ShownError) -> str:
+    escape = html.escape
+    largest = max(map(abs, error.contributions), default=0.0) or 1.0
+    shown = []
+    for token, value in zip(error.tokens, error.contributions, strict=True):
+        color = FOR if value > 0 else AGAINST
+        shown.append(
+            f'<span title="{value:+.3f}" style="background:rgba({color},'
+            f'{abs(value) / largest * 0.6:.2f})">{escape(token)}</span>'
+        )
+    explained = "" if error.explained == error.answer else f" Score of {escape(error.explained)}."
+    return (
+        f"<article><p><b>{escape(error.label)}</b> taken for <b>{escape(error.answer) or '-'}</b>, "
+        f"loss {error.loss:.3f}, {escape(error.source)}.{explained}</p>\n"
+        f'<p class="tokens">{" ".join(shown)}</p></article>'
+    )

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Family:
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
         with; some files hold them.
+      variant: returns the family of a file by its config.json and its names of weights, where a
+        model_type has several; None where it has one.
     """
 
     title: str
@@ -59,7 +61,8 @@ class Family:
         default_factory=dict
     )
     pretrains_pooler: bool = False
-    idle: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    idle: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    variant: "Callable[[dict[str, Any], Iterable[str]], Family] | None" = None
 
 
 def task_classes(start: str) -> dict[str, str]:

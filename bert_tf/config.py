@@ -20,8 +20,9 @@ GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
 BLOCKS = ("post_norm", "pre_norm")
 # Learned tables limit the length of a sequence.
-TABLE_POSITIONS = ("learned", "learned_relative")
+TABLE_POSITIONS = ("learned", "learned_relative", "learned_disentangled")
 BIAS_POSITIONS = ("relative", "learned_relative")
+DISENTANGLED_POSITIONS = ("disentangled", "learned_disentangled")
 TRANSFORMER_XL_BIASES = ("r_w_bias", "r_r_bias", "r_s_bias")  # Names of XLNet, in every layer.
 POSITION_TYPES = (
     "learned",
@@ -31,6 +32,8 @@ POSITION_TYPES = (
     "alibi",
     "relative",
     "learned_relative",
+    "disentangled",
+    "learned_disentangled",
     "transformer_xl",
 )
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
@@ -221,8 +224,10 @@ class ModelConfig(Config):
         "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
         "halves (NeoX, ModernBERT) or interleaved (RoFormer); alibi: a symmetric bias that grows "
         "with the distance; relative: a learned bias for each bucket of distances (T5); "
-        "learned_relative: a table and such a bias (MPNet); transformer_xl: products with sines of "
-        "the distance, and whether two tokens have the same type (XLNet).",
+        "learned_relative: a table and such a bias (MPNet); disentangled: products of contents "
+        "and learned vectors of distances (DeBERTa); learned_disentangled: a table and such "
+        "products; transformer_xl: products with sines of the distance, and whether two tokens "
+        "have the same type (XLNet).",
         choices=POSITION_TYPES,
     )
     position_offset: int = option(
@@ -231,7 +236,10 @@ class ModelConfig(Config):
         lower=0,
     )
     relative_buckets: int = option(
-        32, "Buckets of distances that have a learned bias; a multiple of 4.", lower=4
+        32,
+        "Buckets of distances that have a learned bias, a multiple of 4, or with disentangled "
+        "positions a learned vector, an even number (twice DeBERTa's position_buckets).",
+        lower=4,
     )
     relative_max_distance: int = option(
         128, "Distance from which on all tokens are in the last bucket.", lower=2
@@ -241,6 +249,12 @@ class ModelConfig(Config):
     )
     relative_bias_per_layer: bool = option(
         False, "Whether each layer learns its own biases of distances, or all share them."
+    )
+    pos_att_type: str = option(
+        "p2c,c2p",
+        "Products of disentangled positions: c2p: the query's content and the position; p2c: the "
+        "position and the key's content.",
+        choices=("p2c,c2p", "c2p,p2c", "p2c", "c2p"),
     )
     clamp_distance: int = option(
         0,
@@ -360,6 +374,8 @@ class ModelConfig(Config):
             )
         if self.position_type in BIAS_POSITIONS:
             self._check_buckets()
+        if self.position_type in DISENTANGLED_POSITIONS:
+            self._check_disentangled_buckets()
         if self.position_type == "transformer_xl":
             self._check_transformer_xl()
         if self.query_vector and self.reads_left_to_right:
@@ -389,6 +405,20 @@ class ModelConfig(Config):
                 f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
                 f"{self.relative_buckets} has single buckets up to distance "
                 f"{self.relative_buckets // 4}; expected a larger distance or fewer buckets."
+            )
+
+    def _check_disentangled_buckets(self) -> None:
+        half = self.relative_buckets // 2
+        if self.relative_buckets % 2:
+            raise ValueError(
+                f"relative_buckets is {self.relative_buckets}, expected an even number: a half for "
+                "each direction."
+            )
+        if half > self.relative_max_distance or half // 2 >= self.relative_max_distance - 1:
+            raise ValueError(
+                f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
+                f"{self.relative_buckets} are {half} for each direction; expected a larger "
+                "distance or fewer buckets."
             )
 
     def _check_transformer_xl(self) -> None:
@@ -746,6 +776,7 @@ OBJECTIVE_NAMES = (
 # Objectives that predict the tokens in an order, in rows of one text; and the vectors that each
 # target has besides those of the text.
 ORDERED_OBJECTIVES = {"permuted_lm": 1, "masked_permuted_lm": 2}
+EMBEDDING_SHARINGS = ("full", "gradient_disentangled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -778,6 +809,14 @@ class ObjectiveConfig(TeacherConfig):
         50.0,
         "Weight of the replaced-token loss relative to the generator's loss.",
         lower=0.0,
+        needs=("objective", "replaced_tokens"),
+    )
+    embedding_sharing: str = option(
+        "full",
+        "full: generator and discriminator share the embeddings; gradient_disentangled: the "
+        "discriminator adds a learned difference to the generator's tables, which learn from the "
+        "generator's loss alone (DeBERTaV3).",
+        choices=EMBEDDING_SHARINGS,
         needs=("objective", "replaced_tokens"),
     )
     electra_reference_sampling: bool = option(

@@ -20,6 +20,8 @@ Names for what that program does not have:
                                                         0 has none), instead of the two above
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
     bert/encoder/LayerNorm                              after the last of these blocks
+    bert/encoder/relative_embeddings/table [buckets, D] vectors of distances (DeBERTa)
+    bert/encoder/relative_embeddings/LayerNorm          of these
     bert/encoder/layer_0/attention/self/r/kernel [D, D] Transformer-XL's relative positions, with
                                                         r_w_bias, r_r_bias, r_s_bias [N, H] and
                                                         seg_embed [2, N, H]
@@ -49,7 +51,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
-from bert_tf.config import BIAS_POSITIONS, TRANSFORMER_XL_BIASES, ModelConfig
+from bert_tf.config import (
+    BIAS_POSITIONS,
+    DISENTANGLED_POSITIONS,
+    TRANSFORMER_XL_BIASES,
+    ModelConfig,
+)
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
@@ -297,6 +304,10 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
 
 def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes:
     """Returns the shapes of the relative positions, which all layers share or each layer has."""
+    if config.position_type in DISENTANGLED_POSITIONS and is_shared:
+        table = f"{owner}/relative_embeddings"
+        shape = (config.relative_buckets, config.hidden_size)
+        return {f"{table}/table": shape, **_layer_norm(config, table, config.hidden_size)}
     if config.position_type == "transformer_xl" and not is_shared:
         heads = (config.num_attention_heads, config.head_size)
         shapes: Shapes = {f"{owner}/{name}": heads for name in TRANSFORMER_XL_BIASES}

@@ -26,7 +26,7 @@ from bert_tf.checkpoints.checkpoint import (
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
-from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.families import FAMILIES, WRITABLE
 from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.lora import (
     ADAPTER_FILES,
@@ -183,6 +183,8 @@ def from_names(
     Raises:
       ValueError: if the files contradict each other.
     """
+    if family.variant is not None:
+        family = family.variant(values, file_weights)
     is_bare = not any(name.startswith(family.prefix) for name in file_weights)
     # Names of one family may begin as those of another: transformer.layer in DistilBERT and XLNet.
     own = {row.file_name for row in family.rows(config.num_unique_layers, "masked_lm")}
@@ -341,7 +343,8 @@ def _purpose(
         is_choice = family.classes.get("multiple_choice") in names
         return "multiple_choice" if is_choice else "classifier"
     if "classifier.weight" not in file_weights:
-        return "masked_lm"
+        is_discriminator = any(name.startswith("mask_predictions.") for name in file_weights)
+        return "encoder" if is_discriminator else "masked_lm"
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose
@@ -408,11 +411,13 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     """
     reasons = []
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
-    for family in sorted(FAMILIES.values(), key=lambda one: one.title != checkpoint.family):
+    for family in sorted(WRITABLE, key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
         heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
+        if family.classes.get("discriminator") == family.classes["encoder"]:
+            heads = tuple(head for head in heads if head != "discriminator")
         purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
         names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):

@@ -83,6 +83,22 @@ class BertEmbeddings(ConfiguredLayer):
         position_ids: Tensor | None = None,
         query_vector: Tensor | None = None,
     ) -> Tensor:
+        embeddings = self.sum_tables(
+            input_word_ids, input_type_ids, layout, position_ids, query_vector
+        )
+        if self.layer_norm is not None:
+            embeddings = self.layer_norm(embeddings)
+        return self.dropout(embeddings, dropout_seed)
+
+    def sum_tables(
+        self,
+        input_word_ids: Tensor,
+        input_type_ids: Tensor,
+        layout: PaddedBatch | None = None,
+        position_ids: Tensor | None = None,
+        query_vector: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the sum of the embeddings before LayerNorm; the arguments are those of `call`."""
         if position_ids is None:
             self.check_length(input_word_ids)
         length = ops.shape(input_word_ids)[1]
@@ -107,10 +123,7 @@ class BertEmbeddings(ConfiguredLayer):
             # With one-hot rows the gradient is a small matrix product instead of a scatter.
             one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
             embeddings += ops.matmul(one_hot, self.token_type_embeddings)
-        embeddings += ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
-        if self.layer_norm is not None:
-            embeddings = self.layer_norm(embeddings)
-        return self.dropout(embeddings, dropout_seed)
+        return embeddings + ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
 
     def position_ids_of(self, input_word_ids: Tensor) -> Tensor:
         """Returns RoBERTa's position ids, int32 [B, T]: the tokens counted from `position_offset`.

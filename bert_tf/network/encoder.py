@@ -482,7 +482,7 @@ class HeadOnEncoder(FromPretrained, keras.Model):
 
     Args:
       config: shape of the network.
-      recompute, unpad: see `BertEncoder`.
+      recompute, unpad, embeddings: see `BertEncoder`.
     """
 
     default_name = ""
@@ -492,12 +492,20 @@ class HeadOnEncoder(FromPretrained, keras.Model):
         config: ModelConfig,
         recompute: bool = False,
         unpad: bool = False,
+        embeddings: BertEmbeddings | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**{"name": self.default_name, **kwargs})
         self.config = config
         self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
+        self.bert = BertEncoder(
+            config,
+            recompute,
+            use_pooler=False,
+            unpad=unpad,
+            dtype=self.dtype_policy,
+            embeddings=embeddings,
+        )
         with keras.name_scope("cls"):
             self.build_head()
         self.built = True

@@ -5,6 +5,8 @@ A term is computed for each distance and then expanded to pairs of tokens:
   term of each distance [..., T, T + S - 1] -> expand_distances -> scores [..., T, S]
 
   RelativeBias   a learned number for each head and bucket of distances (T5, MPNet)
+
+`disentangled.py` has DeBERTa's terms.
 """
 
 import math
@@ -20,9 +22,6 @@ from bert_tf.network.tensors import Tensor
 def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
     """Puts the term of each distance at the pairs of tokens that are so far apart.
 
-    It reads a padded copy with rows that are one shorter, which shifts each row by one more: there
-    is no gather, whose gradient would be a scatter.
-
     Args:
       terms: [..., T, T + S - 1]; the term of query i and key j is at [i, j - i + T - 1].
       num_queries: T.
@@ -31,11 +30,20 @@ def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Te
     Returns:
       [..., T, S].
     """
+    no_padding = [[0, 0]] * (len(terms.shape) - 2)
+    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])
+    return expand_filled_distances(padded, num_queries, num_keys)
+
+
+def expand_filled_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
+    """`expand_distances` of terms that have another column at the end, with any numbers.
+
+    It reads them with rows that are one shorter, which shifts each row by one more: there is no
+    gather, whose gradient would be a scatter.
+    """
     width = num_queries + num_keys - 1
     leading = ops.shape(terms)[:-2]
-    no_padding = [[0, 0]] * len(leading)
-    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])  # [..., T, W + 1]
-    flat = ops.reshape(padded, (*leading, num_queries * (width + 1)))
+    flat = ops.reshape(terms, (*leading, num_queries * (width + 1)))
     first = num_queries - 1
     shifted = flat[..., first : first + num_queries * width]
     return ops.reshape(shifted, (*leading, num_queries, width))[..., :num_keys]

@@ -52,6 +52,11 @@ GOLDENS = [
     "mmbert/masked_lm",
     "mpnet/masked_lm",
     "mpnet/sequence_classification",
+    "deberta_v2/masked_lm",
+    "deberta_v2/masked_lm_legacy",
+    "deberta_v2/sequence_classification",
+    "deberta_v2/token_classification",
+    "deberta_v2/question_answering",
     "xlnet/sequence_classification",
     "xlnet/question_answering_simple",
 ]
@@ -81,7 +86,7 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
     folder = golden_folder(name)
     golden = dict(np.load(golden_folder(name) / "golden.npz"))
     received, model = family_outputs(folder, golden)
-    limit = 2e-5 if "modernbert" in name else 1e-5
+    limit = 2e-5 if name.startswith(("modernbert", "deberta")) else 1e-5
     for key, difference in differences(received, golden, model.config.pad_token_id).items():
         assert difference < (1e-4 if key.startswith("grad_") else limit), (key, difference)
     for other in ("left_padded", "long"):
@@ -166,6 +171,15 @@ BASE = {
     "layer_norm_eps": 1e-12,
     "position_type": "learned",
 }
+# Fields without which a configuration is refused.
+REQUIRED = {
+    "deberta-v2": {
+        "relative_attention": True,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "pos_att_type": "C2P",
+    }
+}
 # What the configuration classes of transformers have where a config.json says nothing.
 DEFAULTS = {
     "bert": BASE | {"vocab_size": 30522, "pad_token_id": 0},
@@ -176,6 +190,11 @@ DEFAULTS = {
     "electra": BASE
     | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
     | {"vocab_size": 30522, "embedding_size": 128},
+    "deberta-v2": BASE
+    | {"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "pad_token_id": 0}
+    | {"num_attention_heads": 24, "intermediate_size": 6144, "layer_norm_eps": 1e-7}
+    | {"type_vocab_size": 0, "position_type": "learned_disentangled", "pooler_act": "gelu_exact"}
+    | {"relative_buckets": 1024, "relative_max_distance": 512, "pos_att_type": "c2p"},
     "albert": BASE
     | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
     | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
@@ -202,7 +221,8 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_what_a_configuration_leaves_out(name):
-    made = FAMILIES[name].read_config({"model_type": name}, pathlib.Path("config.json"))
+    values = {"model_type": name, **REQUIRED.get(name, {})}
+    made = FAMILIES[name].read_config(values, pathlib.Path("config.json"))
     assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
 
 
@@ -282,6 +302,21 @@ def test_newer_configurations_say_the_same(tmp_path):
             {"relative_attention_num_buckets": 40},
             r"relative_attention_bias \[32, 3\] instead of \[40, 3\]",
         ),
+        ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention is missing"),
+        ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention is False"),
+        ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key is False"),
+        ("deberta_v2/masked_lm", {"conv_kernel_size": 3}, "conv_kernel_size is 3"),
+        ("deberta_v2/masked_lm", {"embedding_size": 20}, "embedding_size is 20, expected 30"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_size": 8}, "pooler_hidden_size is 8"),
+        ("deberta_v2/masked_lm", {"attention_head_size": 8}, "attention_head_size is 8"),
+        ("deberta_v2/masked_lm", {"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'"),
+        ("deberta_v2/masked_lm", {"pos_att_type": ["p2p"]}, r"pos_att_type is \['p2p'\]"),
+        ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type is \[\]"),
+        ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets is 50, expected 2 to"),
+        ("deberta_v2/masked_lm", {"position_buckets": 12}, r"\[20, 30\] instead of \[24, 30\]"),
+        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "buckets is 10, expected 2 to 5"),
+        ("deberta_v2/masked_lm", {"position_biased_input": True}, "missing.*position_embeddings"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act is 'swish'"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
         ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
     ],
@@ -450,6 +485,9 @@ MPNET = {
         ({"position_type": "rotary_interleaved", "embedding_size": 20}, "roformer"),
         (MODERN, "modernbert"),
         ({"position_type": "alibi"}, ""),
+        ({"embedding_norm": False}, ""),
+        ({"masked_lm_transform": False}, ""),
+        ({"pooled_token": "last"}, ""),
         ({"position_type": "sinusoidal"}, ""),
         ({"position_offset": 2, "pad_token_id": 0}, ""),
         (MPNET, "mpnet"),
@@ -592,3 +630,54 @@ def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
     rewrite(folder, lambda weights: {**weights, "roberta.adapter.bias": pooler.popitem()[1]})
     with pytest.raises(ValueError, match=r"not understood \(1\): roberta.adapter.bias"):
         read_checkpoint(folder).check()
+
+
+def test_a_discriminator_of_microsoft_is_read_as_an_encoder(tmp_path):
+    """Their files also hold a masked LM's head that was not trained, and differences of tables."""
+    name = "deberta_v2/masked_lm"
+    expected = read_checkpoint(golden_folder(name))
+    size = expected.config.hidden_size
+    table = np.ones((expected.config.vocab_size, size), np.float32)
+    positions = np.ones((expected.config.max_position_embeddings, size), np.float32)
+    idle = {
+        "mask_predictions.dense.weight": np.ones((size, size), np.float32),
+        "mask_predictions.dense.bias": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.weight": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.bias": np.ones(size, np.float32),
+        "mask_predictions.classifier.weight": np.ones((1, size), np.float32),
+        "mask_predictions.classifier.bias": np.ones(1, np.float32),
+        "deberta.embeddings.word_embeddings._weight": table,
+        "deberta.embeddings.position_embeddings._weight": positions,
+        "deberta.embeddings.position_embeddings.weight": positions,
+    }
+    # Their config.json has neither field.
+    folder = copy_of(name, tmp_path, legacy=None, architectures=None)
+    rewrite(folder, lambda weights: {**weights, **idle})
+    received = read_checkpoint(folder)
+    received.check()
+    assert received.heads == () and all(key in " ".join(received.notes) for key in idle)
+    assert received.config == expected.config
+    of_encoder = {key for key in expected.weights if not key.startswith("cls/")}
+    assert received.weights.keys() == of_encoder
+    for weight in of_encoder:
+        np.testing.assert_array_equal(received.weights[weight], expected.weights[weight])
+
+
+@pytest.mark.parametrize("terms", ["c2p|p2c", ["c2p", "p2c"], "p2c"])
+def test_terms_of_deberta_are_a_list_or_a_text(tmp_path, terms):
+    received = read_checkpoint(copy_of("deberta_v2/masked_lm", tmp_path, pos_att_type=terms))
+    parts = terms.split("|") if isinstance(terms, str) else terms
+    assert received.config.pos_att_type == ",".join(parts)
+    written = write_checkpoint(received, tmp_path / "written", "huggingface")
+    assert written.config == received.config
+
+
+def test_a_deberta_without_buckets_has_a_row_for_each_distance(tmp_path):
+    name = "deberta_v2/sequence_classification"
+    fields = {"position_buckets": -1, "max_relative_positions": 10}
+    received = read_checkpoint(copy_of(name, tmp_path, **fields))
+    received.check()
+    assert (received.config.relative_buckets, received.config.relative_max_distance) == (20, 10)
+    write_checkpoint(received, tmp_path / "written", "huggingface")
+    values = json.loads((tmp_path / "written" / "config.json").read_text())
+    assert {key: values[key] for key in fields} == fields

@@ -50,6 +50,14 @@ STRUCTURES = {
         "head_transform": True,
     },
     "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
+    "deberta-v2": {
+        **SIZES,
+        "layer_norm_eps": 1e-7,
+        "position_type": "disentangled",
+        "relative_buckets": 8,
+        "relative_max_distance": 11,
+        "pooler_act": "gelu_exact",
+    },
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
     "mpnet": {
         **SIZES,
@@ -97,6 +105,12 @@ KEYS = {
         *("embedding_size", "position_embedding_type", "num_hidden_groups", "inner_group_num"),
         "classifier_dropout_prob",
     ],
+    "deberta-v2": """
+        relative_attention position_buckets max_relative_positions pos_att_type share_att_key
+        norm_rel_ebd position_biased_input pooler_hidden_act pooler_hidden_size pooler_dropout
+        legacy conv_kernel_size conv_act conv_groups attention_head_size embedding_size cls_dropout
+        """.split()
+    + OF_BERT,
     "electra": [
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
@@ -124,6 +138,7 @@ OF_NO_OUTPUT = {
     *"classifier_dropout sinusoidal_pos_embds qa_dropout seq_classif_dropout".split(),
     *"initializer_cutoff_factor layer_types rope_parameters rope_scaling embedding_dropout".split(),
     "classifier_dropout_prob",
+    *"pooler_dropout cls_dropout conv_act conv_groups legacy".split(),
     *"deterministic_flash_attn sparse_prediction sparse_pred_ignore_index".split(),
     *"reference_compile repad_logits_with_grad head_dim summary_last_dropout".split(),
     *"mem_len reuse_len use_mems_eval use_mems_train start_n_top end_n_top".split(),

@@ -25,6 +25,7 @@ NAMES = {
     "electra": "ElectraForMultipleChoice",
     "albert": "AlbertForMultipleChoice",
     "mpnet": "MPNetForMultipleChoice",
+    "deberta-v2": "DebertaV2ForMultipleChoice",
     "xlnet": "XLNetForMultipleChoice",
 }
 

@@ -20,6 +20,7 @@ NETWORKS = {
     "offset": {"max_position_embeddings": 21, "position_offset": 2, "pad_token_id": 1},
     "rotary_pre_norm": {"position_type": "rotary", "block_type": "pre_norm"},
     "relative": {"position_type": "relative", "relative_buckets": 8},
+    "disentangled": {"position_type": "disentangled", "relative_buckets": 8},
     "transformer_xl": {"position_type": "transformer_xl"},
     "projected": {"embedding_size": 10},
     "local": {"local_attention": 8, "global_attention_every": 2, "position_type": "alibi"},

@@ -3,6 +3,7 @@
 from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.checkpoints.families.albert import ALBERT
 from bert_tf.checkpoints.families.bert import BERT
+from bert_tf.checkpoints.families.deberta import DEBERTA, LEGACY_DEBERTA
 from bert_tf.checkpoints.families.distilbert import DISTILBERT
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import Family
@@ -26,8 +27,11 @@ FAMILIES: dict[str, Family] = {
     "camembert": CAMEMBERT,
     "albert": ALBERT,
     "mpnet": MPNET,
+    "deberta-v2": DEBERTA,
     "xlnet": XLNET,
 }
+# Those that a model can be written as.
+WRITABLE = (*FAMILIES.values(), LEGACY_DEBERTA)
 
 
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:

@@ -486,7 +486,6 @@ MPNET = {
         (MODERN, "modernbert"),
         ({"position_type": "alibi"}, ""),
         ({"embedding_norm": False}, ""),
-        ({"masked_lm_transform": False}, ""),
         ({"pooled_token": "last"}, ""),
         ({"position_type": "sinusoidal"}, ""),
         ({"position_offset": 2, "pad_token_id": 0}, ""),

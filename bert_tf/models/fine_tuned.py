@@ -16,7 +16,7 @@ from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
-from bert_tf.network.pooling import l2_normalize, pool_tokens
+from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.packing import INPUTS
 
@@ -105,7 +105,8 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         if pooling == "pooler":
             return encoded["pooled_output"]
         sequence = encoded["sequence_output"]  # [B, T, D]
-        pooled = pool_tokens(sequence, inputs["input_mask"], pooling.removeprefix(NORMALIZED))
+        kind = pooling_of(pooling.removeprefix(NORMALIZED), self.config.pooled_token)
+        pooled = pool_tokens(sequence, inputs["input_mask"], kind)
         if pooling.startswith(NORMALIZED):
             pooled = l2_normalize(pooled)
         return ops.cast(pooled, sequence.dtype)

@@ -313,16 +313,10 @@ class ModelConfig(Config):
     )
     classifier_pooling: str = option(
         "pooler",
-<<<<<<< HEAD
-        "Input of the classification head: pooler: the first token through a dense layer; cls: the "
-        "first token; mean: the mean of the tokens; normalized_cls, normalized_mean: the same, "
-        "scaled to length 1.",
-        choices=("pooler", "cls", "mean", "normalized_cls", "normalized_mean"),
-=======
         "Input of the classification head: pooler: the pooled_token through a dense layer; cls: "
-        "the pooled_token; mean: the mean of the tokens.",
-        choices=("pooler", "cls", "mean"),
->>>>>>> main
+        "the pooled_token; mean: the mean of the tokens; normalized_cls, normalized_mean: the "
+        "same, scaled to length 1.",
+        choices=("pooler", "cls", "mean", "normalized_cls", "normalized_mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
     head_act: str = option(

@@ -76,6 +76,7 @@ def test_trains_resumes_and_is_a_run_like_any_other(folder, monkeypatch):
     np.testing.assert_allclose(scores, [answer["score"] for answer in answers], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_unlabelled_texts_come_first(folder, monkeypatch):
     starts = {}
     execute = Run.execute
@@ -96,6 +97,7 @@ def test_unlabelled_texts_come_first(folder, monkeypatch):
     assert bert_tf.load(path).classify(["the film was good"])
 
 
+@pytest.mark.slow
 def test_several_labels(folder):
     rows = texts(12)
     for row in rows:

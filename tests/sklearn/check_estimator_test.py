@@ -157,6 +157,7 @@ def test_all_checks_pass_but_those_listed(name, tmp_path, eager):
     assert len(statuses["passed"]) >= 40
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("made", [BertTextClassifier, BertTextRegressor, BertEmbeddings])
 def test_the_estimators_themselves_pass_as_estimators_of_text(made):
     (result,) = check_estimator(made(), on_skip=None)

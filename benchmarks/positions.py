@@ -23,6 +23,7 @@ from absl import app, flags
 
 from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import make_batch
+from bert_tf.config import TABLE_POSITIONS
 from bert_tf.tasks.masked_words.model import BertPretrainer
 
 INPUT = flags.DEFINE_string("input_file", None, "Text; see run_pretraining.", required=True)
@@ -31,7 +32,16 @@ STEPS = flags.DEFINE_integer("num_train_steps", 1500, "Steps of each run.")
 BLOCK = flags.DEFINE_string("block_type", "pre_norm", "Form of the layers.")
 PLOT = flags.DEFINE_string("plot", "", "Picture to draw.")
 
-SCHEMES = ("learned", "sinusoidal", "rotary", "alibi")
+SCHEMES = (
+    "learned",
+    "sinusoidal",
+    "rotary",
+    "alibi",
+    "relative",
+    "learned_relative",
+    "disentangled",
+    "transformer_xl",
+)
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)
 PREDICTED = 0.15
 SHAPE = (
@@ -104,7 +114,7 @@ def main(_: list[str]) -> None:
     losses: dict[str, list[float]] = {}
     for scheme in SCHEMES:
         run(scheme, TRAINED, *RECIPE, f"--num_train_steps={STEPS.value}")
-        lengths = LENGTHS[:1] if scheme == "learned" else LENGTHS
+        lengths = LENGTHS[:1] if scheme in TABLE_POSITIONS else LENGTHS
         losses[scheme] = [judge(scheme, length)["masked_lm_loss"] for length in lengths]
     rows, measured = [], rates()
     for scheme, values in losses.items():

@@ -20,8 +20,10 @@ GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
 BLOCKS = ("post_norm", "pre_norm")
 # Learned tables limit the length of a sequence.
-TABLE_POSITIONS = ("learned", "learned_relative")
+TABLE_POSITIONS = ("learned", "learned_relative", "learned_disentangled")
 BIAS_POSITIONS = ("relative", "learned_relative")
+DISENTANGLED_POSITIONS = ("disentangled", "learned_disentangled")
+TRANSFORMER_XL_BIASES = ("r_w_bias", "r_r_bias", "r_s_bias")  # Names of XLNet, in every layer.
 POSITION_TYPES = (
     "learned",
     "sinusoidal",
@@ -30,6 +32,9 @@ POSITION_TYPES = (
     "alibi",
     "relative",
     "learned_relative",
+    "disentangled",
+    "learned_disentangled",
+    "transformer_xl",
 )
 # The parts that may have biases: the matrix products of attention and of the feed-forward part,
 # LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
@@ -219,7 +224,10 @@ class ModelConfig(Config):
         "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
         "halves (NeoX, ModernBERT) or interleaved (RoFormer); alibi: a symmetric bias that grows "
         "with the distance; relative: a learned bias for each bucket of distances (T5); "
-        "learned_relative: a table and such a bias (MPNet).",
+        "learned_relative: a table and such a bias (MPNet); disentangled: products of contents "
+        "and learned vectors of distances (DeBERTa); learned_disentangled: a table and such "
+        "products; transformer_xl: products with sines of the distance, and whether two tokens "
+        "have the same type (XLNet).",
         choices=POSITION_TYPES,
     )
     position_offset: int = option(
@@ -228,13 +236,44 @@ class ModelConfig(Config):
         lower=0,
     )
     relative_buckets: int = option(
-        32, "Buckets of distances that have a learned bias; a multiple of 4.", lower=4
+        32,
+        "Buckets of distances that have a learned bias, a multiple of 4, or with disentangled "
+        "positions a learned vector, an even number (twice DeBERTa's position_buckets).",
+        lower=4,
     )
     relative_max_distance: int = option(
         128, "Distance from which on all tokens are in the last bucket.", lower=2
     )
+    relative_unused_rows: int = option(
+        0, "Rows of the table of biases after those of the buckets, without effect.", lower=0
+    )
     relative_bias_per_layer: bool = option(
         False, "Whether each layer learns its own biases of distances, or all share them."
+    )
+    pos_att_type: str = option(
+        "p2c,c2p",
+        "Products of disentangled positions: c2p: the query's content and the position; p2c: the "
+        "position and the key's content.",
+        choices=("p2c,c2p", "c2p,p2c", "p2c", "c2p"),
+    )
+    clamp_distance: int = option(
+        0,
+        "Distance from which on the sines of transformer_xl are the same; 0: no such distance.",
+        lower=0,
+        needs=("position_type", "transformer_xl"),
+    )
+    memory_length: int = option(
+        0,
+        "Tokens of earlier segments that memories hold (XLNet's mem_len); 0: all of them.",
+        lower=0,
+        needs=("position_type", "transformer_xl"),
+    )
+    memory_reuse: int = option(
+        0,
+        "Tokens of a segment, from its start, that are added to the memories (XLNet's reuse_len); "
+        "0: all.",
+        lower=0,
+        needs=("position_type", "transformer_xl"),
     )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
@@ -248,6 +287,17 @@ class ModelConfig(Config):
     )
     gated_feed_forward: bool = option(
         False, "GeGLU: activation(first half) * second half, each intermediate_size wide."
+    )
+    embedding_norm: bool = option(True, "LayerNorm after the embeddings; XLNet has none.")
+    query_vector: bool = option(
+        False,
+        "A learned vector stands for each token that a query stream predicts (XLNet), instead of "
+        "the embedding of [MASK].",
+    )
+    pooled_token: str = option(
+        "first",
+        "The token whose vector stands for the text: the first, or the last (XLNet).",
+        choices=("first", "last"),
     )
     biases: str = option("all", f"Parts with biases: all, none, or some of {','.join(BIASES)}.")
     local_attention: int = option(
@@ -263,8 +313,8 @@ class ModelConfig(Config):
     )
     classifier_pooling: str = option(
         "pooler",
-        "Input of the classification head: pooler: the first token through a dense layer; cls: the "
-        "first token; mean: the mean of the tokens.",
+        "Input of the classification head: pooler: the pooled_token through a dense layer; cls: "
+        "the pooled_token; mean: the mean of the tokens.",
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
@@ -279,6 +329,11 @@ class ModelConfig(Config):
     )
     head_transform: bool = option(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
+    )
+    masked_lm_transform: bool = option(
+        True,
+        "A dense layer, activation and LayerNorm before the scores of masked tokens; XLNet has "
+        "none.",
     )
 
     def check(self) -> None:
@@ -319,6 +374,20 @@ class ModelConfig(Config):
             )
         if self.position_type in BIAS_POSITIONS:
             self._check_buckets()
+        if self.position_type in DISENTANGLED_POSITIONS:
+            self._check_disentangled_buckets()
+        if self.position_type == "transformer_xl":
+            self._check_transformer_xl()
+        if self.query_vector and self.reads_left_to_right:
+            raise ValueError(
+                "query_vector predicts tokens by a query stream, but reads_left_to_right predicts "
+                "from the token before; leave one of them out."
+            )
+        if not self.masked_lm_transform and self.table_width != self.hidden_size:
+            raise ValueError(
+                f"masked_lm_transform is False, but the tables are {self.table_width} wide and "
+                f"the layers {self.hidden_size}; expected the same width, or the transform."
+            )
         if self.local_attention // 2 > self.max_position_embeddings:
             raise ValueError(
                 f"local_attention {self.local_attention} exceeds the longest sequence, "
@@ -336,6 +405,32 @@ class ModelConfig(Config):
                 f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
                 f"{self.relative_buckets} has single buckets up to distance "
                 f"{self.relative_buckets // 4}; expected a larger distance or fewer buckets."
+            )
+
+    def _check_disentangled_buckets(self) -> None:
+        half = self.relative_buckets // 2
+        if self.relative_buckets % 2:
+            raise ValueError(
+                f"relative_buckets is {self.relative_buckets}, expected an even number: a half for "
+                "each direction."
+            )
+        if half > self.relative_max_distance or half // 2 >= self.relative_max_distance - 1:
+            raise ValueError(
+                f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
+                f"{self.relative_buckets} are {half} for each direction; expected a larger "
+                "distance or fewer buckets."
+            )
+
+    def _check_transformer_xl(self) -> None:
+        if self.hidden_size % 2:
+            raise ValueError(
+                f"position_type transformer_xl has as many sines as cosines of a distance, but "
+                f"hidden_size is {self.hidden_size}: make it even."
+            )
+        if self.local_attention:
+            raise ValueError(
+                f"local_attention {self.local_attention} does not work with position_type "
+                "transformer_xl; leave it out, or choose another position_type."
             )
 
     @property
@@ -363,6 +458,11 @@ class ModelConfig(Config):
         if not self.has_position_table:
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
+
+    @property
+    def relative_rows(self) -> int:
+        """Rows of a table of biases of distances."""
+        return self.relative_buckets + self.relative_unused_rows
 
     @property
     def num_unique_layers(self) -> int:
@@ -666,7 +766,17 @@ class TeacherConfig(Config):
             )
 
 
-OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "permuted_lm", "replaced_tokens")
+OBJECTIVE_NAMES = (
+    "masked_lm",
+    "masked_diffusion",
+    "permuted_lm",
+    "masked_permuted_lm",
+    "replaced_tokens",
+)
+# Objectives that predict the tokens in an order, in rows of one text; and the vectors that each
+# target has besides those of the text.
+ORDERED_OBJECTIVES = {"permuted_lm": 1, "masked_permuted_lm": 2}
+EMBEDDING_SHARINGS = ("full", "gradient_disentangled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -677,6 +787,7 @@ class ObjectiveConfig(TeacherConfig):
         "masked_lm",
         "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
         "permuted_lm: XLNet's, which predicts the tokens one after the other in a random order; "
+        "masked_permuted_lm: MPNet's, the same with [MASK] at the tokens that come later; "
         "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,
@@ -698,6 +809,14 @@ class ObjectiveConfig(TeacherConfig):
         50.0,
         "Weight of the replaced-token loss relative to the generator's loss.",
         lower=0.0,
+        needs=("objective", "replaced_tokens"),
+    )
+    embedding_sharing: str = option(
+        "full",
+        "full: generator and discriminator share the embeddings; gradient_disentangled: the "
+        "discriminator adds a learned difference to the generator's tables, which learn from the "
+        "generator's loss alone (DeBERTaV3).",
+        choices=EMBEDDING_SHARINGS,
         needs=("objective", "replaced_tokens"),
     )
     electra_reference_sampling: bool = option(

@@ -78,6 +78,7 @@ def main(_: list[str]) -> None:
     import keras
     import tensorflow as tf
 
+    from bert_tf.network.pooling import pooling_of
     from bert_tf.tasks.embedding.text_model import (
         OwnEmbedder,
         TextModel,
@@ -106,7 +107,8 @@ def main(_: list[str]) -> None:
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
             logging.info("%s defines its pooling; use it by --pooling=own.", FLAGS.init_checkpoint)
-        select = pooled(FLAGS.pooling, FLAGS.normalize)
+        pooling = pooling_of(FLAGS.pooling, checkpoint.config.pooled_token)
+        select = pooled(pooling, FLAGS.normalize)
         model = TextModel.from_checkpoint(checkpoint, select, **sizes)
     else:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)

@@ -14,6 +14,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import (
+    ORDERED_OBJECTIVES,
     MaskingConfig,
     ModelConfig,
     OptimizerConfig,
@@ -130,14 +131,14 @@ def check_objective(configs: PretrainingConfigs) -> None:
     objective = configs.objective.objective
     if objective == "masked_diffusion":
         check_single_tokens("--objective=masked_diffusion", masking)
-    if objective == "permuted_lm":
-        check_order("--objective=permuted_lm", configs)
+    if objective in ORDERED_OBJECTIVES:
+        check_order(f"--objective={objective}", configs)
         if configs.training.pack_rows:
             raise ValueError(
-                "--objective=permuted_lm needs rows of one text, but --pack_rows puts several into "
-                "a row; leave it out."
+                f"--objective={objective} needs rows of one text, but --pack_rows puts several "
+                "into a row; leave it out."
             )
-    elif masking.rank_special_tokens:
+    if masking.rank_special_tokens and objective != "permuted_lm":
         raise ValueError(
             f"--rank_special_tokens has no effect with --objective={objective}; leave it out, or "
             "give --objective=permuted_lm."

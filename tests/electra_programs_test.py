@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import head_shapes
 from bert_tf.checkpoints.electra_networks import (
+    DIFFERENCE,
     GENERATOR_CONFIG,
     infer_config,
     one_network,
@@ -252,6 +253,32 @@ def test_a_resumed_run_is_the_same_to_the_bit(one, folder):
     assert ours.read_bytes() == expected.read_bytes()
     name = "model.ckpt-30.data-00000-of-00001"
     assert (folder / "again" / name).read_bytes() == (one[0] / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_deberta_is_trained_resumed_and_written(folder, tmp_path):
+    """The discriminator in a Hugging Face folder has the sums of tables and differences."""
+    shape = {"embedding_size": 0, "position_type": "disentangled", "type_vocab_size": 0}
+    flags = {**shape, "embedding_sharing": "gradient_disentangled", "relative_buckets": 8}
+    flags = {**flags, "num_train_steps": 10, "save_checkpoints_steps": 5}
+    run_folder = folder / "deberta"
+    finish(pretrain(folder, "deberta", **flags))
+    shutil.copytree(run_folder, folder / "resumed")
+    for path in (folder / "resumed").glob("model.ckpt-10*"):
+        path.unlink()
+    finish(pretrain(folder, "resumed", **flags))
+    name = "model.ckpt-10.data-00000-of-00001"
+    assert (run_folder / name).read_bytes() == (folder / "resumed" / name).read_bytes()
+    values = read_bundle(str(run_folder / "model.ckpt-10"))
+    difference = values[f"bert/embeddings/word_embeddings{DIFFERENCE}"]
+    assert np.abs(difference).max() > 0
+    output = tmp_path / "converted"
+    finish(run("convert_checkpoint", input=run_folder, to="huggingface", output=output))
+    config = json.loads((output / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("deberta-v2", ["DebertaV2Model"])
+    table = read_checkpoint(output).weights["bert/embeddings/word_embeddings"]
+    expected = values["generator/embeddings/word_embeddings"] + difference
+    np.testing.assert_array_equal(table, expected)
 
 
 @pytest.mark.slow

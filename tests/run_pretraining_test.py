@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.metrics_log import read_metrics
@@ -190,6 +191,29 @@ def test_masked_diffusion_draws_its_own_masks(folder):
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
         assert f"contradicts --{name}" in fail(done)
     assert not (folder / "wrong").exists()
+
+
+@pytest.mark.parametrize("objective", ["permuted_lm", "masked_permuted_lm"])
+def test_orders_of_prediction_are_drawn_for_rows_of_one_text(folder, objective):
+    for name, value in {"pack_rows": "true", "masking": "static", "teacher": "model"}.items():
+        done = pretrain(folder, "wrong", objective=objective, **{name: value})
+        assert f"--{name}" in fail(done)
+    if objective != "permuted_lm":
+        done = pretrain(folder, "wrong", objective=objective, rank_special_tokens="true")
+        assert "--rank_special_tokens" in fail(done)
+    assert not (folder / "wrong").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["permuted_lm", "masked_permuted_lm"])
+def test_tokens_are_predicted_in_an_order_and_masks_filled(folder, objective):
+    flags = {"objective": objective, "position_type": "learned_relative", "num_train_steps": 60}
+    finish(pretrain(folder, objective, **flags, use_next_sentence="false"))
+    first, last = (read_metrics(folder / objective / "metrics.jsonl")[i] for i in (0, -1))
+    assert first["masked_lm_loss"] == pytest.approx(math.log(VOCAB_SIZE), rel=0.02)
+    assert last["masked_lm_loss"] < first["masked_lm_loss"] - 0.5
+    [answer] = bert_tf.load(str(folder / objective)).fill_mask(["the [MASK] is"])
+    assert len(answer) == 1
 
 
 def test_shares_of_masks_must_have_room_and_an_end(folder):

@@ -20,6 +20,12 @@ Names for what that program does not have:
                                                         0 has none), instead of the two above
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
     bert/encoder/LayerNorm                              after the last of these blocks
+    bert/encoder/relative_embeddings/table [buckets, D] vectors of distances (DeBERTa)
+    bert/encoder/relative_embeddings/LayerNorm          of these
+    bert/encoder/layer_0/attention/self/r/kernel [D, D] Transformer-XL's relative positions, with
+                                                        r_w_bias, r_r_bias, r_s_bias [N, H] and
+                                                        seg_embed [2, N, H]
+    bert/query_vector [1, 1, E]                         of the query stream (XLNet's mask_emb)
     bert/encoder/layer_0                                the layers of the first group, where groups
                                                         of layers share their weights (ALBERT)
     cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
@@ -45,7 +51,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
-from bert_tf.config import BIAS_POSITIONS, ModelConfig
+from bert_tf.config import (
+    BIAS_POSITIONS,
+    DISENTANGLED_POSITIONS,
+    TRANSFORMER_XL_BIASES,
+    ModelConfig,
+)
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
@@ -266,7 +277,10 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes["bert/embeddings/token_type_embeddings"] = (config.type_vocab_size, e)
     if config.has_position_table:
         shapes["bert/embeddings/position_embeddings"] = (config.max_position_embeddings, e)
-    shapes |= _layer_norm(config, "bert/embeddings", e)
+    if config.embedding_norm:
+        shapes |= _layer_norm(config, "bert/embeddings", e)
+    if config.query_vector:
+        shapes["bert/query_vector"] = (1, 1, e)
     if e != d:
         shapes |= _dense("bert/embeddings_project", e, d)
     has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
@@ -290,9 +304,19 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
 
 def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes:
     """Returns the shapes of the relative positions, which all layers share or each layer has."""
+    if config.position_type in DISENTANGLED_POSITIONS and is_shared:
+        table = f"{owner}/relative_embeddings"
+        shape = (config.relative_buckets, config.hidden_size)
+        return {f"{table}/table": shape, **_layer_norm(config, table, config.hidden_size)}
+    if config.position_type == "transformer_xl" and not is_shared:
+        heads = (config.num_attention_heads, config.head_size)
+        shapes: Shapes = {f"{owner}/{name}": heads for name in TRANSFORMER_XL_BIASES}
+        shapes[f"{owner}/seg_embed"] = (2, *heads)
+        shapes[f"{owner}/r/kernel"] = (config.hidden_size, config.hidden_size)
+        return shapes
     if config.position_type not in BIAS_POSITIONS or is_shared == config.relative_bias_per_layer:
         return {}
-    shape = (config.relative_buckets, config.num_attention_heads)
+    shape = (config.relative_rows, config.num_attention_heads)
     return {f"{owner}/relative_attention_bias": shape}
 
 
@@ -316,8 +340,10 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     if head == "transform":
         return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":
-        shapes = _dense(f"{start}transform/dense", d, e, has_bias)
-        shapes |= _layer_norm(config, f"{start}transform", e)
+        shapes = {}
+        if config.masked_lm_transform:
+            shapes |= _dense(f"{start}transform/dense", d, e, has_bias)
+            shapes |= _layer_norm(config, f"{start}transform", e)
         if config.has_bias("output"):
             shapes[f"{start}output_bias"] = (config.vocab_size,)
         return shapes

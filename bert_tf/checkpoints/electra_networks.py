@@ -6,6 +6,10 @@
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
+In a run with gradient-disentangled sharing generator/embeddings/ are the generator's, and
+bert/embeddings/ has the discriminator's LayerNorm and its differences from the generator's tables,
+word_embeddings_difference and so on. A separate model has their sums.
+
 A network whose width differs from the embeddings has a projection of them. In the original's
 fine-tuned models the names of the heads start with task_specific/TASK/; for squad and squadv1:
 
@@ -44,6 +48,8 @@ JOINT_HEAD = {
 SQUAD_TASKS = ("task_specific/squad/", "task_specific/squadv1/")
 # The task in the names of each head with labels; the task of a classifier is unknown.
 LABEL_TASKS = {"tagger": "chunk", "classifier": "classifier"}
+# Ending of the names of the discriminator's differences from the generator's tables.
+DIFFERENCE = "_difference"
 # Prefixes of the generator: in a file with both networks -> in a separate model.
 ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
@@ -73,6 +79,7 @@ def one_network(values: Weights, electra_network: str, source: str) -> Weights:
     Raises:
       ValueError: if the file has only the other one.
     """
+    values = _with_sums(values)
     starts = dict(ORIGINAL)
     joint = [task for task in SQUAD_TASKS if f"{task}qa_hidden/kernel" in values]
     if len(joint) == 1:  # The names of other heads stay unknown.
@@ -93,7 +100,18 @@ def one_network(values: Weights, electra_network: str, source: str) -> Weights:
             f"{source} holds only ELECTRA's {other}, but its {electra_network} is needed; give the "
             f"checkpoint that has it."
         )
-    return {**selected, **shared}
+    return {**shared, **selected}
+
+
+def _with_sums(values: Weights) -> Weights:
+    """Returns the weights with the discriminator's tables instead of their differences."""
+    weights = {}
+    for name, value in values.items():
+        if name.endswith(DIFFERENCE):
+            name = name.removesuffix(DIFFERENCE)
+            value = value + values[name.replace("bert/", "generator/", 1)]
+        weights[name] = value
+    return weights
 
 
 def _label_head(values: Weights) -> Weights:

@@ -1,7 +1,8 @@
 """Reads and writes a BERT in any format; the format is detected from the files.
 
     bert_tf       a run directory, a checkpoint in it, or a converted model
-    google        TF1 checkpoint of google-research/bert or -/electra: prefix or folder
+    google        TF1 checkpoint of google-research/bert or -/electra, or of zihangdai/xlnet (read
+                  only): prefix or folder
     huggingface   config.json and model.safetensors (or shards, pytorch_model.bin, tf_model.h5), or
                   a LoRA adapter of one
     sentence_transformers  a Hugging Face folder with modules that make embeddings
@@ -44,6 +45,7 @@ from bert_tf.checkpoints.sentence_transformers import (
     write_sentence_transformers,
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
+from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
 from bert_tf.files import new_folder, new_folder_path
 from bert_tf.run_record import check_seeds, input_settings, write_inputs
@@ -57,9 +59,9 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
-    "bert_config.json, or google-research/electra's; a Hugging Face folder with config.json and "
-    "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; a .keras file; "
-    "or an archive of one"
+    "bert_config.json, or google-research/electra's, or zihangdai/xlnet's; a Hugging Face folder "
+    "with config.json and model.safetensors; a keras-hub preset or .weights.h5; a Model Garden "
+    "encoder; a .keras file; or an archive of one"
 )
 # What to say of weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
@@ -151,8 +153,11 @@ def _read_files(
     if prefix is None:
         check_seeds(path)
         raise ValueError(_not_recognised(path))
-    if is_model_garden(bundle_names(prefix)):
+    names = bundle_names(prefix)
+    if is_model_garden(names):
         return read_model_garden(prefix, config_file)
+    if is_xlnet(names):
+        return read_xlnet(prefix, config_file)
     return read_google(prefix, config_file, electra_network)
 
 

@@ -277,7 +277,9 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         electra_network = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
         weights = original_names(checkpoint.weights, electra_network)
         if checkpoint.generator:
-            weights |= original_names(checkpoint.generator.weights, "generator")
+            generator_weights = original_names(checkpoint.generator.weights, "generator")
+            _check_shared(weights, generator_weights, checkpoint.source)
+            weights |= generator_weights
             _write_config(checkpoint.generator.config, folder / GENERATOR_CONFIG)
     elif reason := google_refusal(checkpoint):
         raise ValueError(f"google cannot hold this model: {reason}. Write it as bert_tf.")
@@ -286,6 +288,16 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         weights = {file_names.get(name, name): value for name, value in checkpoint.weights.items()}
     _write_config(checkpoint.config, folder / CONFIG_NAME)
     _write(checkpoint, weights, folder)
+
+
+def _check_shared(weights: Weights, generator_weights: Weights, source: str) -> None:
+    """Raises ValueError if both ELECTRA networks have a weight of the same name, but not equal."""
+    for name in set(weights) & set(generator_weights):
+        if not np.array_equal(weights[name], generator_weights[name]):
+            raise ValueError(
+                f"{source}: generator and discriminator have different {name}, which "
+                "google-research/electra shares; give --tower=generator or --tower=discriminator."
+            )
 
 
 def _write_config(config: ModelConfig, path: pathlib.Path) -> None:

@@ -26,7 +26,7 @@ from bert_tf.checkpoints.checkpoint import (
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
-from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.families import FAMILIES, WRITABLE
 from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.lora import (
     ADAPTER_FILES,
@@ -164,6 +164,8 @@ def from_names(
     notes: tuple[str, ...] = (),
     *,
     as_transformers: bool = False,
+    source: str = "",
+    form: str = "huggingface",
 ) -> Checkpoint:
     """Makes a checkpoint of float32 weights in Hugging Face's names.
 
@@ -175,13 +177,20 @@ def from_names(
       folder: where the tokenizer is.
       notes: of the checkpoint.
       as_transformers: see `read_tokenizer`.
+      source: where the weights were read; empty: the folder.
+      form: see `Checkpoint`.
 
     Raises:
       ValueError: if the files contradict each other.
     """
+    if family.variant is not None:
+        family = family.variant(values, file_weights)
     is_bare = not any(name.startswith(family.prefix) for name in file_weights)
+    # Names of one family may begin as those of another: transformer.layer in DistilBERT and XLNet.
+    own = {row.file_name for row in family.rows(config.num_unique_layers, "masked_lm")}
+    foreign = [name for name in file_weights if f"{family.prefix}{name}" not in own]
     for other in FAMILIES.values():
-        if is_bare and any(name.startswith(other.prefix) for name in file_weights):
+        if is_bare and any(name.startswith(other.prefix) for name in foreign):
             raise ValueError(
                 f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
                 f"those of {other.model_type!r}."
@@ -212,8 +221,8 @@ def from_names(
     tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
-        source=str(folder),
-        form="huggingface",
+        source=source or str(folder),
+        form=form,
         config=tokenizer.applied_to(config, str(folder)),
         weights=weights,
         vocab=tokenizer.vocab,
@@ -330,8 +339,12 @@ def _purpose(
         return "squad"
     if "classifier.out_proj.weight" in file_weights:
         return "classifier"
+    if "logits_proj.weight" in file_weights:
+        is_choice = family.classes.get("multiple_choice") in names
+        return "multiple_choice" if is_choice else "classifier"
     if "classifier.weight" not in file_weights:
-        return "masked_lm"
+        is_discriminator = any(name.startswith("mask_predictions.") for name in file_weights)
+        return "encoder" if is_discriminator else "masked_lm"
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose
@@ -378,7 +391,7 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
     rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = to_file_names(rows, checkpoint.weights)
+    weights = to_file_names(rows, checkpoint.weights, config.num_attention_heads)
     weights |= {name: compute(config) for name, compute in family.constants.items()}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
@@ -398,11 +411,13 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     """
     reasons = []
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
-    for family in sorted(FAMILIES.values(), key=lambda one: one.title != checkpoint.family):
+    for family in sorted(WRITABLE, key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
         heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
+        if family.classes.get("discriminator") == family.classes["encoder"]:
+            heads = tuple(head for head in heads if head != "discriminator")
         purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
         names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):

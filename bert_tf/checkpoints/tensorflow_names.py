@@ -43,7 +43,7 @@ def pytorch_name(name: str) -> str:
         return name
     name = re.sub(r"(^|/)[^/]*___", r"\1", name.removesuffix(END))
     parts = name.replace("_._", "/").split("/")
-    if parts[0].startswith("tf_"):
+    if parts[0].startswith("tf"):  # tf_bert_model, but tfmp_net_model: capitals stay together.
         del parts[0]
     parts[-1] = ENDS.get(parts[-1], parts[-1])
     return ".".join(parts)

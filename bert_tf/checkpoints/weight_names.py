@@ -21,6 +21,8 @@ class Row(NamedTuple):
       is_transposed: whether the files store the matrix as [outputs, inputs].
       part: index of its block, where the files store several weights in one array.
       parts: number of blocks of equal height in that array.
+      has_heads: whether the files split the last axis, before any transposition, into [heads, head
+        size].
     """
 
     name: str
@@ -28,6 +30,7 @@ class Row(NamedTuple):
     is_transposed: bool = False
     part: int = 0
     parts: int = 1
+    has_heads: bool = False
 
 
 def table(name: str, file_name: str) -> list[Row]:
@@ -79,6 +82,8 @@ def from_file_names(
             value = file_weights[row.file_name]
             if value.ndim and len(value) % row.parts == 0:
                 value = np.split(value, row.parts)[row.part]
+            if row.has_heads and value.ndim == 3:
+                value = value.reshape(len(value), -1)
             if row.is_transposed and value.ndim == 2:
                 value = value.T
             shape = shapes.get(row.name, value.shape)
@@ -100,13 +105,22 @@ def is_split(file_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return False
 
 
-def to_file_names(rows: list[Row], weights: Weights) -> Weights:
-    """Returns the weights under their names in the files; weights without a row are left out."""
+def to_file_names(rows: list[Row], weights: Weights, num_heads: int = 1) -> Weights:
+    """Returns the weights under their names in the files; weights without a row are left out.
+
+    Args:
+      rows: the table.
+      weights: in bert_tf's names.
+      num_heads: heads that the files split an axis into, where a row says so.
+    """
     blocks: dict[str, list[np.ndarray]] = {}
     for row in sorted(rows, key=lambda row: row.part):
         if row.name in weights:
             value = weights[row.name]
-            blocks.setdefault(row.file_name, []).append(value.T if row.is_transposed else value)
+            value = value.T if row.is_transposed else value
+            if row.has_heads:
+                value = value.reshape(len(value), num_heads, -1)
+            blocks.setdefault(row.file_name, []).append(value)
     file_weights = {}
     for name, parts in blocks.items():
         value = parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -16,6 +16,7 @@ from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 # Classes of tokenizers, without "Tokenizer".
 MPNET = "MPNet"
 XLNET = "XLNet"
+XLNET_CONFIG = "xlnet_config.json"
 # The names in Hugging Face's files, in the order of `WordPieceOptions.special_tokens`.
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _MPNET_TOKENS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
@@ -35,7 +36,8 @@ _CLASS_OF_MODEL = {
 def tokenizer_class(folder: pathlib.Path) -> str:
     """Returns the class of a folder's tokenizer, without "Tokenizer" and "Fast"; "" if unknown.
 
-    tokenizer_config.json names it, else the type of the model in config.json implies it.
+    tokenizer_config.json names it, else the type of the model in config.json implies it, or the
+    name of the configuration of zihangdai/xlnet.
 
     Raises:
       ValueError: if a name is not a text.
@@ -44,6 +46,8 @@ def tokenizer_class(folder: pathlib.Path) -> str:
     name = json_field(read_optional_json(path), "tokenizer_class", str, path, nullable=True) or ""
     if name not in _UNNAMED:
         return name.removesuffix("Fast").removesuffix("Tokenizer")
+    if (folder / XLNET_CONFIG).exists():
+        return XLNET
     path = folder / "config.json"
     kind = json_field(read_optional_json(path), "model_type", str, path, nullable=True) or ""
     return _CLASS_OF_MODEL.get(kind, "")

@@ -16,7 +16,7 @@ from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
-from bert_tf.network.pooling import pool_tokens
+from bert_tf.network.pooling import pool_tokens, pooling_of
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.packing import INPUTS
 
@@ -98,6 +98,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         if pooling == "pooler":
             return self._score(encoded["pooled_output"], seed)
         sequence = encoded["sequence_output"]
+        pooling = pooling_of(pooling, self.config.pooled_token)
         pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
         return self._score(ops.cast(pooled, sequence.dtype), seed)
 

@@ -1,7 +1,7 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2; BERT section 3).
 
   x [U, D] -> query, key, value [R, T, N, H]; rotary positions rotate queries and keys
-  scores = query . key / sqrt(H) + terms of relative positions + bias    [R, N, T, S]
+  scores = query . key / sqrt(H) + terms of positions and types + bias    [R, N, T, S]
   context = dropout(softmax(scores)) . value -> [U, D]
 
 Tokens are rows of one matrix [U, D]: every product with a kernel is then one plain matrix product,
@@ -10,6 +10,7 @@ each token attends to tokens within half the window. Long sequences are split in
 block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
+import abc
 import functools
 from collections.abc import Callable
 from typing import Unpack
@@ -24,7 +25,6 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import Positions, initializer
-from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import LayerOptions, Shape, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 
@@ -46,9 +46,7 @@ class AttentionPattern:
       config: shape of the network.
       is_local: whether each token attends only to the window around it.
       sees_itself: see `layout.hidden_by_rank`.
-
-    Attributes:
-      of_queries: the pattern of a query stream, see `add_queries`.
+      memory_length: M, the tokens of earlier segments that are keys before those of the rows.
     """
 
     uses_blocks = True  # Set to False for LiteRT, which has no tensors of that rank.
@@ -59,11 +57,12 @@ class AttentionPattern:
         config: ModelConfig,
         is_local: bool,
         sees_itself: bool = True,
+        memory_length: int = 0,
     ) -> None:
         self.layout = layout
         self.config = config
-        self.of_queries: AttentionPattern | None = None
         self.sees_itself = sees_itself
+        self.memory_length = memory_length
         self.length = layout.length
         self.positions = make_positions(config, is_local)
         self.is_local = is_local
@@ -80,23 +79,38 @@ class AttentionPattern:
         if self.is_blocked is not None:
             self._bias = self._blocked_bias() if self.is_blocked else self.full_bias()
 
-    def add_queries(self) -> None:
-        """Makes the pattern of a query stream, whose targets do not see themselves."""
-        self.of_queries = AttentionPattern(
-            self.layout, self.config, self.is_local, sees_itself=False
+    def of_queries(self) -> "AttentionPattern":
+        """Returns the pattern of a query stream, whose targets do not see themselves."""
+        return AttentionPattern(
+            self.layout,
+            self.config,
+            self.is_local,
+            sees_itself=False,
+            memory_length=self.memory_length,
         )
 
     def full_bias(self) -> Tensor:
-        """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, T]."""
+        """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, S], S = M + T."""
         bias = self.layout.attention_bias(self.sees_itself)  # [R, 1, 1 or T, T]
         columns = ops.arange(self.length, dtype="int32")  # [T]
+        if self.positions.padding_sees_itself and self.sees_itself:
+            is_itself = ops.equal(ops.expand_dims(columns, 1), ops.expand_dims(columns, 0))
+            bias = ops.where(is_itself, 0.0, bias)
         if self.is_local or self.positions.has_bias:
             distances = ops.abs(ops.expand_dims(columns, 1) - ops.expand_dims(columns, 0))  # [T, T]
             if self.is_local:
                 is_far = ops.cast(distances > self.reach, "float32")
                 bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)
             bias += self.positions.bias(distances)
+        if self.memory_length:
+            bias = ops.pad(bias, [[0, 0], [0, 0], [0, 0], [self.memory_length, 0]])
         return bias
+
+    def differing_types(self) -> Tensor:
+        """Returns whether the types of queries and keys differ, bool [R, T, S]; memory has 0."""
+        types = self.layout.row_types()  # [R, T]
+        key_types = ops.pad(types, [[0, 0], [self.memory_length, 0]])  # [R, S]
+        return ops.not_equal(ops.expand_dims(types, 2), ops.expand_dims(key_types, 1))
 
     def _blocked_bias(self) -> Tensor:
         """Returns the bias of K blocks of C tokens, float32 [R, K, 1 or N, C, 3*C]."""
@@ -151,7 +165,8 @@ class AttentionPattern:
 
         def in_full() -> Tensor:
             bias = self.full_bias() if self._bias is None else self._bias
-            return attend_from_scaled(query, key, value, bias, dropout, terms)
+            offset = -self.memory_length
+            return attend_from_scaled(query, key, value, bias, dropout, terms, offset)
 
         def in_blocks() -> Tensor:
             return self._attend_in_blocks(query, key, value, dropout, terms)
@@ -187,6 +202,33 @@ class AttentionPattern:
         )
         rows = (-1, ops.shape(query)[1] * self.block_size, *query.shape[3:])
         return ops.reshape(context, rows)[:, : self.length]
+
+
+class SecondStream(abc.ABC):
+    """Vectors of a pass that attend to the tokens besides the tokens; see `query_stream.py`."""
+
+    @abc.abstractmethod
+    def attend(
+        self,
+        attention: "SelfAttention",
+        queries: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pattern: AttentionPattern,
+        shared_terms: Tensor | None,
+        dropout_seed: Tensor | None,
+    ) -> Tensor:
+        """Returns the context of the vectors, float [B*V, D].
+
+        Args:
+          attention: the layer.
+          queries: float [B*V, D], the vectors.
+          key: float [B, T, N, H], of the tokens, not rotated.
+          value: float [B, T, N, H].
+          pattern: of the tokens.
+          shared_terms: see `Positions.shared_terms`.
+          dropout_seed: that of the tokens.
+        """
 
 
 def with_neighbours(blocks: Tensor) -> Tensor:
@@ -288,11 +330,13 @@ class SelfAttention(keras.layers.Layer):
       pattern: see `AttentionPattern`.
       shared_terms: see `Positions.shared_terms`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
-      queries: float [B*K, D], the vectors of a query stream; None without one.
+      queries: float [B*V, D], the vectors of a query stream; None without one.
       stream: the query stream, see `query_stream.py`.
+      memory: float [B, M, D], the inputs of this layer at earlier tokens, whose keys and values
+        come before those of the rows; None without memories.
 
     Returns:
-      float [U, D]; with queries also float [B*K, D].
+      float [U, D]; with queries also float [B*V, D].
     """
 
     def __init__(
@@ -352,7 +396,8 @@ class SelfAttention(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         shared_terms: Tensor | None = None,
         queries: Tensor | None = None,
-        stream: QueryStream | None = None,
+        stream: SecondStream | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
         size = inputs.shape[-1]
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The
@@ -365,32 +410,48 @@ class SelfAttention(keras.layers.Layer):
         query = ops.reshape(query, heads)  # [R, T, N, H]
         key = ops.reshape(key, heads)
         value = ops.reshape(value, heads)
+        if memory is not None:
+            of_memory = (-1, ops.shape(memory)[1], *heads[2:])
+            earlier = ops.reshape(self.key(memory), of_memory)  # [B, M, N, H]
+            key = ops.concatenate([earlier, key], axis=1)  # [B, S, N, H]
+            earlier = ops.reshape(self.value(memory), of_memory)
+            value = ops.concatenate([earlier, value], axis=1)
         context = pattern.attend(
             query,
             key,
             value,
             dropout=lambda probs: self.dropout(probs, dropout_seed),
-            terms=self.score_terms(shared_terms),
+            terms=self.score_terms(shared_terms, pattern),
         )
         context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))
-        if stream is None or queries is None or pattern.of_queries is None:
+        if stream is None or queries is None:
             return context
-        query = ops.reshape(stream.place(self.query(queries)), heads)
-        seed = stream.dropout_seed(dropout_seed)
-        query_context = pattern.of_queries.attend(
-            query,
+        return context, stream.attend(
+            self,
+            queries,
             key,
             value,
-            dropout=lambda probs: self.dropout(probs, seed),
-            terms=self.score_terms(shared_terms),
+            pattern,
+            shared_terms,
+            dropout_seed,
         )
-        return context, stream.take(ops.reshape(query_context, (-1, size)))
 
-    def score_terms(self, shared_terms: Tensor | None) -> ScoreTerms | None:
+    def score_terms(
+        self, shared_terms: Tensor | None, pattern: AttentionPattern
+    ) -> ScoreTerms | None:
         """Returns the scheme's function of queries, keys and offset; None without a scheme."""
-        if self.positions is None:
+        positions = self.positions
+        if positions is None:
             return None
-        return functools.partial(self.positions.score_terms, self, shared_terms)
+        of_positions = functools.partial(positions.score_terms, self, shared_terms)
+        if not positions.has_segment_terms:
+            return of_positions
+
+        def with_segments(query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+            of_segments = positions.segment_terms(self, query, pattern.differing_types())
+            return of_positions(query, key, offset) + of_segments
+
+        return with_segments
 
     def probabilities(
         self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None = None
@@ -412,7 +473,7 @@ class SelfAttention(keras.layers.Layer):
         query, key = pattern.positions.rotate(query, key, pattern.position_ids)
         query = query * pattern.scale(head_size)
         scores = ops.einsum("BTNH,BSNH->BNTS", query, key)
-        terms = self.score_terms(shared_terms)
+        terms = self.score_terms(shared_terms, pattern)
         learned = None if terms is None else terms(query, key, 0)
         if learned is not None:
             scores = scores + learned

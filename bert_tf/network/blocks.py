@@ -37,13 +37,14 @@ class Block(ConfiguredLayer):
     Call arguments:
       inputs: float [U, D].
       shared_terms: see `Positions.shared_terms`.
-      queries: float [B*K, D], the vectors of a query stream; None without one.
+      queries: float [B*V, D], the vectors of a query stream; None without one.
+      memory: float [B, M, D], the inputs of the layer at earlier tokens; None without memories.
       pattern: see `AttentionPattern`.
       dropout_seed: int32 [] in training, else None.
       stream: the query stream, see `query_stream.py`.
 
     Returns:
-      float [U, D]; with queries also float [B*K, D].
+      float [U, D]; with queries also float [B*V, D].
     """
 
     def __init__(
@@ -109,13 +110,14 @@ class Block(ConfiguredLayer):
         inputs: Tensor,
         shared_terms: Tensor | None = None,
         queries: Tensor | None = None,
+        memory: Tensor | None = None,
         *,
         pattern: AttentionPattern,
         dropout_seed: Tensor | None = None,
         stream: QueryStream | None = None,
     ) -> Tensor:
         if stream is None or queries is None:
-            attended = self.attend(inputs, pattern, dropout_seed, shared_terms)
+            attended = self.attend(inputs, pattern, dropout_seed, shared_terms, memory)
             return self.transform(attended, dropout_seed)
         context, query_context = self.self_attention(
             self.before_attention(inputs),
@@ -124,6 +126,7 @@ class Block(ConfiguredLayer):
             shared_terms=shared_terms,
             queries=self.before_attention(queries),
             stream=stream,
+            memory=self._memory_keys(memory),
         )
         query_seed = stream.dropout_seed(dropout_seed)
         attended = self.after_attention(inputs, context, dropout_seed)
@@ -139,6 +142,7 @@ class Block(ConfiguredLayer):
         pattern: AttentionPattern,
         dropout_seed: Tensor | None,
         shared_terms: Tensor | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
         """Returns the result of the attention half, float [U, D]."""
         context = self.self_attention(
@@ -146,8 +150,13 @@ class Block(ConfiguredLayer):
             pattern=pattern,
             dropout_seed=dropout_seed,
             shared_terms=shared_terms,
+            memory=self._memory_keys(memory),
         )
         return self.after_attention(inputs, context, dropout_seed)
+
+    def _memory_keys(self, memory: Tensor | None) -> Tensor | None:
+        """Returns what attention makes keys and values of, float [B, M, D]."""
+        return None if memory is None else self.before_attention(memory)
 
     @abc.abstractmethod
     def before_attention(self, inputs: Tensor) -> Tensor:

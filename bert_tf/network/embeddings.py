@@ -33,6 +33,7 @@ class BertEmbeddings(ConfiguredLayer):
       layout: the positions of the tokens in the batch; None for the padded batch.
       dropout_seed: int32 [] in training, else None.
       position_ids: int32 [B, T], rows of the position table; None for those of the text's tokens.
+      query_vector: float [1, 1, E], instead of the rows of the word table; None for these rows.
 
     Returns:
       float [B, T, E]; [U, E] with a layout that leaves padding out.
@@ -40,7 +41,9 @@ class BertEmbeddings(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
-        self.layer_norm = layer_norm(self.config, self.dtype_policy)
+        self.layer_norm = None
+        if self.config.embedding_norm:
+            self.layer_norm = layer_norm(self.config, self.dtype_policy)
         self.dropout = Dropout(self.config.hidden_dropout_prob, salt=0, dtype=self.dtype_policy)
         self.positions = make_positions(self.config)
 
@@ -58,7 +61,8 @@ class BertEmbeddings(ConfiguredLayer):
         if config.type_vocab_size:
             self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
         self.positions.build(self)
-        self.layer_norm.build((None, None, config.table_width))
+        if self.layer_norm is not None:
+            self.layer_norm.build((None, None, config.table_width))
 
     def check_length(self, input_word_ids: Tensor) -> None:
         """Raises ValueError if sequences [B, T] are longer than the position table."""
@@ -77,7 +81,24 @@ class BertEmbeddings(ConfiguredLayer):
         layout: PaddedBatch | None = None,
         dropout_seed: Tensor | None = None,
         position_ids: Tensor | None = None,
+        query_vector: Tensor | None = None,
     ) -> Tensor:
+        embeddings = self.sum_tables(
+            input_word_ids, input_type_ids, layout, position_ids, query_vector
+        )
+        if self.layer_norm is not None:
+            embeddings = self.layer_norm(embeddings)
+        return self.dropout(embeddings, dropout_seed)
+
+    def sum_tables(
+        self,
+        input_word_ids: Tensor,
+        input_type_ids: Tensor,
+        layout: PaddedBatch | None = None,
+        position_ids: Tensor | None = None,
+        query_vector: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the sum of the embeddings before LayerNorm; the arguments are those of `call`."""
         if position_ids is None:
             self.check_length(input_word_ids)
         length = ops.shape(input_word_ids)[1]
@@ -92,6 +113,8 @@ class BertEmbeddings(ConfiguredLayer):
             else:
                 position_ids = layout.unpad(ops.reshape(position_ids, (-1,)))
         embeddings = ops.take(self.word_embeddings, input_word_ids, axis=0)  # [B, T, E] or [U, E]
+        if query_vector is not None:
+            embeddings = ops.zeros_like(embeddings) + ops.cast(query_vector, embeddings.dtype)
         types = self.config.type_vocab_size
         if types == 1:
             # Added to all tokens: the ids of a second text may still be 1.
@@ -100,8 +123,7 @@ class BertEmbeddings(ConfiguredLayer):
             # With one-hot rows the gradient is a small matrix product instead of a scatter.
             one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
             embeddings += ops.matmul(one_hot, self.token_type_embeddings)
-        embeddings += ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
-        return self.dropout(self.layer_norm(embeddings), dropout_seed)
+        return embeddings + ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
 
     def position_ids_of(self, input_word_ids: Tensor) -> Tensor:
         """Returns RoBERTa's position ids, int32 [B, T]: the tokens counted from `position_offset`.

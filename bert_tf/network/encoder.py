@@ -4,7 +4,7 @@
     -> BertEmbeddings [B, T, E], projected to D -> tokens [U, D]
     -> L layers, see `blocks.py`, of which groups may share a block; after the last of the pre-norm
        form a LayerNorm
-    -> sequence_output [B, T, D], and tanh(W x) of the first position: pooled_output [B, D]
+    -> sequence_output [B, T, D], and tanh(W x) of the first token: pooled_output [B, D]
 
 Layers have the names of google-research/bert's scopes and are built in the constructor, so
 `variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
@@ -16,12 +16,15 @@ import typing
 from typing import Unpack
 
 import keras
+import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.activations import activation
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.blocks import BLOCKS, Block
+from bert_tf.network.compensated_stream import find_stream
 from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
@@ -29,7 +32,7 @@ from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
-from bert_tf.network.query_stream import QueryStream, check_query_layout
+from bert_tf.network.query_stream import QueryStream
 from bert_tf.network.tensors import (
     Batch,
     Fields,
@@ -46,7 +49,7 @@ if typing.TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(keras.layers.Layer):
-    """A dense layer with an activation on the first position, [CLS].
+    """A dense layer with an activation on the first position, which holds the text's token.
 
     Args:
       initializer_range: standard deviation of the initial kernel.
@@ -92,6 +95,8 @@ class BertEncoder(FromPretrained, keras.Model):
       unpad: whether the layers skip padding, see `layout.py`; not possible under XLA. Output at
         padding is then 0. It has no effect on packed rows.
       embeddings: the embeddings of another encoder, to share; None makes new ones.
+      trains_queries: whether the vector of a query stream, if it has one (`query_vector`), is
+        trained; other models do not use it.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
@@ -101,7 +106,10 @@ class BertEncoder(FromPretrained, keras.Model):
         `key_ranks`, `query_ranks` [B, T]: each token attends to those before it in an order, see
           `layout.Ranks`.
         `query_positions`, `query_word_ids` [B, K]: a second stream predicts the tokens at these
-          positions, -1 for none, see `query_stream.py`; the ids are those of [MASK].
+          positions, -1 for none, see `query_stream.py`; the ids are those of [MASK], which
+          `query_vector` makes superfluous.
+        `query_content_ids` [B, K]: the ids of the tokens at `query_positions`, where the text has
+          [MASK]: they are predicted in that order, see `compensated_stream.py`.
         `token_factors` float [B, T]: the embedding of each token is multiplied by its factor, for
           gradients by single tokens.
       training: whether dropout is on.
@@ -109,6 +117,9 @@ class BertEncoder(FromPretrained, keras.Model):
         model's generator.
       output_attentions: whether to return the attention probabilities of all heads, which costs a
         second product of queries and keys.
+      memories: the `memories` of the segment before, which the tokens also attend to; an empty list
+        for the first segment. None: memories are neither read nor returned. The segments are rows
+        without padding, and their types count as 0 in the next one.
 
     Returns:
       dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and
@@ -116,7 +127,8 @@ class BertEncoder(FromPretrained, keras.Model):
       layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm. With
       `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: the attention
       probabilities without dropout; the last axis sums to 1. With `query_positions` also
-      `query_output` float [B, K, D], and `query_outputs`, a list of L + 1 of them.
+      `query_output` float [B, K, D], and `query_outputs`, a list of L + 1 of them. With `memories`
+      also `memories`, a list of L float [B, M, D]: the inputs of the layers at the last tokens.
 
     Reference: Devlin et al. 2019, section 3.
     """
@@ -129,12 +141,14 @@ class BertEncoder(FromPretrained, keras.Model):
         unpad: bool = False,
         name: str = "bert",
         embeddings: BertEmbeddings | None = None,
+        trains_queries: bool = False,
         **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.config = config
         self.recompute = recompute
         self.use_pooler = use_pooler
+        self.trains_queries = trains_queries
         self.leave_out_padding(unpad)
         self.autocast = False  # Keras would round ids that come as floats.
         if embeddings is None:
@@ -191,6 +205,13 @@ class BertEncoder(FromPretrained, keras.Model):
             self.embeddings.build()
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
+        if self.config.query_vector:
+            self.query_vector = self.add_weight(
+                name="query_vector",
+                shape=(1, 1, self.config.table_width),
+                initializer=initializer(self.config.initializer_range),
+                trainable=self.trains_queries,
+            )
         with keras.name_scope("encoder"):
             self.positions.build_encoder(self)
             for layer in self.unique_layers:
@@ -235,22 +256,33 @@ class BertEncoder(FromPretrained, keras.Model):
     def embed_queries(
         self, inputs: Batch, stream: QueryStream, dropout_seed: Tensor | None
     ) -> Tensor:
-        """Returns the input of the query stream, float [B*K, D]: [MASK] at each target's position.
+        """Returns the input of the query stream, float [B*V, D].
 
-        Differs from XLNet, in which one learned vector stands for all targets.
+        It is the embedding of [MASK] at each target's position, or one learned vector for all.
         """
-        positions = ops.maximum(stream.positions, 0)
+        positions = ops.maximum(stream.vector_positions, 0)
         type_ids = ops.take_along_axis(ops.cast(inputs["input_type_ids"], "int32"), positions, 1)
         position_ids = positions
         if self.config.position_offset:
             word_ids = ops.cast(inputs["input_word_ids"], "int32")
             position_ids = self.embeddings.position_ids_of(word_ids)
             position_ids = ops.take_along_axis(position_ids, positions, 1)
+        query_vector = self.query_vector if self.config.query_vector else None
+        if query_vector is None:
+            word_ids = stream.word_ids(inputs)
+        elif "query_content_ids" in inputs:
+            raise ValueError(
+                "query_content_ids need targets that start as [MASK], but this network has a "
+                "query_vector; leave one of them out."
+            )
+        else:
+            word_ids = positions * 0
         embedded = self.embeddings(
-            ops.cast(inputs["query_word_ids"], "int32"),
+            word_ids,
             type_ids,
             position_ids=position_ids,
             dropout_seed=stream.dropout_seed(dropout_seed),
+            query_vector=query_vector,
         )
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
         if self.config.table_width == self.config.hidden_size:
@@ -263,24 +295,31 @@ class BertEncoder(FromPretrained, keras.Model):
         training: bool = False,
         dropout_seed: Tensor | None = None,
         output_attentions: bool = False,
+        memories: list[Tensor] | None = None,
     ) -> Outputs:
         if output_attentions and "packed_places" in inputs:
             raise ValueError("output_attentions is not for packed rows; give rows of one text.")
+        if output_attentions and memories:
+            raise ValueError(
+                "output_attentions shows no attention to memories; leave one of them out."
+            )
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
-        layout = find_layout(inputs, self.unpad)
+        layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)
+        memory_length = self._check_memories(memories, inputs, layout)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
-        patterns = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
-        shared_terms = self.shared_terms(layout)
-        stream = None
+        patterns = {}
+        for is_local in kinds:
+            patterns[is_local] = AttentionPattern(
+                layout, config, is_local, memory_length=memory_length
+            )
+        shared_terms = self.shared_terms(layout, memory_length)
+        stream = find_stream(inputs, layout)
         queries = None
-        if "query_positions" in inputs:
-            check_query_layout(layout)
-            stream = QueryStream(ops.cast(inputs["query_positions"], "int32"), layout)
-            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*K, D]
-            for pattern in patterns.values():
-                pattern.add_queries()
+        if stream is not None:
+            queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*V, D]
+            stream.add_patterns(patterns.values())
         outputs = [hidden]
         query_outputs = [queries]
         for index, layer in enumerate(self.encoder_layers):
@@ -295,7 +334,8 @@ class BertEncoder(FromPretrained, keras.Model):
                 run = keras.remat(run)
             streams = [hidden] if queries is None else [hidden, queries]
             shared = [] if shared_terms is None else [shared_terms]
-            hidden, *others = run(*streams, *shared)  # [U, D]
+            memory = [memories[index]] if memory_length and memories else []
+            hidden, *others = run(*streams, *shared, *memory)  # [U, D]
             outputs.append(hidden)
             if others:
                 queries = others[0]
@@ -312,24 +352,75 @@ class BertEncoder(FromPretrained, keras.Model):
             "encoder_outputs": outputs[: config.num_hidden_layers + 1],
         }
         if self.use_pooler:
-            first = layout.first_tokens(hidden, outputs[-1])
-            result["pooled_output"] = self.pooler(first[:, None])
+            is_first = config.pooled_token == "first"
+            pick = layout.first_tokens if is_first else layout.last_tokens
+            token = pick(hidden, outputs[-1])  # [B, D]
+            result["pooled_output"] = self.pooler(token[:, None])
         if stream is not None:
-            by_target = (-1, stream.size, config.hidden_size)
-            query_outputs = [ops.reshape(output, by_target) for output in query_outputs]
+            query_outputs = [stream.predictions(output) for output in query_outputs]  # [B, K, D]
             result["query_output"] = query_outputs[-1]
             result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
         if output_attentions:
             result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
+        if memories is not None:
+            result["memories"] = self._new_memories(memories, result["encoder_outputs"])
         return result
 
-    def shared_terms(self, layout: PaddedBatch) -> Tensor | None:
+    def shared_terms(self, layout: PaddedBatch, memory_length: int = 0) -> Tensor | None:
         """Returns the tensor of `Positions.shared_terms` for the rows of a layout."""
-        return self.positions.shared_terms(self, layout.length)
+        return self.positions.shared_terms(self, layout.length + memory_length)
+
+    def _check_memories(
+        self, memories: list[Tensor] | None, inputs: Batch, layout: PaddedBatch
+    ) -> int:
+        """Returns the number of tokens in memories, 0 without any.
+
+        Raises:
+          ValueError: for memories that this network or layout cannot read.
+        """
+        if memories is None:
+            return 0
+        config = self.config
+        if not self.positions.has_memory:
+            raise ValueError(
+                f"memories need position_type transformer_xl, but it is {config.position_type}: "
+                "other positions do not say how far the tokens of an earlier segment are."
+            )
+        if type(layout) is not PaddedBatch or "query_content_ids" in inputs:
+            raise ValueError(
+                "memories need plain rows; leave out packed rows, unpad and query_content_ids."
+            )
+        mask = inputs["input_mask"]
+        if not tf.is_symbolic_tensor(mask) and not np.all(mask):
+            raise ValueError(
+                "memories need segments without padding, but input_mask has zeros; give rows that "
+                "are full."
+            )
+        if len(memories) not in (0, config.num_hidden_layers):
+            raise ValueError(
+                f"memories has {len(memories)} tensors, expected one for each of the "
+                f"{config.num_hidden_layers} layers, or none for a first segment."
+            )
+        return ops.shape(memories[0])[1] if memories else 0
+
+    def _new_memories(self, memories: list[Tensor], states: list[Tensor]) -> list[Tensor]:
+        """Returns the memories for the next segment, of the inputs of the layers."""
+        config = self.config
+        result = []
+        for index in range(config.num_hidden_layers):
+            memory = states[index]  # [B, T, D]
+            if config.memory_reuse:
+                memory = memory[:, : config.memory_reuse]
+            if memories:
+                memory = ops.concatenate([memories[index], memory], axis=1)
+            if config.memory_length:
+                memory = memory[:, -config.memory_length :]
+            result.append(ops.stop_gradient(memory))
+        return result
 
     def _attentions(self, inputs: Batch, states: list[Tensor]) -> list[Tensor]:
         """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
-        layout = PaddedBatch(inputs["input_mask"])
+        layout = find_layout(inputs, False, self.positions.has_segment_terms)
         shared_terms = self.shared_terms(layout)
         attentions = []
         for index, layer in enumerate(self.encoder_layers):
@@ -339,7 +430,11 @@ class BertEncoder(FromPretrained, keras.Model):
         return attentions
 
     def get_config(self) -> Fields:
-        return {**super().get_config(), "use_pooler": self.use_pooler}
+        return {
+            **super().get_config(),
+            "use_pooler": self.use_pooler,
+            "trains_queries": self.trains_queries,
+        }
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> Outputs:
@@ -360,7 +455,8 @@ def _run_block(
     about arguments without a gradient.
 
     Args:
-      others: the query stream's vectors, with a stream; then the shared terms, if there are any.
+      others: the query stream's vectors, with a stream; then the shared terms and the memory, if
+        there are any.
 
     Returns:
       The new vectors of tokens and, with a stream, of targets.
@@ -368,10 +464,12 @@ def _run_block(
     rest = list(others)
     queries = rest.pop(0) if stream is not None else None
     shared_terms = rest.pop(0) if rest else None
+    memory = rest.pop(0) if rest else None
     result = layer(
         hidden,
         shared_terms,
         queries,
+        memory,
         pattern=pattern,
         dropout_seed=dropout_seed,
         stream=stream,
@@ -384,7 +482,7 @@ class HeadOnEncoder(FromPretrained, keras.Model):
 
     Args:
       config: shape of the network.
-      recompute, unpad: see `BertEncoder`.
+      recompute, unpad, embeddings: see `BertEncoder`.
     """
 
     default_name = ""
@@ -394,12 +492,20 @@ class HeadOnEncoder(FromPretrained, keras.Model):
         config: ModelConfig,
         recompute: bool = False,
         unpad: bool = False,
+        embeddings: BertEmbeddings | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**{"name": self.default_name, **kwargs})
         self.config = config
         self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
+        self.bert = BertEncoder(
+            config,
+            recompute,
+            use_pooler=False,
+            unpad=unpad,
+            dtype=self.dtype_policy,
+            embeddings=embeddings,
+        )
         with keras.name_scope("cls"):
             self.build_head()
         self.built = True

@@ -1,7 +1,8 @@
 """The heads (BERT sections 3.1 and 4).
 
 MLM:     sequence_output [B, T, D] -> rows at masked_lm_positions [B*P, D]
-           -> dense, activation, LayerNorm -> product with the word table + bias -> [B, P, V]
+           -> dense, activation, LayerNorm (XLNet has none)
+           -> product with the word table + bias -> [B, P, V]
 classes: pooled_output [B, D] or sequence_output [B, T, D]
            -> product with output_weights + bias -> [B, C] or [B, T, C]
 """
@@ -94,18 +95,25 @@ class MaskedLMHead(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
-        self.transform = HeadTransform(
-            self.config, self.config.table_width, name="transform", dtype=self.dtype_policy
-        )
+        self.transform = None
+        if self.config.masked_lm_transform:
+            self.transform = HeadTransform(
+                self.config, self.config.table_width, name="transform", dtype=self.dtype_policy
+            )
         self.output_bias = None
 
     def build(self, input_shape: Shape | None = None) -> None:
-        self.transform.build()
+        if self.transform is not None:
+            self.transform.build()
         if self.config.has_bias("output"):
             shape = (self.config.vocab_size,)
             self.output_bias = self.add_weight(
                 name="output_bias", shape=shape, initializer="zeros", autocast=False
             )
+
+    def transformed(self, rows: Tensor) -> Tensor:
+        """Returns what is multiplied with the word table: float [..., D] -> [..., E]."""
+        return rows if self.transform is None else self.transform(rows)
 
     def call(self, inputs: Tensor, word_embeddings: Tensor) -> Tensor:
         config = self.config
@@ -114,7 +122,7 @@ class MaskedLMHead(ConfiguredLayer):
 
     def score(self, rows: Tensor, word_embeddings: Tensor) -> Tensor:
         """Returns the scores of the vocabulary, float32 [M, V], for rows float [M, D]."""
-        rows = self.transform(rows)  # [M, E]
+        rows = self.transformed(rows)  # [M, E]
         table = ops.cast(word_embeddings, rows.dtype)
         scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [M, V]
         if self.output_bias is not None:

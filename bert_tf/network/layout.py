@@ -72,12 +72,16 @@ class PaddedBatch:
     Args:
       input_mask: int32 [B, T], 1 for a real token, 0 for padding.
       ranks: an order of the tokens; None: each attends to all.
+      type_ids: int32 [B, T]; None where no scheme of positions needs them.
     """
 
-    def __init__(self, input_mask: Tensor, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, input_mask: Tensor, ranks: Ranks | None = None, type_ids: Tensor | None = None
+    ) -> None:
         self.input_mask = ops.cast(input_mask, "int32")
         self.length = ops.shape(input_mask)[1]
         self.ranks = ranks
+        self.type_ids = type_ids
 
     def unpad(self, flat: Tensor) -> Tensor:
         """Takes the tokens out of a flat batch: [B*T, ...] -> [U, ...]."""
@@ -126,6 +130,10 @@ class PaddedBatch:
         """Returns the ranks of the tokens in attention's rows, int32 [R, T]; None for no order."""
         return self.ranks
 
+    def row_types(self) -> Tensor | None:
+        """Returns the type ids of the tokens in attention's rows, int32 [R, T], if it has them."""
+        return self.type_ids
+
     def first_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         """Returns the vector of each text's first token, [B, D].
 
@@ -135,12 +143,21 @@ class PaddedBatch:
         """
         return padded[:, 0]
 
+    def last_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
+        """Returns the vector of each text's last token, [B, D]; see `first_tokens`."""
+        columns = ops.arange(self.length, dtype="int32")
+        last = ops.max(self.input_mask * columns, axis=1)  # [B]
+        one_hot = ops.one_hot(last, self.length, dtype=padded.dtype)
+        return ops.matmul(ops.expand_dims(one_hot, 1), padded)[:, 0]
+
 
 class UnpaddedBatch(PaddedBatch):
     """The tokens of a padded batch, without the padding."""
 
-    def __init__(self, input_mask: Tensor, ranks: Ranks | None = None) -> None:
-        super().__init__(input_mask, ranks)
+    def __init__(
+        self, input_mask: Tensor, ranks: Ranks | None = None, type_ids: Tensor | None = None
+    ) -> None:
+        super().__init__(input_mask, ranks, type_ids)
         flat = ops.reshape(input_mask, (-1,))
         # The indices of the tokens in the flat batch, ascending.
         self.token_indices = ops.cast(ops.nonzero(flat)[0], "int32")  # [U]
@@ -180,8 +197,9 @@ class PackedBatch(PaddedBatch):
         packed_places: Tensor,
         packed_starts: Tensor,
         ranks: Ranks | None = None,
+        type_ids: Tensor | None = None,
     ) -> None:
-        super().__init__(input_mask, ranks)
+        super().__init__(input_mask, ranks, type_ids)
         indices = ops.cast(packed_places, "int32")  # [R, T]
         self.starts = ops.cast(packed_starts, "int32")  # [B]
         packed = self.starts[:, None] + ops.arange(self.length, dtype="int32")  # [B, T]
@@ -223,16 +241,24 @@ class PackedBatch(PaddedBatch):
     def row_ranks(self) -> Ranks | None:
         if self.ranks is None:
             return None
-        rows = (-1, self.length)
-        key = self.unpad(ops.reshape(self.ranks.key, (-1,)))
-        query = self.unpad(ops.reshape(self.ranks.query, (-1,)))
-        return Ranks(ops.reshape(key, rows), ops.reshape(query, rows))
+        return Ranks(self._in_rows(self.ranks.key), self._in_rows(self.ranks.query))
+
+    def row_types(self) -> Tensor | None:
+        return None if self.type_ids is None else self._in_rows(self.type_ids)
+
+    def _in_rows(self, values: Tensor) -> Tensor:
+        """Puts a value of each token in the packed rows: [B, T] -> [R, T]."""
+        return ops.reshape(self.unpad(ops.reshape(values, (-1,))), (-1, self.length))
 
     def first_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         return ops.take(tokens, self.starts, axis=0)
 
+    def last_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
+        lengths = ops.sum(self.input_mask, axis=1)  # [B]
+        return ops.take(tokens, self.starts + ops.maximum(lengths - 1, 0), axis=0)
 
-def find_layout(inputs: Batch, unpad: bool) -> PaddedBatch:
+
+def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBatch:
     """Returns the layout of a batch.
 
     Args:
@@ -240,8 +266,10 @@ def find_layout(inputs: Batch, unpad: bool) -> PaddedBatch:
         `query_ranks` int32 [B, T], see `Ranks`; if packed, `packed_places` int32 [R, T] and
         `packed_starts` int32 [B].
       unpad: whether padding is left out of a batch that is not packed.
+      has_types: whether the attention scores depend on `input_type_ids`.
     """
     ranks = None
+    type_ids = ops.cast(inputs["input_type_ids"], "int32") if has_types else None
     if "key_ranks" in inputs:
         ranks = Ranks(
             ops.cast(inputs["key_ranks"], "int32"),
@@ -253,7 +281,8 @@ def find_layout(inputs: Batch, unpad: bool) -> PaddedBatch:
             inputs["packed_places"],
             inputs["packed_starts"],
             ranks,
+            type_ids,
         )
     if unpad:
-        return UnpaddedBatch(inputs["input_mask"], ranks)
-    return PaddedBatch(inputs["input_mask"], ranks)
+        return UnpaddedBatch(inputs["input_mask"], ranks, type_ids)
+    return PaddedBatch(inputs["input_mask"], ranks, type_ids)

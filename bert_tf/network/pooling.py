@@ -21,7 +21,8 @@ def pool_tokens(sequence: Tensor, input_mask: Tensor, pooling: str) -> Tensor:
         if they are NaN.
       pooling:
         cls            the vector of the first token (not `pooled_output`, which is a dense layer
-                       and tanh of it)
+                       and tanh of it); of a network whose `pooled_token` is the last, give
+                       lasttoken: see `pooling_of`
         lasttoken      the vector of the last token
         mean, max      over the tokens, number by number
         mean_sqrt_len  the sum divided by the root of the count
@@ -55,6 +56,11 @@ def pool_tokens(sequence: Tensor, input_mask: Tensor, pooling: str) -> Tensor:
     if pooling == "mean_sqrt_len":
         count = ops.sqrt(count)
     return total / count
+
+
+def pooling_of(pooling: str, pooled_token: str) -> str:
+    """Returns the pooling to compute: the token that cls means in a network may be the last."""
+    return "lasttoken" if (pooling, pooled_token) == ("cls", "last") else pooling
 
 
 def _first(is_real: Tensor) -> Tensor:

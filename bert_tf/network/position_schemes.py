@@ -1,8 +1,10 @@
-"""The position schemes by their `position_type`; see `positions.py`, `relative_positions.py`."""
+"""The position schemes by their `position_type`; see the modules that they come from."""
 
 from bert_tf.config import ModelConfig
+from bert_tf.network.disentangled import Disentangled, LearnedDisentangled
 from bert_tf.network.positions import Alibi, Learned, Positions, Rotary, Sinusoidal
 from bert_tf.network.relative_positions import LearnedRelativeBias, RelativeBias
+from bert_tf.network.transformer_xl import TransformerXL
 
 SCHEMES: dict[str, type[Positions]] = {
     "learned": Learned,
@@ -12,6 +14,9 @@ SCHEMES: dict[str, type[Positions]] = {
     "alibi": Alibi,
     "relative": RelativeBias,
     "learned_relative": LearnedRelativeBias,
+    "disentangled": Disentangled,
+    "learned_disentangled": LearnedDisentangled,
+    "transformer_xl": TransformerXL,
 }
 
 

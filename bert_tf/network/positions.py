@@ -6,7 +6,8 @@
   Alibi        a bias that falls with the distance of two tokens (Press et al. 2022), symmetric
 
 A scheme changes the embeddings, the queries and keys, or the attention scores. Those with learned
-terms in the scores are in `relative_positions.py`; `position_schemes.py` lists all.
+terms in the scores are in `relative_positions.py` and `transformer_xl.py`; `position_schemes.py`
+lists all.
 """
 
 import functools
@@ -36,6 +37,9 @@ class Positions:
     """
 
     has_bias = False  # Whether there is a `bias`.
+    has_segment_terms = False  # Whether there are `segment_terms`.
+    has_memory = False  # Whether tokens may attend to the memories of earlier segments.
+    padding_sees_itself = False  # Whether padding attends to itself, as real tokens do.
     num_summands = 1  # The products of vectors that make up a score; divides it by their root.
 
     def __init__(self, config: ModelConfig, is_local: bool = False) -> None:
@@ -82,7 +86,7 @@ class Positions:
 
         Args:
           encoder: the model that `build_encoder` added weights to.
-          length: T, the length of attention's rows.
+          length: S, the number of keys in attention's rows: T, more with memories.
         """
         return None
 
@@ -104,6 +108,18 @@ class Positions:
           offset: the position of the first key minus that of the first query.
         """
         return None
+
+    def segment_terms(
+        self, attention: keras.layers.Layer, query: Tensor, is_other: Tensor
+    ) -> Tensor:
+        """Returns learned terms of tokens of different types, float [R, N, T, S].
+
+        Args:
+          attention: the layer that `build_attention` added weights to.
+          query: float [R, T, N, H], multiplied by the scale of the scores.
+          is_other: bool [R, T, S], whether the types of query and key differ.
+        """
+        raise NotImplementedError
 
 
 class Learned(Positions):

@@ -10,26 +10,72 @@ every position scheme works as it does for tokens; dense layers compute the K ta
 Reference: Yang et al. 2019 (XLNet), section 2.3.
 """
 
+from collections.abc import Iterable
+
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.network.attention import AttentionPattern, Dropping, SecondStream, SelfAttention
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
-from bert_tf.network.tensors import Tensor
+from bert_tf.network.tensors import Batch, Tensor
 
 
-class QueryStream:
+class QueryStream(SecondStream):
     """The targets of a pass.
 
     Args:
       positions: int32 [B, K], the positions of the targets, each at most once; -1 for none.
       layout: the positions of the tokens in the batch; padded, without packed rows.
+
+    Attributes:
+      size: K.
+      vector_positions: int32 [B, V], the position of each vector; -1 for none.
+      num_vectors: V, the vectors of a row; here K.
     """
 
     def __init__(self, positions: Tensor, layout: PaddedBatch) -> None:
         self.positions = positions
         self.layout = layout
         self.size = ops.shape(positions)[1]
+        self.vector_positions = positions
+        self.num_vectors = self.size
+        self.patterns: dict[bool, AttentionPattern] = {}  # By whether attention is local.
+
+    def word_ids(self, inputs: Batch) -> Tensor:
+        """Returns the id that each vector starts from, int32 [B, V]."""
+        return ops.cast(inputs["query_word_ids"], "int32")
+
+    def add_patterns(self, patterns: Iterable[AttentionPattern]) -> None:
+        """Computes which keys the targets see in layers with these patterns of tokens."""
+        for pattern in patterns:
+            self.patterns[pattern.is_local] = pattern.of_queries()
+
+    def attend(
+        self,
+        attention: SelfAttention,
+        queries: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pattern: AttentionPattern,
+        shared_terms: Tensor | None,
+        dropout_seed: Tensor | None,
+    ) -> Tensor:
+        size = queries.shape[-1]
+        heads = (-1, pattern.length, *key.shape[2:])
+        query = ops.reshape(self.place(attention.query(queries)), heads)  # [B, T, N, H]
+        context = self.patterns[pattern.is_local].attend(
+            query,
+            key,
+            value,
+            dropping(attention, self.dropout_seed(dropout_seed)),
+            attention.score_terms(shared_terms, pattern),
+        )
+        return self.take(ops.reshape(context, (-1, size)))
+
+    def predictions(self, vectors: Tensor) -> Tensor:
+        """Returns the vectors that predict the targets, [B*V, D] -> [B, K, D]."""
+        return ops.reshape(vectors, (-1, self.num_vectors, vectors.shape[-1]))
 
     def _placement(self, dtype: str) -> Tensor:
         return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]
@@ -58,7 +104,32 @@ class QueryStream:
             return _other_seed(seed)
         # The numbers of rows and of vectors before these in the whole batch.
         seed, rows, _ = tf.unstack(seed)
-        return tf.stack([_other_seed(seed), rows, rows * self.size])
+        return tf.stack([_other_seed(seed), rows, rows * self.num_vectors])
+
+
+def dropping(attention: SelfAttention, seed: Tensor | None) -> Dropping:
+    """Returns the function that applies a layer's dropout of attention probabilities."""
+    return lambda probs: attention.dropout(probs, seed)
+
+
+def unordered_queries(positions: Tensor, length: Tensor) -> dict[str, Tensor]:
+    """Returns the encoder's inputs for targets that are hidden from all tokens and each other.
+
+    Args:
+      positions: int32 [B, P], ascending; zeros after the first position of a row are none.
+      length: T.
+    """
+    positions = ops.cast(positions, "int32")
+    columns = ops.arange(ops.shape(positions)[1], dtype="int32")
+    is_target = ops.logical_or(positions > 0, columns == 0)
+    positions = ops.where(is_target, positions, -1)
+    # The one-hot row of -1 is all zeros.
+    key_ranks = ops.sum(ops.one_hot(positions, length, dtype="int32"), axis=1)  # [B, T]
+    return {
+        "query_positions": positions,
+        "key_ranks": key_ranks,
+        "query_ranks": ops.ones_like(key_ranks),
+    }
 
 
 def _other_seed(seed: Tensor) -> Tensor:

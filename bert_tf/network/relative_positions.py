@@ -5,6 +5,8 @@ A term is computed for each distance and then expanded to pairs of tokens:
   term of each distance [..., T, T + S - 1] -> expand_distances -> scores [..., T, S]
 
   RelativeBias   a learned number for each head and bucket of distances (T5, MPNet)
+
+`disentangled.py` has DeBERTa's terms.
 """
 
 import math
@@ -20,9 +22,6 @@ from bert_tf.network.tensors import Tensor
 def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
     """Puts the term of each distance at the pairs of tokens that are so far apart.
 
-    It reads a padded copy with rows that are one shorter, which shifts each row by one more: there
-    is no gather, whose gradient would be a scatter.
-
     Args:
       terms: [..., T, T + S - 1]; the term of query i and key j is at [i, j - i + T - 1].
       num_queries: T.
@@ -31,11 +30,20 @@ def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Te
     Returns:
       [..., T, S].
     """
+    no_padding = [[0, 0]] * (len(terms.shape) - 2)
+    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])
+    return expand_filled_distances(padded, num_queries, num_keys)
+
+
+def expand_filled_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
+    """`expand_distances` of terms that have another column at the end, with any numbers.
+
+    It reads them with rows that are one shorter, which shifts each row by one more: there is no
+    gather, whose gradient would be a scatter.
+    """
     width = num_queries + num_keys - 1
     leading = ops.shape(terms)[:-2]
-    no_padding = [[0, 0]] * len(leading)
-    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])  # [..., T, W + 1]
-    flat = ops.reshape(padded, (*leading, num_queries * (width + 1)))
+    flat = ops.reshape(terms, (*leading, num_queries * (width + 1)))
     first = num_queries - 1
     shifted = flat[..., first : first + num_queries * width]
     return ops.reshape(shifted, (*leading, num_queries, width))[..., :num_keys]
@@ -52,19 +60,24 @@ class RelativeBias(Positions):
 
     def build_encoder(self, encoder: keras.Model) -> None:
         if not self.config.relative_bias_per_layer:
-            encoder.relative_attention_bias = self._add_table(encoder)
+            # `add_weight` would leave the scope that the encoder has opened, bert/encoder.
+            encoder.relative_attention_bias = keras.Variable(
+                initializer(self.config.initializer_range),
+                shape=self._table_shape(),
+                dtype=encoder.variable_dtype,
+                name="relative_attention_bias",
+            )
 
     def build_attention(self, attention: keras.layers.Layer) -> None:
         if self.config.relative_bias_per_layer:
-            attention.relative_attention_bias = self._add_table(attention)
+            attention.relative_attention_bias = attention.add_weight(
+                name="relative_attention_bias",
+                shape=self._table_shape(),
+                initializer=initializer(self.config.initializer_range),
+            )
 
-    def _add_table(self, layer: keras.layers.Layer) -> keras.Variable:
-        config = self.config
-        return layer.add_weight(
-            name="relative_attention_bias",
-            shape=(config.relative_buckets, config.num_attention_heads),
-            initializer=initializer(config.initializer_range),
-        )
+    def _table_shape(self) -> tuple[int, int]:
+        return self.config.relative_rows, self.config.num_attention_heads
 
     def shared_terms(self, encoder: keras.Model, length: Tensor) -> Tensor | None:
         if self.config.relative_bias_per_layer:
@@ -100,7 +113,7 @@ class RelativeBias(Positions):
         distances = ops.arange(count, dtype="int32") + first
         buckets = distance_buckets(distances, config.relative_buckets, config.relative_max_distance)
         # With one-hot rows the gradient is a small matrix product instead of a scatter.
-        one_hot = ops.one_hot(buckets, config.relative_buckets, dtype=table.dtype)
+        one_hot = ops.one_hot(buckets, config.relative_rows, dtype=table.dtype)
         return ops.matmul(ops.transpose(table), ops.transpose(one_hot))
 
 
@@ -131,9 +144,11 @@ def distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> 
     ratio = np.float32(math.log(max_distance / exact))
     growth = np.log(every.astype(np.float32) / np.float32(exact)) / ratio * np.float32(half - exact)
     wider = np.minimum(exact + growth.astype(np.int32), half - 1)
-    firsts = every[1:][wider[1:] > wider[:-1]]  # [half - exact - 1] at most
+    steps = wider[1:] - wider[:-1]
     magnitude = ops.abs(distances)
     bucket = ops.minimum(magnitude, exact)
-    for first in firsts.tolist():
-        bucket = bucket + ops.cast(magnitude >= first, "int32")
+    for index in np.flatnonzero(steps).tolist():
+        is_reached = ops.cast(magnitude >= int(every[index + 1]), "int32")
+        # A step passes over buckets if there are more of them than distances.
+        bucket = bucket + is_reached * int(steps[index])
     return bucket + ops.where(distances > 0, half, 0)

@@ -3,6 +3,7 @@
 from bert_tf.objectives.causal_share import MaskedAndCausalLM
 from bert_tf.objectives.masked_diffusion import MaskedDiffusion
 from bert_tf.objectives.masked_lm import MaskedLM
+from bert_tf.objectives.masked_permuted import MaskedPermutedLM
 from bert_tf.objectives.next_sentence import NextSentence
 from bert_tf.objectives.objective import Objective
 from bert_tf.objectives.permuted_lm import PermutedLM
@@ -12,6 +13,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "masked_lm": MaskedLM,
     "masked_diffusion": MaskedDiffusion,
     "permuted_lm": PermutedLM,
+    "masked_permuted_lm": MaskedPermutedLM,
     "next_sentence": NextSentence,
     "sentence_order": SentenceOrder,
 }

@@ -4,7 +4,8 @@
       -> ids with replacements [B, T] -> encoder (discriminator) -> one logit per token: replaced?
 
 Generator and discriminator share the embeddings, LayerNorm included, and each projects them to its
-width. No gradient passes through the drawn tokens.
+width; or the discriminator learns its difference from the generator's tables, see
+`embedding_sharing.py`. No gradient passes through the drawn tokens.
 
 Reference: Clark et al. 2020; google-research/electra, pretrain_model.
 """
@@ -19,10 +20,12 @@ from keras import ops
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import one_network
 from bert_tf.checkpoints.families.electra import ELECTRA
-from bert_tf.config import ModelConfig
+from bert_tf.config import EMBEDDING_SHARINGS, ModelConfig
 from bert_tf.corpus.random_bits import mix64, random_bits
+from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.encoder import BertEncoder, HeadOnEncoder
 from bert_tf.network.heads import DiscriminatorHead, MaskedLMHead, gather_positions
+from bert_tf.objectives.embedding_sharing import EmbeddingDifferences
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
@@ -105,6 +108,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
       discriminator_weight: weight of its loss; that of the generator has weight 1.
       recompute, unpad: see `BertEncoder`.
       reference_sampling: whether positions may be drawn more than once; see `ReplacedTokens`.
+      embedding_sharing: how the networks share the embeddings, one of `EMBEDDING_SHARINGS`.
 
     Call arguments:
       inputs: dict with the encoder's inputs, masked; `masked_lm_positions` and `masked_lm_ids`
@@ -131,13 +135,25 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         recompute: bool = False,
         unpad: bool = False,
         reference_sampling: bool = False,
+        embedding_sharing: str = "full",
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, recompute, unpad, **kwargs)
         if generator is None:
             generator = generator_config(config)
         if isinstance(generator, dict):
             generator = ModelConfig.from_dict(generator)
+        if embedding_sharing not in EMBEDDING_SHARINGS:
+            raise ValueError(
+                f"embedding_sharing is {embedding_sharing!r}, expected one of "
+                f"{list(EMBEDDING_SHARINGS)}."
+            )
+        generator_embeddings = None
+        differences = None
+        if embedding_sharing == "gradient_disentangled":
+            options: dict[str, Any] = {"name": "embeddings", "dtype": kwargs.get("dtype")}
+            generator_embeddings = BertEmbeddings(generator, **options)
+            differences = EmbeddingDifferences(config, generator_embeddings, **options)
+        super().__init__(config, recompute, unpad, differences, **kwargs)
         if generator.hidden_size > config.hidden_size:
             raise ValueError(
                 f"The generator is {generator.hidden_size} wide, the discriminator "
@@ -145,6 +161,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             )
         self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight, reference_sampling))
         self.reference_sampling = reference_sampling
+        self.embedding_sharing = embedding_sharing
         self.generator_config = generator
         self.discriminator_weight = discriminator_weight
         self.generator = BertEncoder(
@@ -154,7 +171,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             unpad=unpad,
             name="generator",
             dtype=self.dtype_policy,
-            embeddings=self.bert.embeddings,
+            embeddings=generator_embeddings or self.bert.embeddings,
         )
         with keras.name_scope("generator"):
             self.predictions = MaskedLMHead(generator, name="predictions", dtype=self.dtype_policy)
@@ -166,7 +183,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         seed = self.bert.draw_dropout_seed(training, dropout_seed)
         generator_seed = None if seed is None else ops.bitwise_xor(seed, GENERATOR_SEED)
         encoded = self.generator(inputs, training=training, dropout_seed=generator_seed)
-        table = self.bert.embeddings.word_embeddings
+        table = self.generator.embeddings.word_embeddings
         positions = inputs["masked_lm_positions"]
         logits = self.predictions(gather_positions(encoded["sequence_output"], positions), table)
         draws = positions
@@ -184,6 +201,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             "generator": self.generator_config.to_dict(),
             "discriminator_weight": self.discriminator_weight,
             "reference_sampling": self.reference_sampling,
+            "embedding_sharing": self.embedding_sharing,
         }
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:

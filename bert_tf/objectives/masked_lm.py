@@ -38,10 +38,12 @@ class MaskedLM(Objective):
         logits = model.predictions(predicted, table)
         if model.config.vocab_size <= LARGE_VOCABULARY:
             return {"masked_lm_logits": logits}
-        return {"masked_lm_logits": logits, VECTORS: model.predictions.transform(predicted)}
+        return {"masked_lm_logits": logits, VECTORS: model.predictions.transformed(predicted)}
 
     def predicted_vectors(self, encoded: dict[str, Any], inputs: Batch) -> tf.Tensor:
         """Returns the vectors from which tokens are predicted, float [B, P, D]."""
+        if "query_output" in encoded:
+            return encoded["query_output"]
         return gather_positions(encoded["sequence_output"], inputs["masked_lm_positions"])
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -14,7 +14,6 @@ in that special tokens are seen by all, unless `rank_special_tokens` is set.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,23 +21,19 @@ from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
 from bert_tf.corpus.token_order import permuted_ranks
 from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.objectives.objective import Batch
 from bert_tf.text.tokenization import AnyVocab
 
 
 class PermutedLM(MaskedLM):
-    """The head and sums of `MaskedLM`, on the vectors of the query stream."""
+    """The head and sums of `MaskedLM`, on the vectors of the query stream.
+
+    Without targets the model fills in masks, as one that was trained with `MaskedLM`.
+    """
 
     plot_titles = {
         "masked_lm_loss": "Permuted LM: loss (nats)",
         "masked_lm_accuracy": "Permuted LM: accuracy",
     }
-
-    def predicted_vectors(self, encoded: dict[str, Any], inputs: Batch) -> tf.Tensor:
-        # Without targets the model fills in masks, as one that was trained with `MaskedLM`.
-        if "query_output" in encoded:
-            return encoded["query_output"]
-        return super().predicted_vectors(encoded, inputs)
 
     @staticmethod
     def mask_batch(

@@ -4,12 +4,14 @@ import typing
 from typing import Any
 
 import keras
+from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.query_stream import unordered_queries
 from bert_tf.objectives import Objective, make_objectives
 from bert_tf.objectives.objective import Batch
 
@@ -62,12 +64,14 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
-      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion` or
-        `permuted_lm`.
+      objective: the loss of masked tokens, `masked_lm`, `masked_diffusion`, `permuted_lm` or
+        `masked_permuted_lm`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
-        ignored. `permuted_lm` predicts the encoder's `query_positions`, if they are given.
+        ignored. `permuted_lm` and `masked_permuted_lm` predict the encoder's `query_positions`,
+        if they are given. A network with a `query_vector` (XLNet) always predicts by a query
+        stream: without `query_positions`, each masked token from all tokens that are not masked.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -105,7 +109,14 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
-        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
+        self.bert = BertEncoder(
+            config,
+            recompute,
+            use_pooler,
+            unpad,
+            trains_queries=True,
+            dtype=self.dtype_policy,
+        )
         with keras.name_scope("cls"):
             for part in self.objectives:
                 part.build(self)
@@ -116,6 +127,9 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
+        if self.config.query_vector and "query_positions" not in inputs:
+            length = ops.shape(inputs["input_word_ids"])[1]
+            inputs = {**inputs, **unordered_queries(inputs["masked_lm_positions"], length)}
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         outputs: dict[str, Any] = {}
         for objective in self.objectives:

@@ -72,7 +72,7 @@ def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) 
     """Returns the factor of each variable's learning rate, smaller for lower layers.
 
     It is 1 for pooler and heads, decay for the top layer, decay^2 for the layer below, and so on
-    down to the embeddings and their projection.
+    down to the embeddings, their projection, and the biases of distances that all layers share.
 
     Args:
       paths: paths of the variables.
@@ -92,7 +92,8 @@ def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) 
     def depth(path: str, match: re.Match | None) -> int:
         if match:
             return int(match[1]) + 1
-        is_table = "/embeddings/" in path or "/embeddings_project/" in path
+        tables = ("/embeddings/", "/embeddings_project/", "/encoder/relative_attention_bias")
+        is_table = any(table in path for table in tables)
         return 0 if is_table else num_layers + 1 + like_electra
 
     depths = map(depth, paths, layers)

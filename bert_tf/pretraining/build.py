@@ -123,6 +123,7 @@ def make_electra(configs: PretrainingConfigs) -> ElectraPretrainer:
         objective.discriminator_weight,
         configs.training.recompute,
         reference_sampling=objective.electra_reference_sampling,
+        embedding_sharing=objective.embedding_sharing,
     )
 
 

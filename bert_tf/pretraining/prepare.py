@@ -23,6 +23,7 @@ from bert_tf.checkpoints.start import (
 )
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.config import (
+    ORDERED_OBJECTIVES,
     DataConfig,
     ModelConfig,
     PretrainingConfigs,
@@ -247,8 +248,8 @@ class EncoderPass(NamedTuple):
 def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
     """Returns the encoders that a step runs.
 
-    They are the generator and the discriminator of ELECTRA, and for a permuted language model the
-    two streams.
+    They are the generator and the discriminator of ELECTRA, and for an order of prediction the
+    tokens and each stream of targets.
 
     Raises:
       ValueError: if there is no generator of the size that is asked for.
@@ -256,11 +257,10 @@ def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
     num_predictions = configs.masking.max_predictions_per_seq
     objective = configs.objective
     if objective.objective != "replaced_tokens":
-        passes = [EncoderPass(configs.model, num_predictions)]
-        if objective.objective == "permuted_lm":
-            share = num_predictions / configs.data.max_seq_length
-            passes.append(EncoderPass(configs.model, 0, share))
-        return passes
+        share = num_predictions / configs.data.max_seq_length
+        stream = EncoderPass(configs.model, 0, share)
+        streams = [stream] * ORDERED_OBJECTIVES.get(objective.objective, 0)
+        return [EncoderPass(configs.model, num_predictions), *streams]
     generator = generator_config(
         configs.model, objective.generator_hidden_size, objective.generator_layers
     )

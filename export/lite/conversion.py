@@ -160,10 +160,14 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
     Raises:
       ValueError: for poolings with operations that LiteRT lacks.
     """
-    if pooling not in ("cls", "max", "mean"):
-        raise ValueError(f"The pooling is {pooling}; a LiteRT file supports cls, max or mean.")
+    if pooling not in ("cls", "lasttoken", "max", "mean"):
+        raise ValueError(
+            f"The pooling is {pooling}; a LiteRT file supports cls, lasttoken, max or mean."
+        )
     if pooling == "cls":
         return sequence[:, 0]  # [B, D]
+    if pooling == "lasttoken":
+        return layout.PaddedBatch(input_mask).last_tokens(sequence, sequence)
     is_real = tf.expand_dims(tf.cast(input_mask, tf.float32), 2)  # [B, T, 1]
     if pooling == "max":
         hidden = (1.0 - is_real) * LEAST_VALUE

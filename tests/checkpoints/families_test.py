@@ -50,6 +50,15 @@ GOLDENS = [
     "albert/pretraining",
     "albert/sequence_classification",
     "mmbert/masked_lm",
+    "mpnet/masked_lm",
+    "mpnet/sequence_classification",
+    "deberta_v2/masked_lm",
+    "deberta_v2/masked_lm_legacy",
+    "deberta_v2/sequence_classification",
+    "deberta_v2/token_classification",
+    "deberta_v2/question_answering",
+    "xlnet/sequence_classification",
+    "xlnet/question_answering_simple",
 ]
 
 
@@ -77,18 +86,20 @@ def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
     folder = golden_folder(name)
     golden = dict(np.load(golden_folder(name) / "golden.npz"))
     received, model = family_outputs(folder, golden)
-    limit = 2e-5 if "modernbert" in name else 1e-5
+    limit = 2e-5 if name.startswith(("modernbert", "deberta")) else 1e-5
     for key, difference in differences(received, golden, model.config.pad_token_id).items():
         assert difference < (1e-4 if key.startswith("grad_") else limit), (key, difference)
-    if "in_left_padded_input_ids" in golden:
-        inputs = encoder_inputs(golden, "in_left_padded_")
-        expected = golden["out_left_padded_last_hidden_state"]
+    for other in ("left_padded", "long"):
+        if f"in_{other}_input_ids" not in golden:
+            continue
+        inputs = encoder_inputs(golden, f"in_{other}_")
+        expected = golden[f"out_{other}_last_hidden_state"]
         output = np.asarray(model.bert(inputs)["sequence_output"])
         output = output * inputs["input_mask"][..., None]
         assert np.abs(output - expected).max() < limit * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", [*GOLDENS, "xlnet/lm_head"])
 def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
     folder = golden_folder(name)
     before = read_checkpoint(folder)
@@ -115,7 +126,13 @@ def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
 
 
 def test_a_bare_encoder_has_no_prefix(tmp_path):
-    for name, start in (("roberta/masked_lm", "roberta."), ("modernbert/masked_lm", "model.")):
+    starts = {
+        "roberta/masked_lm": "roberta.",
+        "modernbert/masked_lm": "model.",
+        "distilbert/masked_lm": "distilbert.",  # Without it names begin as XLNet's do.
+        "xlnet/lm_head": "transformer.",
+    }
+    for name, start in starts.items():
         folder = copy_of(name, tmp_path / start)
         whole = read_checkpoint(folder)
         rewrite(
@@ -154,6 +171,15 @@ BASE = {
     "layer_norm_eps": 1e-12,
     "position_type": "learned",
 }
+# Fields without which a configuration is refused.
+REQUIRED = {
+    "deberta-v2": {
+        "relative_attention": True,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "pos_att_type": "C2P",
+    }
+}
 # What the configuration classes of transformers have where a config.json says nothing.
 DEFAULTS = {
     "bert": BASE | {"vocab_size": 30522, "pad_token_id": 0},
@@ -164,10 +190,18 @@ DEFAULTS = {
     "electra": BASE
     | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
     | {"vocab_size": 30522, "embedding_size": 128},
+    "deberta-v2": BASE
+    | {"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "pad_token_id": 0}
+    | {"num_attention_heads": 24, "intermediate_size": 6144, "layer_norm_eps": 1e-7}
+    | {"type_vocab_size": 0, "position_type": "learned_disentangled", "pooler_act": "gelu_exact"}
+    | {"relative_buckets": 1024, "relative_max_distance": 512, "pos_att_type": "c2p"},
     "albert": BASE
     | {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64}
     | {"intermediate_size": 16384, "hidden_act": "gelu_tanh", "hidden_dropout_prob": 0}
     | {"attention_probs_dropout_prob": 0, "embedding_size": 128, "num_layer_groups": 1},
+    "mpnet": BASE
+    | {"vocab_size": 30527, "pad_token_id": 1, "position_offset": 2, "type_vocab_size": 0}
+    | {"position_type": "learned_relative", "relative_buckets": 32, "relative_max_distance": 128},
     "roformer": BASE
     | {"vocab_size": 50000, "max_position_embeddings": 1536, "embedding_size": 0}
     | {"position_type": "rotary_interleaved", "rotary_theta": 10000},
@@ -177,12 +211,18 @@ DEFAULTS = {
     | {"max_position_embeddings": 8192, "type_vocab_size": 0, "position_type": "rotary"}
     | {"rotary_theta": 160000, "local_rotary_theta": 10000, "local_attention": 128}
     | {"global_attention_every": 3, "pad_token_id": 50283, "biases": "output"},
+    "xlnet": BASE
+    | {"vocab_size": 32000, "hidden_size": 1024, "num_hidden_layers": 24}
+    | {"num_attention_heads": 16, "intermediate_size": 4096, "type_vocab_size": 0}
+    | {"position_type": "transformer_xl", "pad_token_id": 5, "memory_length": 512}
+    | {"memory_reuse": 0, "clamp_distance": 0, "pooled_token": "last", "query_vector": True},
 }
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_what_a_configuration_leaves_out(name):
-    made = FAMILIES[name].read_config({"model_type": name}, pathlib.Path("config.json"))
+    values = {"model_type": name, **REQUIRED.get(name, {})}
+    made = FAMILIES[name].read_config(values, pathlib.Path("config.json"))
     assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
 
 
@@ -224,7 +264,7 @@ def test_newer_configurations_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("roberta/masked_lm", {"model_type": "xlnet"}, "'xlnet',.*.'bert', 'rob"),
+        ("roberta/masked_lm", {"model_type": "funnel"}, "'funnel',.*.'bert', 'rob"),
         ("roberta/masked_lm", {"model_type": ["bert"]}, r"model_type is \['bert'\], expected"),
         ("roberta/masked_lm", {"model_type": "distilbert"}, "'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
@@ -251,6 +291,32 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
         ("albert/pretraining", {"num_hidden_groups": 2}, "missing .*layer_1/"),
         ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
+        ("mpnet/masked_lm", {"pad_token_id": 0}, "pad_token_id is 0, expected 1"),
+        (
+            "mpnet/masked_lm",
+            {"relative_attention_num_buckets": 16},
+            "relative_attention_num_buckets is 16, expected at least 32",
+        ),
+        (
+            "mpnet/masked_lm",
+            {"relative_attention_num_buckets": 40},
+            r"relative_attention_bias \[32, 3\] instead of \[40, 3\]",
+        ),
+        ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention is missing"),
+        ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention is False"),
+        ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key is False"),
+        ("deberta_v2/masked_lm", {"conv_kernel_size": 3}, "conv_kernel_size is 3"),
+        ("deberta_v2/masked_lm", {"embedding_size": 20}, "embedding_size is 20, expected 30"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_size": 8}, "pooler_hidden_size is 8"),
+        ("deberta_v2/masked_lm", {"attention_head_size": 8}, "attention_head_size is 8"),
+        ("deberta_v2/masked_lm", {"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'"),
+        ("deberta_v2/masked_lm", {"pos_att_type": ["p2p"]}, r"pos_att_type is \['p2p'\]"),
+        ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type is \[\]"),
+        ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets is 50, expected 2 to"),
+        ("deberta_v2/masked_lm", {"position_buckets": 12}, r"\[20, 30\] instead of \[24, 30\]"),
+        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "buckets is 10, expected 2 to 5"),
+        ("deberta_v2/masked_lm", {"position_biased_input": True}, "missing.*position_embeddings"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act is 'swish'"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
         ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
     ],
@@ -267,6 +333,7 @@ def test_configurations_that_are_refused_by_name(tmp_path, name, values, message
     [
         # transformers' masked LM of RoBERTa computes GELU whatever the layers compute.
         ("roberta/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
+        ("mpnet/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
         ("modernbert/masked_lm", {"classifier_activation": "relu"}, "relu"),
     ],
 )
@@ -277,6 +344,26 @@ def test_heads_with_an_activation_of_their_own(tmp_path, name, values, head_act)
     assert checkpoint.config.hidden_act == ("relu" if "hidden_act" in values else "gelu_exact")
     written = write_checkpoint(checkpoint, tmp_path / "written", "huggingface")
     assert written.config.transform_act == head_act
+
+
+def test_rows_of_mpnet_that_no_bucket_has(tmp_path):
+    """transformers computes 32 buckets, however many rows the table has."""
+    name = "mpnet/masked_lm"
+    folder = copy_of(name, tmp_path, relative_attention_num_buckets=40)
+    key = "mpnet.encoder.relative_attention_bias.weight"
+    rewrite(folder, lambda weights: {**weights, key: np.pad(weights[key], [(0, 8), (0, 0)])})
+    before = read_checkpoint(folder)
+    before.check()
+    golden = dict(np.load(folder / "golden.npz"))
+    received = BertEncoder.from_checkpoint(before)(encoder_inputs(golden, "in_long_"))
+    expected = golden["out_long_last_hidden_state"]
+    assert np.abs(received["sequence_output"] - expected).max() < 1e-5 * np.abs(expected).max()
+    after = write_checkpoint(before, tmp_path / "again", "huggingface")
+    assert after.config == before.config
+    np.testing.assert_array_equal(
+        safetensors.numpy.load_file(tmp_path / "again" / "model.safetensors")[key],
+        safetensors.numpy.load_file(folder / "model.safetensors")[key],
+    )
 
 
 def test_another_rope_is_refused(tmp_path):
@@ -381,6 +468,12 @@ MODERN = {
     "position_type": "rotary",
     "biases": "output",
 }
+MPNET = {
+    "type_vocab_size": 0,
+    "position_type": "learned_relative",
+    "position_offset": 2,
+    "pad_token_id": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -392,8 +485,14 @@ MODERN = {
         ({"position_type": "rotary_interleaved", "embedding_size": 20}, "roformer"),
         (MODERN, "modernbert"),
         ({"position_type": "alibi"}, ""),
+        ({"embedding_norm": False}, ""),
+        ({"pooled_token": "last"}, ""),
         ({"position_type": "sinusoidal"}, ""),
         ({"position_offset": 2, "pad_token_id": 0}, ""),
+        (MPNET, "mpnet"),
+        ({**MPNET, "type_vocab_size": 2}, ""),
+        ({**MPNET, "relative_bias_per_layer": True}, ""),
+        ({**MPNET, "relative_buckets": 64}, ""),
         ({**MODERN, "gated_feed_forward": False}, ""),
         ({**MODERN, "type_vocab_size": 2}, ""),
     ],
@@ -530,3 +629,54 @@ def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
     rewrite(folder, lambda weights: {**weights, "roberta.adapter.bias": pooler.popitem()[1]})
     with pytest.raises(ValueError, match=r"not understood \(1\): roberta.adapter.bias"):
         read_checkpoint(folder).check()
+
+
+def test_a_discriminator_of_microsoft_is_read_as_an_encoder(tmp_path):
+    """Their files also hold a masked LM's head that was not trained, and differences of tables."""
+    name = "deberta_v2/masked_lm"
+    expected = read_checkpoint(golden_folder(name))
+    size = expected.config.hidden_size
+    table = np.ones((expected.config.vocab_size, size), np.float32)
+    positions = np.ones((expected.config.max_position_embeddings, size), np.float32)
+    idle = {
+        "mask_predictions.dense.weight": np.ones((size, size), np.float32),
+        "mask_predictions.dense.bias": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.weight": np.ones(size, np.float32),
+        "mask_predictions.LayerNorm.bias": np.ones(size, np.float32),
+        "mask_predictions.classifier.weight": np.ones((1, size), np.float32),
+        "mask_predictions.classifier.bias": np.ones(1, np.float32),
+        "deberta.embeddings.word_embeddings._weight": table,
+        "deberta.embeddings.position_embeddings._weight": positions,
+        "deberta.embeddings.position_embeddings.weight": positions,
+    }
+    # Their config.json has neither field.
+    folder = copy_of(name, tmp_path, legacy=None, architectures=None)
+    rewrite(folder, lambda weights: {**weights, **idle})
+    received = read_checkpoint(folder)
+    received.check()
+    assert received.heads == () and all(key in " ".join(received.notes) for key in idle)
+    assert received.config == expected.config
+    of_encoder = {key for key in expected.weights if not key.startswith("cls/")}
+    assert received.weights.keys() == of_encoder
+    for weight in of_encoder:
+        np.testing.assert_array_equal(received.weights[weight], expected.weights[weight])
+
+
+@pytest.mark.parametrize("terms", ["c2p|p2c", ["c2p", "p2c"], "p2c"])
+def test_terms_of_deberta_are_a_list_or_a_text(tmp_path, terms):
+    received = read_checkpoint(copy_of("deberta_v2/masked_lm", tmp_path, pos_att_type=terms))
+    parts = terms.split("|") if isinstance(terms, str) else terms
+    assert received.config.pos_att_type == ",".join(parts)
+    written = write_checkpoint(received, tmp_path / "written", "huggingface")
+    assert written.config == received.config
+
+
+def test_a_deberta_without_buckets_has_a_row_for_each_distance(tmp_path):
+    name = "deberta_v2/sequence_classification"
+    fields = {"position_buckets": -1, "max_relative_positions": 10}
+    received = read_checkpoint(copy_of(name, tmp_path, **fields))
+    received.check()
+    assert (received.config.relative_buckets, received.config.relative_max_distance) == (20, 10)
+    write_checkpoint(received, tmp_path / "written", "huggingface")
+    values = json.loads((tmp_path / "written" / "config.json").read_text())
+    assert {key: values[key] for key in fields} == fields

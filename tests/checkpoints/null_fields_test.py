@@ -10,6 +10,7 @@ import pytest
 
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.families import xlnet as xlnet_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
@@ -49,7 +50,23 @@ STRUCTURES = {
         "head_transform": True,
     },
     "albert": {**TYPED, "embedding_size": 20, "num_layer_groups": 2},
+    "deberta-v2": {
+        **SIZES,
+        "layer_norm_eps": 1e-7,
+        "position_type": "disentangled",
+        "relative_buckets": 8,
+        "relative_max_distance": 11,
+        "pooler_act": "gelu_exact",
+    },
     "electra": {**TYPED, "embedding_size": 20, "pooler_act": "gelu_exact"},
+    "mpnet": {
+        **SIZES,
+        "position_type": "learned_relative",
+        "position_offset": 2,
+        "pad_token_id": 1,
+        "pooler_act": "tanh",
+    },
+    "xlnet": {**SIZES, **xlnet_family.STRUCTURE},
 }
 # What the configuration classes of transformers 5.23 declare, and older names of it.
 OF_ALL = """
@@ -88,11 +105,28 @@ KEYS = {
         *("embedding_size", "position_embedding_type", "num_hidden_groups", "inner_group_num"),
         "classifier_dropout_prob",
     ],
+    "deberta-v2": """
+        relative_attention position_buckets max_relative_positions pos_att_type share_att_key
+        norm_rel_ebd position_biased_input pooler_hidden_act pooler_hidden_size pooler_dropout
+        legacy conv_kernel_size conv_act conv_groups attention_head_size embedding_size cls_dropout
+        """.split()
+    + OF_BERT,
     "electra": [
         *OF_BERT,
         *("embedding_size", "position_embedding_type", "summary_type", "summary_use_proj"),
         *("summary_activation", "summary_last_dropout"),
     ],
+    "mpnet": [
+        *(key for key in OF_BERT if key != "type_vocab_size"),
+        "relative_attention_num_buckets",
+    ],
+    "xlnet": """
+        vocab_size d_model n_layer n_head d_inner d_head ff_activation untie_r attn_type
+        initializer_range layer_norm_eps dropout mem_len reuse_len use_mems_eval use_mems_train
+        bi_data clamp_len same_length summary_type summary_use_proj summary_activation
+        summary_last_dropout summary_proj_to_labels start_n_top end_n_top n_token hidden_size
+        num_attention_heads num_hidden_layers
+        """.split(),
 }
 # Null leaves the outputs of an encoder as they are: training, loading or other tasks read these,
 # or the default of the class is null.
@@ -104,13 +138,16 @@ OF_NO_OUTPUT = {
     *"classifier_dropout sinusoidal_pos_embds qa_dropout seq_classif_dropout".split(),
     *"initializer_cutoff_factor layer_types rope_parameters rope_scaling embedding_dropout".split(),
     "classifier_dropout_prob",
+    *"pooler_dropout cls_dropout conv_act conv_groups legacy".split(),
     *"deterministic_flash_attn sparse_prediction sparse_pred_ignore_index".split(),
     *"reference_compile repad_logits_with_grad head_dim summary_last_dropout".split(),
+    *"mem_len reuse_len use_mems_eval use_mems_train start_n_top end_n_top".split(),
 }
 # Null has a meaning of its own in transformers.
 MEANINGS = {
     ("roformer", "embedding_size"): {"embedding_size": 0},
     ("modernbert", "local_rope_theta"): {"local_rotary_theta": 0.0},
+    ("xlnet", "summary_activation"): {"pooler_act": "linear"},
 }
 
 

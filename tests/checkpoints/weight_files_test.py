@@ -100,6 +100,10 @@ def test_names_of_pytorch_stay():
     name = "bert.encoder.layer.0.output.dense.weight"
     assert pytorch_name(name) == name
     assert pytorch_name("tf_m/mlm___cls/predictions/bias:0") == "cls.predictions.bias"
+    name = "tfmp_net_for_masked_lm/mpnet/encoder/layer_._3/attention/attn/q/kernel:0"
+    assert pytorch_name(name) == "mpnet.encoder.layer.3.attention.attn.q.weight"
+    name = "tfmp_net_model/mpnet/encoder/relative_attention_bias/embeddings:0"
+    assert pytorch_name(name) == "mpnet.encoder.relative_attention_bias.weight"
 
 
 def test_the_bias_that_alberts_tensorflow_class_computes_with(tmp_path):

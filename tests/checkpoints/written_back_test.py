@@ -24,6 +24,9 @@ NAMES = {
     "modernbert": "ModernBertForMultipleChoice",
     "electra": "ElectraForMultipleChoice",
     "albert": "AlbertForMultipleChoice",
+    "mpnet": "MPNetForMultipleChoice",
+    "deberta-v2": "DebertaV2ForMultipleChoice",
+    "xlnet": "XLNetForMultipleChoice",
 }
 
 

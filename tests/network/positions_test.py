@@ -101,9 +101,18 @@ NETWORKS = {
     "local_alibi": config_of(**LOCAL, position_type="alibi"),
     "per_layer": config_of(position_type="relative", **BUCKETS, relative_bias_per_layer=True),
     "local_relative": config_of(**LOCAL, position_type="relative", **BUCKETS),
+    "local_disentangled": config_of(**LOCAL, position_type="disentangled", **BUCKETS),
 }
 # Twins in what a layout can change.
-SLOW_NETWORKS = ("rotary_interleaved", "projected", "local_alibi", "relative", "learned_relative")
+SLOW_NETWORKS = (
+    "rotary_interleaved",
+    "projected",
+    "local_alibi",
+    "relative",
+    "learned_relative",
+    "disentangled",
+    "learned_disentangled",
+)
 EVERY_NETWORK = pytest.mark.parametrize(
     "config",
     [
@@ -242,6 +251,12 @@ def test_layers_that_are_local():
         ({"position_offset": 512}, "leaves no row"),
         ({"position_type": "circular"}, "expected one of"),
         ({"position_type": "relative", "relative_buckets": 6}, "relative_buckets"),
+        ({"position_type": "disentangled", "relative_buckets": 7}, "relative_buckets"),
+        ({"position_type": "disentangled", "relative_max_distance": 9}, "relative_max_distance"),
+        ({"position_type": "transformer_xl", "local_attention": 4}, "local_attention"),
+        ({"position_type": "transformer_xl", "hidden_size": 21, "num_attention_heads": 3}, "even"),
+        ({"query_vector": True, "reads_left_to_right": True}, "query_vector"),
+        ({"masked_lm_transform": False, "embedding_size": 10}, "masked_lm_transform"),
         ({"position_type": "relative", "relative_max_distance": 8}, "relative_max_distance"),
     ],
 )

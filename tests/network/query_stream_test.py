@@ -20,6 +20,8 @@ NETWORKS = {
     "offset": {"max_position_embeddings": 21, "position_offset": 2, "pad_token_id": 1},
     "rotary_pre_norm": {"position_type": "rotary", "block_type": "pre_norm"},
     "relative": {"position_type": "relative", "relative_buckets": 8},
+    "disentangled": {"position_type": "disentangled", "relative_buckets": 8},
+    "transformer_xl": {"position_type": "transformer_xl"},
     "projected": {"embedding_size": 10},
     "local": {"local_attention": 8, "global_attention_every": 2, "position_type": "alibi"},
 }
@@ -121,7 +123,7 @@ def test_query_stream_of_a_slow_twin():
         )
 
 
-@pytest.mark.parametrize("name", ["learned", "relative"])
+@pytest.mark.parametrize("name", ["learned", "relative", "transformer_xl"])
 def test_recomputation_changes_no_gradient(name):
     batch = ordered_batch()
     results = []

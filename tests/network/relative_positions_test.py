@@ -35,7 +35,9 @@ def bucket_of(distance: int, num_buckets: int, max_distance: int) -> int:
     return start + min(exact + int(growth + 1e-9), half - 1)
 
 
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 11), (12, 300), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"), [(32, 128), (8, 11), (12, 300), (4, 2), (128, 64)]
+)
 def test_buckets(num_buckets, max_distance):
     distances = np.arange(-2 * max_distance, 2 * max_distance + 1, dtype=np.int32)
     received = distance_buckets(tf.constant(distances), num_buckets, max_distance).numpy()

@@ -45,6 +45,13 @@ def test_every_variable_of_a_model_has_its_factor():
     assert layer_rates(paths, 1.0) == [1.0] * len(paths)
 
 
+def test_biases_of_all_layers_have_the_rate_of_the_tables():
+    path = "bert/encoder/relative_attention_bias"
+    assert layer_rates([path, "bert/encoder/layer_1/x"], 0.5) == [0.125, 0.5]
+    of_layer = "bert/encoder/layer_1/attention/self/relative_attention_bias"
+    assert layer_rates([of_layer], 0.5) == [0.5]
+
+
 def test_layers_of_two_figures():
     names = ["bert/embeddings/x", *(f"bert/encoder/layer_{i}/x" for i in range(12)), "cls/x"]
     expected = [0.8 ** (13 - depth) for depth in range(14)]

@@ -3,13 +3,16 @@
 from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.checkpoints.families.albert import ALBERT
 from bert_tf.checkpoints.families.bert import BERT
+from bert_tf.checkpoints.families.deberta import DEBERTA, LEGACY_DEBERTA
 from bert_tf.checkpoints.families.distilbert import DISTILBERT
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
+from bert_tf.checkpoints.families.mpnet import MPNET
 from bert_tf.checkpoints.families.roberta import ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
 from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
+from bert_tf.checkpoints.families.xlnet import XLNET
 from bert_tf.config import ModelConfig
 
 # By model_type. Of several that can hold a model the first is written.
@@ -23,7 +26,12 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
     "albert": ALBERT,
+    "mpnet": MPNET,
+    "deberta-v2": DEBERTA,
+    "xlnet": XLNET,
 }
+# Those that a model can be written as.
+WRITABLE = (*FAMILIES.values(), LEGACY_DEBERTA)
 
 
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:

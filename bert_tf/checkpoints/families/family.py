@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,15 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
     "linear": "linear",
+}
+
+
+# What all families have but those that say otherwise.
+USUAL: dict[str, Any] = {
+    "embedding_norm": True,
+    "masked_lm_transform": True,
+    "pooled_token": "first",
+    "query_vector": False,
 }
 
 
@@ -44,6 +53,8 @@ class Family:
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
         with; some files hold them.
+      variant: returns the family of a file by its config.json and its names of weights, where a
+        model_type has several; None where it has one.
     """
 
     title: str
@@ -59,7 +70,8 @@ class Family:
         default_factory=dict
     )
     pretrains_pooler: bool = False
-    idle: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    idle: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    variant: "Callable[[dict[str, Any], Iterable[str]], Family] | None" = None
 
 
 def task_classes(start: str) -> dict[str, str]:
@@ -175,8 +187,10 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -
       heads: of the model; fields of heads that it lacks are passed over.
       held: the supported value, or a tuple of values, by field.
     """
+    held = {**USUAL, **held}
     unused = set()
     if "masked_lm" not in heads:
+        unused.add("masked_lm_transform")
         unused.add("transform_act")
     if "pooler" not in heads:
         unused.add("pooler_act")

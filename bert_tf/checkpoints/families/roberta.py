@@ -55,21 +55,33 @@ def structure_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) 
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
+    return encoder_rows("roberta.", num_layers) + head_rows("roberta.", purpose)
+
+
+def head_rows(start: str, purpose: str) -> list[Row]:
+    """Returns the rows of the pooler and all heads; `start` is that of the encoder's names."""
     # The pooler of its class for sentences is part of the head.
     if purpose == "classifier":
         head = dense("bert/pooler/dense", "classifier.dense")
         head += scores("classifier", "classifier.out_proj")
     else:
-        head = dense("bert/pooler/dense", "roberta.pooler.dense")
+        head = dense("bert/pooler/dense", f"{start}pooler.dense")
         head += scores("tagger" if purpose == "tagger" else "classifier", "classifier")
     return [
-        *encoder_rows("roberta.", num_layers),
         *dense("cls/predictions/transform/dense", "lm_head.dense"),
         *norm("cls/predictions/transform", "lm_head.layer_norm"),
         Row("cls/predictions/output_bias", "lm_head.bias"),
         *head,
         *scores("squad", "qa_outputs"),
     ]
+
+
+def masked_lm_copies(start: str) -> dict[str, str]:
+    """Returns what of the masked LM head is tied, by the weight that it is a copy of."""
+    return {
+        "lm_head.decoder.weight": f"{start}embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
 
 
 ROBERTA = Family(
@@ -80,10 +92,7 @@ ROBERTA = Family(
     read_config=read_config,
     write_config=write_config,
     rows=rows,
-    copies={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    copies=masked_lm_copies("roberta."),
     refusal=refusal,
     idle={"classifier": "roberta.pooler."},
 )

@@ -43,7 +43,7 @@ from bert_tf.models.text_fit import (
 from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
-from bert_tf.network.pooling import l2_normalize, pool_tokens
+from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.network.positions import initializer
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.embedding.examples import read_embedding_columns
@@ -175,7 +175,10 @@ class BertEmbedder(TextFitMixin, keras.Model):
         if prompt_pieces is not None:
             positions = ops.arange(ops.shape(mask)[1], dtype="int32")
             mask = mask * ops.cast(positions >= prompt_pieces[:, None], mask.dtype)
-        parts = [pool_tokens(sequence, mask, name) for name in self.embedding.pooling]
+        parts = []
+        for name in self.embedding.pooling:
+            pooling = pooling_of(name, self.config.pooled_token)
+            parts.append(pool_tokens(sequence, mask, pooling))
         vectors = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         for index in range(len(self.embedding.dense)):
             vectors = getattr(self, f"dense_{index}")(vectors)

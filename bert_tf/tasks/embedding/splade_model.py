@@ -55,7 +55,7 @@ class BertSplade(HeadOnEncoder):
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         sequence = encoded["sequence_output"]  # [B, T, D]
         shape = ops.shape(sequence)
-        rows = self.predictions.transform(ops.reshape(sequence, (-1, shape[-1])))  # [B * T, E]
+        rows = self.predictions.transformed(ops.reshape(sequence, (-1, shape[-1])))  # [B * T, E]
         rows = ops.reshape(rows, (-1, shape[1], rows.shape[-1]))
         table = ops.cast(self.bert.embeddings.word_embeddings, rows.dtype)
         bias = self.predictions.output_bias

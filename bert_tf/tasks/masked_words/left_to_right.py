@@ -52,7 +52,8 @@ class LeftToRightAnswers(abc.ABC):
     def log_likelihood(self, texts: Any, batch_size: int = 32) -> list[float]:
         """Returns the log-probability of each text, in nats: the sum over its tokens.
 
-        Tokens that the vocabulary does not know have no probability and are left out.
+        Tokens that the vocabulary does not know have no probability and are left out; so is the
+        first token of a vocabulary whose class token is the last one (XLNet's).
 
         Args:
           texts: texts.
@@ -151,8 +152,19 @@ class LeftToRightAnswers(abc.ABC):
         return continued
 
     def _row(self, index: int, text: str) -> list[int]:
-        """Returns the ids of a text after [CLS]; raises ValueError if it is too long."""
-        row = [self.tokenizer.vocab.cls_id, *self.tokenizer.encode(text)]
+        """Returns the ids of a text, after [CLS] unless the vocabulary has it at the end.
+
+        Raises:
+          ValueError: if the text is too long, or nothing is before its first token.
+        """
+        vocab = self.tokenizer.vocab
+        row = [] if vocab.class_at_end else [vocab.cls_id]
+        row += self.tokenizer.encode(text)
+        if not row:
+            raise ValueError(
+                f"texts[{index}] has no tokens, and nothing is before the first token of this "
+                "vocabulary; give a text with words."
+            )
         if len(row) > self.max_seq_length:
             raise ValueError(
                 f"texts[{index}] has {len(row)} tokens, but the model reads at most "

@@ -60,6 +60,11 @@ class BertJointSpanLabeler(BertSpanLabeler):
     others_reading = ()
 
     def __init__(self, config: ModelConfig, answerable: bool = True, **options: Any) -> None:
+        if config.pooled_token != "first":
+            raise ValueError(
+                "The joint head (--span_head=joint) scores no answer by the first token, but this "
+                f"model's pooled_token is the {config.pooled_token}; give --span_head=independent."
+            )
         super().__init__(config, **{"name": "bert_joint_span_labeler", **options})
         self.answerable: AnswerableHead | None = None
         if answerable:

@@ -1,0 +1,121 @@
+"""MPNet: RoBERTa's network without types, and one table of biases of distances for all layers."""
+
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.bert import FIELDS as BERT_FIELDS
+from bert_tf.checkpoints.families.bert import POST_NORM
+from bert_tf.checkpoints.families.family import (
+    Family,
+    expect,
+    first_difference,
+    read_fields,
+    task_classes,
+    written_activation,
+)
+from bert_tf.checkpoints.families.roberta import head_rows, masked_lm_copies
+from bert_tf.checkpoints.weight_names import Row, dense, norm, table
+from bert_tf.config import ModelConfig
+from bert_tf.files import json_field
+
+START = "mpnet."
+# Constants of transformers' code, which computes with them whatever config.json says.
+PAD_ID = 1
+BUCKETS = 32
+MAX_DISTANCE = 128
+# Its network has no types, so its config.json has no `type_vocab_size`.
+FIELDS = {name: key for name, key in BERT_FIELDS.items() if name != "type_vocab_size"}
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, nullable=True, pad_token_id=PAD_ID)
+    rows = json_field(values, "relative_attention_num_buckets", int, path)
+    if rows is None:
+        rows = BUCKETS
+    if rows < BUCKETS:
+        raise ValueError(
+            f"{path}: relative_attention_num_buckets is {rows}, expected at least {BUCKETS}: "
+            "MPNet sorts distances into that many buckets whatever the field says."
+        )
+    # Its masked LM computes GELU whatever hidden_act says.
+    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
+    return read_fields(
+        {**values, "pad_token_id": PAD_ID},
+        path,
+        FIELDS,
+        vocab_size=30527,
+        hidden_act="gelu_exact",
+        head_act=head_act,
+        type_vocab_size=0,
+        position_type="learned_relative",
+        position_offset=PAD_ID + 1,
+        relative_buckets=BUCKETS,
+        relative_max_distance=MAX_DISTANCE,
+        relative_unused_rows=rows - BUCKETS,
+    )
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    values = {key: getattr(config, name) for name, key in FIELDS.items()}
+    return {
+        **values,
+        "hidden_act": written_activation(config.hidden_act),
+        "relative_attention_num_buckets": config.relative_rows,
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        position_type="learned_relative",
+        type_vocab_size=0,
+        pad_token_id=PAD_ID,
+        position_offset=PAD_ID + 1,
+        relative_buckets=BUCKETS,
+        relative_max_distance=MAX_DISTANCE,
+        relative_bias_per_layer=False,
+        embedding_size=config.hidden_size,
+        classifier_pooling="pooler",
+        pooler_act="tanh",
+        transform_act="gelu_exact",
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    result = [
+        *table("bert/embeddings/word_embeddings", f"{START}embeddings.word_embeddings"),
+        *table("bert/embeddings/position_embeddings", f"{START}embeddings.position_embeddings"),
+        *norm("bert/embeddings", f"{START}embeddings.LayerNorm"),
+        *table(
+            "bert/encoder/relative_attention_bias",
+            f"{START}encoder.relative_attention_bias",
+        ),
+    ]
+    for index in range(num_layers):
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"{START}encoder.layer.{index}"
+        result += dense(f"{layer}/attention/self/query", f"{file_layer}.attention.attn.q")
+        result += dense(f"{layer}/attention/self/key", f"{file_layer}.attention.attn.k")
+        result += dense(f"{layer}/attention/self/value", f"{file_layer}.attention.attn.v")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.attn.o")
+        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.LayerNorm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.intermediate.dense")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.output.dense")
+        result += norm(f"{layer}/output", f"{file_layer}.output.LayerNorm")
+    return result + head_rows(START, purpose)
+
+
+MPNET = Family(
+    title="MPNet",
+    model_type="mpnet",
+    prefix=START,
+    classes=task_classes("MPNet"),
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies=masked_lm_copies(START),
+    refusal=refusal,
+    idle={"classifier": f"{START}pooler."},
+)

@@ -30,7 +30,7 @@ training
 serving
 fine_tuning
 tasks
-search
+search sklearn
 conversion inference diagnosis
 model_card
 publishing

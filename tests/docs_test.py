@@ -10,6 +10,7 @@ import shlex
 import tomllib
 
 import bert_tf
+import bert_tf.sklearn
 from tests.programs import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -39,7 +40,8 @@ def test_the_api_page_lists_the_public_names():
     page = (ROOT / "docs/reference/api.md").read_text()
     listed = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
     names = [name.rpartition(".")[2] for name in listed]
-    assert sorted(names) == sorted([*bert_tf.__all__, "FineTunedModel", "Predictor"])
+    public = [*bert_tf.__all__, *bert_tf.sklearn.__all__, "FineTunedModel", "Predictor"]
+    assert sorted(names) == sorted(public)
     for path in listed:
         module, _, name = path.rpartition(".")
         assert hasattr(importlib.import_module(module), name), path

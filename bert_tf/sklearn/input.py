@@ -1,0 +1,178 @@
+"""Reads X, y and the sample weights of scikit-learn's methods, and checks them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from bert_tf.examples.columns import is_missing, read_numbers, read_pairs, read_texts
+
+Texts = list[str] | list[tuple[str, str]]
+
+
+class ClassTargets(NamedTuple):
+    """The labels of a classifier.
+
+    Attributes:
+      classes: the values of y, sorted; for several labels per text, the columns of y.
+      names: the classes as text, in their order.
+      labels: the name of each text's class, or 0 and 1 [N, C].
+      label_kind: `class` or `several`.
+    """
+
+    classes: np.ndarray
+    names: list[str]
+    labels: Any
+    label_kind: str
+
+
+def read_single_texts(values: Any) -> list[str]:
+    """Returns X as a list of texts.
+
+    Args:
+      values: a column of texts, [N] or [N, 1], in any form that `read_texts` takes.
+
+    Raises:
+      ValueError: naming the first value that is not a text.
+    """
+    return read_texts(_checked_column(values), "X")
+
+
+def read_texts_or_pairs(values: Any) -> Texts:
+    """Returns X as a list of texts, or of pairs of texts.
+
+    Args:
+      values: as for `read_single_texts`; or pairs: a list of tuples, or two columns [N, 2].
+
+    Raises:
+      ValueError: naming the first value that is not a text.
+    """
+    firsts, seconds = read_pairs(_checked_column(values))
+    return firsts if seconds is None else list(zip(firsts, seconds, strict=True))
+
+
+def _checked_column(values: Any) -> Any:
+    """Returns X without a second dimension: [N, 1] as [N], and [N, 2] as a list of pairs.
+
+    Raises:
+      ValueError: if X has numbers, or another number of columns.
+    """
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a frame
+        values = values.to_numpy()
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "kind", "") in tuple("biufc"):
+        raise ValueError(f"X has numbers ({dtype}), expected texts.")
+    shape: tuple[int, ...] = getattr(values, "shape", ())
+    if len(shape) != 2:
+        return list(values) if isinstance(values, tuple) else values
+    num_columns = shape[1]
+    if num_columns == 1:
+        return values[:, 0]
+    if num_columns == 2:
+        return list(map(tuple, values))
+    raise ValueError(
+        f"X has {num_columns} columns, expected one of texts, or two for pairs. Give a "
+        "ColumnTransformer for tables."
+    )
+
+
+def check_y_is_given(estimator: Any, y: Any) -> None:
+    """Raises ValueError if there is no y."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+
+
+def read_classes(y: Any) -> ClassTargets:
+    """Reads the labels of a classifier.
+
+    Args:
+      y: a column of labels; or, for several labels per text, a matrix of 0 and 1, dense or sparse,
+        or a frame, whose columns then name the labels.
+
+    Raises:
+      ValueError: if a label is missing, there is one class only, or y is neither.
+    """
+    if not hasattr(y, "toarray"):
+        _check_not_missing(np.asarray(y, dtype=object))
+    if type_of_target(y, input_name="y") == "multilabel-indicator":
+        columns = list(getattr(y, "columns", ()))
+        matrix = check_array(y, accept_sparse=True, input_name="y")
+        if hasattr(matrix, "toarray"):
+            matrix = matrix.toarray()
+        classes = np.array(columns or range(matrix.shape[1]))
+        return ClassTargets(classes, _names_of(classes), matrix, "several")
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    classes, indices = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class, {classes[0]!r:.60}, expected two or more; nothing can be learned."
+        )
+    names = _names_of(classes)
+    return ClassTargets(classes, names, [names[index] for index in indices], "class")
+
+
+def _names_of(classes: np.ndarray) -> list[str]:
+    return list(map(str, classes.tolist()))
+
+
+def _check_not_missing(y: np.ndarray) -> None:
+    for place, value in np.ndenumerate(y):
+        if is_missing(value):
+            index = ", ".join(map(str, place))
+            raise ValueError(f"Input y contains NaN: y[{index}] is {value!r}, expected a label.")
+
+
+def read_targets(y: Any) -> np.ndarray:
+    """Returns the numbers of a regressor, float64 [N].
+
+    Raises:
+      ValueError: if one is missing or infinite, or they are not numbers.
+    """
+    column = column_or_1d(y, warn=True)
+    return check_array(column, ensure_2d=False, dtype=np.float64, input_name="y")
+
+
+def read_weights(sample_weight: Any, count: int) -> np.ndarray:
+    """Returns the weight of each example, float32 [N]; 1 without any.
+
+    Raises:
+      ValueError: if one is missing or below 0, or all are 0.
+    """
+    if sample_weight is None:
+        return np.ones(count, np.float32)
+    weights = read_numbers(np.asarray(sample_weight), count, "sample_weight")
+    if weights.min() < 0:
+        index = int(weights.argmin())
+        raise ValueError(
+            f"sample_weight[{index}] is {weights[index]:g}, a negative weight; expected 0 or more."
+        )
+    if not weights.any():
+        raise ValueError("All values of sample_weight are zero; expected a weight above zero.")
+    return weights
+
+
+def with_weight(texts: Texts, y: Any, sample_weight: Any) -> tuple[Texts, Any, np.ndarray]:
+    """Returns the examples with a weight above 0: texts, y and weights.
+
+    An example of weight 0 would still fill a place in a batch.
+
+    Raises:
+      ValueError: as `read_weights`; also if the numbers of texts and of values of y differ.
+    """
+    check_consistent_length(texts, y)
+    weights = read_weights(sample_weight, len(texts))
+    kept = np.flatnonzero(weights)
+    if len(kept) == len(weights):
+        return texts, y, weights
+    return _chosen(texts, kept), _chosen(y, kept), weights[kept]
+
+
+def _chosen(values: Any, kept: np.ndarray) -> Any:
+    if hasattr(values, "iloc"):
+        return values.iloc[kept]
+    if hasattr(values, "shape"):
+        return values[kept]
+    return [values[index] for index in kept]

@@ -17,6 +17,7 @@ from bert_tf.around_import import around_import
 CLASSES = {
     "network.attention": "SelfAttention",
     "network.blocks": "PostNormBlock PreNormBlock",
+    "network.disentangled": "RelativeEmbeddings",
     "network.dropout": "Dropout",
     "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "network.embeddings": "BertEmbeddings",

@@ -42,6 +42,7 @@ SMALL_FILES = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
     *("sentence_*_config.json", "bert_config.json", "generator_config.json"),
+    "xlnet_config.json",
     *("embedder.json", "labels.txt", "label_kind.txt", "inputs.flags", "calibration.flags"),
     *("run.flags", "run.json", "best_checkpoint.json"),
     *("metadata.json", "task.json", "preprocessor.json", "assets/tokenizer/*"),

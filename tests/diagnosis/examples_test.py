@@ -133,8 +133,8 @@ def test_chance_is_no_finding(tmp_path):
     ("name", "place", "value", "fault"),
     [
         ("input_mask", 9, 0, "padding between tokens"),
-        ("input_ids", 0, 77, "[CLS] elsewhere than at the front"),
-        ("input_ids", 9, CLS, "[CLS] elsewhere than at the front"),
+        ("input_ids", 0, 77, "[CLS] elsewhere than at its place"),
+        ("input_ids", 9, CLS, "[CLS] elsewhere than at its place"),
         ("input_ids", 31, 77, "no [SEP] at the end"),
         ("input_ids", 20, SEP, "a pair without two [SEP]"),
         ("segment_ids", 14, 1, "segments that change elsewhere than after [SEP]"),

@@ -90,6 +90,17 @@ EVERY_WAY = pytest.mark.parametrize(
 )
 
 
+def calibration_error(confidence: np.ndarray, is_right: np.ndarray) -> float:
+    """Returns the mean distance of confidence and accuracy over 15 bins of equal width."""
+    total = 0.0
+    for first in np.arange(15) / 15:
+        is_inside = (confidence > first) & (confidence <= first + 1 / 15)
+        if is_inside.any():
+            gap = confidence[is_inside].mean() - is_right[is_inside].mean()
+            total += is_inside.mean() * abs(gap)
+    return total
+
+
 @EVERY_WAY
 def test_classes_come_back_in_the_order_of_the_rows(options, tmp_path):
     tuner = make_tuner(tmp_path, "classes", **options)
@@ -102,8 +113,12 @@ def test_classes_come_back_in_the_order_of_the_rows(options, tmp_path):
     np.testing.assert_allclose(outputs["loss"], losses, **CLOSE)
     results = tuner.evaluate()
     guesses = expected.argmax(axis=-1)
+    shares = np.exp(expected) / np.exp(expected).sum(axis=-1, keepdims=True)
     assert results == {
         "loss": pytest.approx(losses.mean(), abs=1e-5),
+        "expected_calibration_error": pytest.approx(
+            calibration_error(shares.max(axis=-1), guesses == labels), abs=1e-5
+        ),
         "accuracy": pytest.approx(accuracy_score(labels, guesses)),
         "macro_f1": pytest.approx(f1_score(labels, guesses, average="macro")),
     }

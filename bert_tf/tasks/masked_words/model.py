@@ -37,7 +37,8 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         """
         if is_empty(texts):
             return []
-        if read_pairs(texts)[1] is None:
+        is_single = read_pairs(texts)[1] is None
+        if is_single and (self.config.reads_left_to_right or not self.use_next_sentence):
             return self.log_likelihood(texts, batch_size)
         return super().score(texts, batch_size)
 
@@ -45,7 +46,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         packed = [PackedText(list(row), [0] * len(row)) for row in rows]
         batch = pad_batch(packed, self.config.pad_token_id)
         if self._compute_next is None:
-            self._compute_next = self._make_function(("key_ranks", "query_ranks"))
+            self._compute_next = self._compile_call(("key_ranks", "query_ranks"))
         shape = batch["input_mask"].shape
         order = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
         inputs = {name: batch[name] for name in INPUTS}
@@ -54,7 +55,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         inputs["query_ranks"] = order + 1
         return self._compute_next(inputs)["masked_lm_logits"].numpy().astype(np.float32)
 
-    def _make_function(self, names: tuple[str, ...] = ()) -> Any:
+    def _compile_call(self, names: tuple[str, ...] = ()) -> Any:
         """Returns the compiled call on batches of any size, with these inputs besides the usual."""
         specs = {
             name: tf.TensorSpec([None, None], tf.int32)
@@ -101,7 +102,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
     def _outputs(self, rows: Sequence[PackedText], positions: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the model's outputs of rows, and at positions int32 [B, P] of them."""
         if self._compute_outputs is None:
-            self._compute_outputs = self._make_function()
+            self._compute_outputs = self._compile_call()
         batch = pad_batch(list(rows), self.config.pad_token_id)
         inputs = {name: batch[name] for name in INPUTS}
         inputs["masked_lm_positions"] = positions

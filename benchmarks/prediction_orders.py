@@ -1,19 +1,26 @@
-"""Compares the orders in which tokens are predicted: equal processor time, held-out loss by each.
+"""Compares the orders in which tokens are predicted: equal time, held-out loss by each.
 
     python -m benchmarks.prediction_orders --output_dir=/tmp/orders --steps=800
 
 The model is the quickstart's, on the text that came with Python. `masked_lm` trains for --steps;
-an objective whose step costs more trains for fewer, by the processor seconds of short runs. Every
-model is then evaluated by every measure. A second call continues where the first was stopped.
+an objective whose step takes longer trains for fewer. Every model is then evaluated by every
+measure. A second call continues where the first was stopped.
 """
 
-import json
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.timing import measure, print_table
+from benchmarks.timing import in_turn, measure, print_table
+from bert_tf.config import MaskingConfig, ModelConfig
+from bert_tf.corpus.masking import mask_batch
+from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.text.kinds import read_vocabulary_in
 
 OUTPUT = flags.DEFINE_string("output_dir", "/tmp/orders", "Folder of the runs.")
 STEPS = flags.DEFINE_integer("steps", 800, "Steps of masked_lm.", lower_bound=20)
@@ -31,7 +38,7 @@ MEASURES = {
     "left to right": (["--causal_share=1"], "causal_nats"),
     "permuted": (["--objective=permuted_lm"], "masked_lm_loss"),
 }
-SHORT, LONG = 10, 40  # Steps of the runs that are timed.
+BATCH, LENGTH = 64, 64  # Of the quickstart.
 
 
 def folder_of(*names: str) -> pathlib.Path:
@@ -65,17 +72,53 @@ def training(steps: int) -> list[str]:
     ]
 
 
-def step_seconds(name: str) -> float:
-    """Returns the processor seconds of a step of an objective."""
-    path = folder_of(name, "seconds.json")
-    if not path.exists():
-        used = []
-        for steps in (SHORT, LONG):
-            folder = folder_of(name, f"{steps}-steps")
-            used.append(measure(command(folder, *training(steps), *OBJECTIVES[name])))
-        seconds = (used[1].processor_seconds - used[0].processor_seconds) / (LONG - SHORT)
-        path.write_text(json.dumps(seconds))
-    return float(json.loads(path.read_text()))
+def step_costs(folder: pathlib.Path) -> dict[str, float]:
+    """Returns the time of forward and backward pass of each objective beside `masked_lm`.
+
+    They are compiled by XLA and timed in turn, on random tokens.
+    """
+    vocab = read_vocabulary_in(folder)
+    config = ModelConfig.read(folder / "bert_config.json")
+    draw = np.random.default_rng(0)
+    rows = {
+        "input_word_ids": draw.integers(10, len(vocab), (BATCH, LENGTH)).astype(np.int32),
+        "input_mask": np.ones((BATCH, LENGTH), np.int32),
+        "input_type_ids": np.zeros((BATCH, LENGTH), np.int32),
+    }
+    numbers = tf.range(BATCH, dtype=tf.int64)
+    masking = MaskingConfig(masked_lm_prob=0.25, max_predictions_per_seq=16)
+    calls = {}
+    for name, options in OBJECTIVES.items():
+        objective = "masked_lm"
+        if options and options[0].startswith("--objective="):
+            objective = options[0].removeprefix("--objective=")
+        model = BertPretrainer(
+            config,
+            use_next_sentence=False,
+            use_pooler=False,
+            objective=objective,
+        )
+        mask = model.objectives[0].mask_batch or mask_batch
+        tensors = {key: tf.constant(values) for key, values in rows.items()}
+        batch = mask(tensors, numbers, numbers * 0, vocab=vocab, masking=masking, seed=1)
+        calls[name] = make_pass(model, batch)
+    taken = in_turn(calls, 7)
+    base = taken["masked_lm"][0]
+    return {name: seconds / base for name, (seconds, _) in taken.items()}
+
+
+def make_pass(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> Callable[[], Any]:
+    """Returns a call that computes the loss of a batch and its gradients."""
+
+    @tf.function(jit_compile=True)
+    def compute() -> Any:
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=True)
+            loss = sum(part.mean() for part in model.objective_losses(batch, outputs).values())
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        return sum(tf.reduce_sum(gradient) for gradient in gradients)
+
+    return lambda: compute().numpy()
 
 
 def train(name: str, steps: int) -> pathlib.Path:
@@ -100,11 +143,10 @@ def evaluate(name: str, measured: str) -> float:
 
 def main(_: list[str]) -> None:
     pathlib.Path(OUTPUT.value).mkdir(parents=True, exist_ok=True)
-    train("masked_lm", STEPS.value)  # It also makes the examples, which no timed run should.
-    base = step_seconds("masked_lm")
+    costs = step_costs(train("masked_lm", STEPS.value))
 
     def row(name: str) -> list[str]:
-        cost = step_seconds(name) / base
+        cost = costs[name]
         steps = round(STEPS.value / cost)
         train(name, steps)
         losses = [f"{evaluate(name, measured):.3f}" for measured in MEASURES]

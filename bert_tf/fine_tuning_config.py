@@ -1,4 +1,4 @@
-"""Configuration of the fine-tuning programs, in addition to the groups of `config.py`."""
+"""Configuration of the fine-tuning programs, in addition to the groups of `config/`."""
 
 import dataclasses
 import functools

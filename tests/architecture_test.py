@@ -14,7 +14,7 @@ from tests.shared_data import ROOT
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
 renamed printable bounded_files files processes hosts flagfiles around_import extras fetching
-nested_layers
+nested_layers type_names
 keras_classes startup_lines
 config fine_tuning_config fine_tuning_defaults
 config_flags
@@ -42,8 +42,25 @@ UPWARD = {("network.pretrained", "bert_tf.publishing")}
 LATE = {("formats", "cross_encoder")}
 # What a model in Python is exported with is the program's code.
 OUTWARD = {"publishing": "export.saving"}
-# Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
-WITHOUT_TENSORFLOW = "bert_tf.text.wordpiece, bert_tf.corpus.corpus, bert_tf.corpus.example_shards"
+# Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
+# seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.type_names`.
+WITHOUT_TENSORFLOW = """
+type_names config config_flags run_record run_identity
+checkpoints.adapt checkpoints.families.* checkpoints.hub* checkpoints.load_tokenizer
+checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
+corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation
+corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run
+examples.columns examples.labels examples.rows examples.tables examples.text_columns
+fine_tuning.inputs fine_tuning.program fine_tuning.results
+inference.kinds inference.lite inference.loading inference.output_answers inference.predictor
+metrics.* pretraining.mask_samples
+search.bm25 search.bulk search.documents search.fusion search.qdrant search.runners
+search.saved_embedder serving.kind serving.lite_model serving.metadata
+tasks.*.answers tasks.*.examples tasks.*.inputs tasks.*.kinds tasks.*.report tasks.*.sources
+text.*_training text.kinds text.sentencepiece text.text_tokenizer text.tokenization text.wordpiece
+training.curves training.metrics_log training.roll_call training.stopping
+vectors.candidates vectors.quantization vectors.sparse
+"""
 
 
 def is_program(path: pathlib.Path) -> bool:
@@ -113,9 +130,22 @@ def test_modules_of_a_folder_import_each_other_in_no_circle() -> None:
     assert not circles, "\n".join(circles)
 
 
-def test_data_preparation_loads_no_tensorflow() -> None:
-    code = f"import sys, {WITHOUT_TENSORFLOW}; sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+def test_modules_of_the_list_load_no_tensorflow() -> None:
+    modules = []
+    for pattern in WITHOUT_TENSORFLOW.split():
+        files = sorted(ROOT.glob(f"bert_tf/{pattern.replace('.', '/')}.py"))
+        assert files, f"{pattern} is no module"
+        modules += [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    code = (
+        "import importlib, sys, bert_tf\n"
+        "sys.modules |= {'tensorflow': None, 'keras': None}  # An import of them fails.\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_fields_of_configurations_have_one_meaning_and_a_help() -> None:

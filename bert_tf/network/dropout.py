@@ -16,8 +16,8 @@ from typing import Unpack
 import keras
 import tensorflow as tf
 
-from bert_tf.network.tensors import LayerOptions, Tensor
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
+from bert_tf.type_names import LayerOptions, Tensor
 
 
 def _int32(value: int) -> int:

@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.network.tensors import Tensor
 from bert_tf.network.xla_region import xla_region
+from bert_tf.type_names import Tensor
 
 
 def normalize(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

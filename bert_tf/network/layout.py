@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.network.tensors import Batch, Tensor
+from bert_tf.type_names import Batch, Tensor
 
 # Added to the scores of padding: exp underflows to 0 in float32, and float16 can represent it.
 PADDING_BIAS = -10000.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from keras import ops
 
 from bert_tf.fine_tuning_config import LabelLossConfig
-from bert_tf.network.tensors import Tensor
+from bert_tf.type_names import Tensor
 
 
 class WeightedSum(NamedTuple):

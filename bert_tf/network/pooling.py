@@ -3,7 +3,7 @@
 from keras import ops
 
 from bert_tf.checkpoints.embedding import POOLINGS
-from bert_tf.network.tensors import Tensor
+from bert_tf.type_names import Tensor
 
 # The constants of sentence-transformers: the least token count, the maximum of no tokens, and the
 # least norm.

@@ -21,8 +21,8 @@ from absl import logging
 
 from bert_tf.config import ModelConfig
 from bert_tf.nested_layers import nested_layers
-from bert_tf.network.tensors import Batch, Fields, Outputs, Tensor
 from bert_tf.renamed import accepts_earlier_names
+from bert_tf.type_names import Batch, Fields, Outputs, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

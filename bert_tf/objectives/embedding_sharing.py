@@ -17,7 +17,7 @@ from bert_tf.checkpoints.electra_networks import DIFFERENCE
 from bert_tf.config import ModelConfig
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.positions import Positions
-from bert_tf.network.tensors import LayerOptions, Tensor
+from bert_tf.type_names import LayerOptions, Tensor
 
 
 class EmbeddingDifferences(BertEmbeddings):

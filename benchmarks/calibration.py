@@ -72,10 +72,10 @@ def read_types(name: str) -> Table:
     return texts, types
 
 
-def train(table: Table, labels: list[str], label_kind: str, **options: Any) -> BertClassifier:
+def train(table: Table, labels: list[str], problem_type: str, **options: Any) -> BertClassifier:
     keras.utils.set_random_seed(SEED.value)
     texts, answers = (column[: ROWS.value] for column in table)
-    model = BertClassifier.from_pretrained(MODEL.value, labels=labels, label_kind=label_kind)
+    model = BertClassifier.from_pretrained(MODEL.value, labels=labels, problem_type=problem_type)
     model.fit(texts, answers, epochs=EPOCHS.value, verbose=0, **options)
     return model
 
@@ -95,9 +95,9 @@ def show(name: str, *values: float) -> None:
 
 def judge(name: str, decisions: Decisions, logits: np.ndarray, labels: np.ndarray) -> None:
     """Prints loss, calibration error and F1 (macro F1 of several labels)."""
-    kind = "several" if labels.ndim == 2 else "class"
+    kind = "multi_label" if labels.ndim == 2 else "single_label"
     chances = decisions.probabilities(logits, kind)
-    if kind == "several":
+    if kind == "multi_label":
         score = f1_score(
             labels, decisions.choose_several(chances), average="macro", zero_division=0
         )
@@ -174,7 +174,7 @@ def main(_: list[str]) -> None:
         ("SST-2", {}),
         ("SST-2, smoothing 0.1", {"label_smoothing": 0.1}),
     ):
-        model = train(read_sst2("train"), ["0", "1"], "class", **options)
+        model = train(read_sst2("train"), ["0", "1"], "single_label", **options)
         compare(name, model, dev, labels)
     training, dev = read_types("wnut17train.conll"), read_types("emerging.dev.conll")
     names = sorted({name for chosen in training[1] for name in chosen})
@@ -184,7 +184,7 @@ def main(_: list[str]) -> None:
         ("WNUT-17", {}),
         ("WNUT-17, balanced", {"class_weight": "balanced"}),
     ):
-        compare(name, train(training, names, "several", **options), dev, labels)
+        compare(name, train(training, names, "multi_label", **options), dev, labels)
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def score_program(name: str) -> dict[str, float]:
     if rows[0]["pair"] is not None:
         files.append("--text_b_column=pair")
     if is_regression(name):
-        files.append("--label_kind=number")
+        files.append("--problem_type=regression")
     start = time.perf_counter()
     subprocess.run(
         [

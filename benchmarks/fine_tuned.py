@@ -51,7 +51,7 @@ def make_files(task: str) -> list[str]:
         given.append(f"--{name}_file={path}")
     if rows[0]["pair"] is not None:
         given.append("--text_b_column=pair")
-    return [*given, "--label_kind=number"] if recipe.score == "correlation" else given
+    return [*given, "--problem_type=regression"] if recipe.score == "correlation" else given
 
 
 def scores(task: str, name: str, source: str) -> list[float]:

@@ -115,7 +115,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
         *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),
         *("--optimizer=adamw", "--adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
         *("--train_batch_size=32", "--eval_batch_size=32", "--log_steps=50"),
-        *("--label_kind=number",) * (recipe.score == "correlation" and task not in GLUE),
+        *("--problem_type=regression",) * (recipe.score == "correlation" and task not in GLUE),
         *line_from_warmup(recipe),
     ]
     result = measure(command, f"{task}-{seed}-bert_tf")

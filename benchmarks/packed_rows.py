@@ -97,15 +97,15 @@ def fine_tuning_task(way: Way) -> ClassificationTask:
     glue = glue_task("sst-2")
     examples = read_glue(glue, DATA.value, "train")[:EXAMPLES]
     tokenizer = WordPiece(Vocab.read(VOCAB.value), do_lower_case=True)
-    labels = label_array(examples, glue.labels, "class")
-    rows = make_examples(examples, labels, "class", tokenizer, LENGTH).rows
+    labels = label_array(examples, glue.labels, "single_label")
+    rows = make_examples(examples, labels, "single_label", tokenizer, LENGTH).rows
     return ClassificationTask(
         BertClassifier(model_config(), len(glue.labels), unpad=way.unpad),
         rows,
         None,
         length_buckets(LENGTH, COMPILED.value, way.is_plain),
         1,
-        kind="class",
+        kind="single_label",
         labels=glue.labels,
         metric_names=glue.metrics,
     )

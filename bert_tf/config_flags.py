@@ -17,7 +17,7 @@ from absl import app, flags, logging
 from bert_tf import flagfiles, printable
 from bert_tf.bounded_files import read_text
 from bert_tf.config import Config, ModelConfig
-from bert_tf.renamed import RENAMED, with_new_names
+from bert_tf.renamed import with_new_names, with_new_settings
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -148,8 +148,12 @@ def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
     """Returns the `--name=value` lines of a flagfile, with today's names."""
     # Damaged bytes result in unknown names or other values, which are reported as such.
     lines = read_text(path, errors="replace").splitlines()
-    pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
-    return {RENAMED.get(name, name): value for name, _, value in pairs}
+    settings = {}
+    for line in lines:
+        if line.startswith("--"):
+            name, _, value = line[2:].partition("=")
+            settings[name] = value
+    return with_new_settings(settings)
 
 
 def error_line(error: Exception) -> str | None:

@@ -203,7 +203,7 @@ def outputs_of(
       float32 arrays by the name of the output, always including the encoder's outputs.
     """
     batch = fixed_batch(config)
-    checkpoint = dataclasses.replace(checkpoint, config=config, label_kind="")  # Of scores alone.
+    checkpoint = dataclasses.replace(checkpoint, config=config, problem_type="")  # Of scores alone.
     encoder = BertEncoder.from_checkpoint(checkpoint)
     encoded = encoder(batch)
     outputs = {

@@ -104,14 +104,14 @@ class LabelLossConfig(Config):
         """Checks that labels of a kind have such a loss.
 
         Args:
-          kind: one of `LABEL_KINDS`.
+          kind: one of `PROBLEM_TYPES`.
           marks: precedes the names in messages: -- for flags.
 
         Raises:
           ValueError: naming the setting.
         """
         for name in ("label_smoothing", "focal_gamma"):
-            if getattr(self, name) and kind == "number":
+            if getattr(self, name) and kind == "regression":
                 raise ValueError(
                     f"{marks}{name}={getattr(self, name):g} has no effect on labels of kind "
                     "number, whose loss is the squared error: leave it out."
@@ -125,7 +125,7 @@ PAIRS_PER_EXAMPLE = 40
 FEW_SHOT_RATE = 2e-5
 FEW_SHOT_BATCH_SIZE = 16
 
-LABEL_KINDS = ("class", "number", "several")
+PROBLEM_TYPES = ("single_label", "regression", "multi_label")
 LONG_TEXTS = ("head", "tail", "windows")
 
 
@@ -189,24 +189,24 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
     text_b_column: str = option("", "Column of your data with the second text of a pair.")
     label_column: str = option(
         "label",
-        "Column of your data with the label; with label_kind=several also several comma-separated "
-        "columns of 0 and 1.",
+        "Column of your data with the label; with problem_type=multi_label also several "
+        "comma-separated columns of 0 and 1.",
     )
-    label_kind: str = option(
-        "class",
-        "Kind of your labels: a class, a number, or several classes (a|b, a list, or columns of 0 "
-        "and 1).",
-        choices=LABEL_KINDS,
+    problem_type: str = option(
+        "single_label",
+        "Labels of your data: one class, a number (regression), or any number of classes (a|b, a "
+        "list, or columns of 0 and 1).",
+        choices=PROBLEM_TYPES,
     )
     label_separator: str = option(
         "",
         "Separator of several labels in a cell; empty: |.",
-        needs=("label_kind", "several"),
+        needs=("problem_type", "multi_label"),
     )
     class_weights: str = option(
         "",
         "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... ; "
-        "with label_kind=several, the weights of labels where they apply.",
+        "with problem_type=multi_label, the weights of labels where they apply.",
     )
     long_texts: str = option(
         "head",

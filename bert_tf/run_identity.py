@@ -33,7 +33,14 @@ OPTIONS_FILE = options_file(Vocab.file_name).name
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags in run.flags that the meaning of a classifier's scores depends on.
-MEANING_FLAGS = ("task_name", "label_kind")
+MEANING_FLAGS = ("task_name", "problem_type")
+# Digests are of the first names and values, so that those of earlier runs stay valid.
+DIGESTED_VALUES = {
+    "": "",
+    "single_label": "class",
+    "regression": "number",
+    "multi_label": "several",
+}
 RUN_ID = re.compile("[0-9a-f]{32}")
 
 Digests = dict[str, str | None]
@@ -140,10 +147,16 @@ def _of_embedding(path: pathlib.Path) -> str | None:
 
 def _of_flags(path: pathlib.Path) -> str | None:
     """Digests the flags that the meaning of scores depends on; others may change on resuming."""
-    return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
+    task_name, problem_type = (recorded(str(path.parent), name) for name in MEANING_FLAGS)
+    return _of_meaning(task_name, problem_type)
 
 
-OF_SEVERAL = _of_values({"task_name": "", "label_kind": "several"})
+def _of_meaning(task_name: str, problem_type: str) -> str:
+    first_name = DIGESTED_VALUES.get(problem_type, problem_type)
+    return _of_values({"task_name": task_name, "label_kind": first_name})
+
+
+OF_SEVERAL = _of_meaning("", "multi_label")
 TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     **dict.fromkeys((LABELS, *VOCABULARY_FILES, OPTIONS_FILE), _of_bytes),
     CONFIGURATION: _of_configuration,

@@ -28,8 +28,8 @@ from bert_tf.run_identity import check_files, rewritten_files
 from bert_tf.run_record import check_same_run, has_checkpoints, recorded, shared_values
 from bert_tf.text.kinds import WORDPIECE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
-from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
+from bert_tf.training.worker_group import joined_workers
 
 ELECTRA_SHARES = (0.85, 0.0)  # [MASK] and random tokens, as in ELECTRA's pretrain_helpers.py
 
@@ -58,7 +58,7 @@ def run() -> int:
     else:  # An evaluation may use other data and batches, but the model must be the same.
         check_same_run(configs.training.output_dir, configs.model)
     check_length(configs)
-    with together(configs.training.distribution, shared_values(*configs)):
+    with joined_workers(configs.training.distribution, shared_values(*configs)):
         from bert_tf.pretraining import run as pretraining
 
         return pretraining.run(configs, start)

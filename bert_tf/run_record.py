@@ -30,7 +30,7 @@ INPUT_FIELDS = (
     "text_b_column",
     "pair",
     "long_texts",
-    "label_kind",
+    "problem_type",
     "doc_stride",
     "max_query_length",
     "n_best_size",

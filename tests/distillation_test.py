@@ -142,7 +142,7 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     assert "another vocabulary than the student" in message(teacher=tmp_path / "small")
     two = write_table(tmp_path / "two.csv", [r for r in texts(48) if r["label"] != "so-so"])
     assert "3 labels" in message(train_file=two)
-    assert re.search(r"of kind class,.*3", message(label_kind="several"))
+    assert re.search(r"single_label,.*3", message(problem_type="multi_label"))
     assert "expected ascending numbers" in message(keep_layers="2")
     nothing = {"learn_labels": "false", "teacher_weight": 0}
     assert "leaves nothing to learn" in message(**nothing)
@@ -154,7 +154,7 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     ("program", "changed", "learned"),
     [
         ("run_retriever", {}, "embeddings"),
-        ("run_classifier", {"label_kind": "number"}, "labels that are numbers"),
+        ("run_classifier", {"problem_type": "regression"}, "labels that are numbers"),
         (
             "run_classifier",
             {"task_name": "sts-b", "data_dir": "sts", "train_file": ""},

@@ -40,7 +40,7 @@ def make_head() -> Checkpoint:
         hidden_act="gelu_exact",
         do_lower_case=True,
     )
-    return dataclasses.replace(made, vocab=Vocab(tokens), labels=GLUE, label_kind="class")
+    return dataclasses.replace(made, vocab=Vocab(tokens), labels=GLUE, problem_type="single_label")
 
 
 @pytest.fixture(name="folder", scope="module")
@@ -111,7 +111,7 @@ def test_a_head_with_the_labels_of_the_task_in_another_order(folder, tmp_path):
 
 
 def test_labels_of_a_table_in_another_case(folder, tmp_path):
-    table = {"task_name": "", "eval_file": folder / "dev.csv", "label_kind": "class"}
+    table = {"task_name": "", "eval_file": folder / "dev.csv", "problem_type": "single_label"}
     table |= {"do_predict": "true", "predict_file": folder / "dev.csv"}
     expected = evaluate(folder, "the task's", tmp_path / "first", **table)
     received = evaluate(folder, "upper case", tmp_path / "second", **table)

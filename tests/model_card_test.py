@@ -119,8 +119,8 @@ KINDS = ("classifier", "multi_label", "regression", "tagger", "question_answerin
 @pytest.mark.parametrize("kind", [*KINDS, "fill_mask"])
 def test_what_a_card_says_of_loading_is_so(tmp_path, monkeypatch, kind, capsys):
     made = tmp_path / "run"
-    runs = {"multi_label": {"label_kind": "several"}}
-    runs["regression"] = {"text_b_column": "b", "label_kind": "number"}
+    runs = {"multi_label": {"problem_type": "multi_label"}}
+    runs["regression"] = {"text_b_column": "b", "problem_type": "regression"}
     write_model(made, kind, runs.get(kind, {}), max_position_embeddings=128)
     output = tmp_path / "mine"
     done = programs.run("convert_checkpoint", input=made, output=output, to="huggingface")

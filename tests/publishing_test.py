@@ -60,7 +60,7 @@ MODELS = {
     ),
     "several": Model(
         *("BertClassifier", "classifier", lambda model: model.probabilities(TEXTS), "multi_label"),
-        {"label_kind": "several", "long_texts": "tail"},
+        {"problem_type": "multi_label", "long_texts": "tail"},
     ),
     "pairs": Model(
         *("BertClassifier", "classifier", lambda model: model.probabilities(PAIRS), "classifier"),
@@ -127,7 +127,7 @@ def test_a_model_is_read_back_from_the_folder_that_it_wrote(tmp_path, name):
     again = type(model).from_pretrained(folder)
     assert_same_weights(again, model)
     assert again.preprocessor.max_seq_length == LENGTH
-    for key in ("labels", "label_kind", "long_texts", "pair", "num_labels", "reading"):
+    for key in ("labels", "problem_type", "long_texts", "pair", "num_labels", "reading"):
         assert getattr(again, key, None) == getattr(model, key, None), key
     assert MODELS[name].ask(again) == MODELS[name].ask(model)
     files = {path.name for path in folder.iterdir()}
@@ -189,7 +189,7 @@ def test_a_keras_file_is_converted_as_its_run(tmp_path, name):
     model.save_pretrained(tmp_path / "saved")
     converted, saved = read_checkpoint(tmp_path / "converted"), read_checkpoint(tmp_path / "saved")
     assert converted.weights.keys() == saved.weights.keys()
-    assert (converted.labels, converted.label_kind) == (saved.labels, saved.label_kind)
+    assert (converted.labels, converted.problem_type) == (saved.labels, saved.problem_type)
     assert converted.settings == saved.settings
     config = json.loads((tmp_path / "converted/config.json").read_text())
     assert config == json.loads((tmp_path / "saved/config.json").read_text())
@@ -301,5 +301,5 @@ def test_labels_and_settings_of_a_folder_in_our_form(tmp_path):
     model.save_pretrained(tmp_path / "mine", form="bert_tf")
     assert read_labels(tmp_path / "mine") == model.labels
     found: Checkpoint = read_checkpoint(tmp_path / "mine")
-    settings = {"label_kind": "several", "long_texts": "tail"}
+    settings = {"problem_type": "multi_label", "long_texts": "tail"}
     assert found.settings == {"max_seq_length": str(LENGTH), **settings}

@@ -9,6 +9,7 @@ from absl import flags, logging
 from bert_tf import config_flags, renamed
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.config import TrainingConfig
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.classification.model import BertClassifier
 from tests import programs
 from tests.export.made_models import write_model
@@ -66,3 +67,45 @@ def test_arguments(tmp_path: pathlib.Path, warnings) -> None:
     np.testing.assert_array_equal(table, model.bert.embeddings.word_embeddings)
     with pytest.raises(ValueError, match="may_miss"):
         BertClassifier.from_pretrained(folder, may_miss=pooler, allow_missing=pooler, num_labels=2)
+
+
+def test_flags_with_earlier_values(tmp_path: pathlib.Path, warnings) -> None:
+    flagfile = tmp_path / "old.flags"
+    flagfile.write_text("--label_kind=several\n")
+    for given, expected in (
+        ([f"--flagfile={flagfile}"], "multi_label"),
+        (["--label_kind", "number"], "regression"),
+        (["--label_kind=class"], "single_label"),
+        (["--problem_type=regression"], "regression"),
+    ):
+        with programs.own_flags():
+            config_flags.define_flags(TableConfig)
+            config_flags.parse(["program", *given])
+            assert config_flags.from_flags(TableConfig).problem_type == expected
+    assert len(warnings) == 1 and "--problem_type" in warnings[0]
+    (tmp_path / "run.flags").write_text("--label_kind=several\n--task_name=class\n")
+    recorded = config_flags.read_flagfile(tmp_path / "run.flags")
+    assert recorded == {"problem_type": "multi_label", "task_name": "class"}
+
+
+def test_earlier_values_of_arguments_and_files(tmp_path: pathlib.Path, warnings) -> None:
+    folder = write_model(tmp_path / "m", "embeddings")
+    options = {"labels": ["a", "b"], "allow_missing": ["bert/pooler/"]}
+    model = BertClassifier.from_pretrained(folder, label_kind="several", **options)
+    assert model.problem_type == "multi_label"
+    assert BertClassifier(model.config, 1, label_kind="number").problem_type == "regression"
+    assert len(warnings) == 1
+    assert (
+        BertClassifier.from_config(
+            {"config": model.config, "num_labels": 2, "label_kind": "several"}
+        ).problem_type
+        == "multi_label"
+    )
+    assert len(warnings) == 1  # A saved file is read without a warning.
+    model.save_pretrained(tmp_path / "saved", "bert_tf")
+    stored = tmp_path / "saved" / "problem_type.txt"
+    assert stored.read_text() == "multi_label\n"
+    stored.unlink()
+    (tmp_path / "saved" / "label_kind.txt").write_text("several\n")
+    (tmp_path / "saved" / "inputs.flags").unlink(missing_ok=True)
+    assert read_checkpoint(tmp_path / "saved").problem_type == "multi_label"

@@ -103,7 +103,9 @@ def test_several_labels(folder):
     for row in rows:
         row["label"] += "|long" if "very" in row["text"] else ""
     table = write_table(folder / "several.csv", rows)
-    given = flags_of(folder, "several", train_file=table, label_kind="several", num_train_epochs=1)
+    given = flags_of(
+        folder, "several", train_file=table, problem_type="multi_label", num_train_epochs=1
+    )
     assert fine_tune("run_classifier", **given) == 0
     assert "long" in bert_tf.load(folder / "several").probabilities(["the film"])[0]
 
@@ -132,7 +134,7 @@ def test_defaults_are_those_of_setfit(folder, monkeypatch):
     "changed, named",
     [
         ({"do_train": "false", "do_eval": "true", "eval_file": "dev.csv"}, "--do_train"),
-        ({"label_kind": "number"}, "--label_kind=number"),
+        ({"problem_type": "regression"}, "--problem_type=regression"),
         ({"folds": 3}, "--folds=3"),
         ({"num_seeds": 2}, "--num_seeds=2"),
         ({"class_weights": "balanced"}, "--class_weights=balanced"),

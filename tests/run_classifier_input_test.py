@@ -55,11 +55,16 @@ GOOD = "text,label\nthe film,pos\n"
         ("x.csv", GOOD, {"text_column": "said"}, "--text_column is 'said',"),
         ("x.csv", GOOD, {"text_b_column": "b"}, "--text_b_column is 'b',"),
         ("x.csv", GOOD, {"label_column": "is"}, "--label_column is 'is',"),
-        ("x.csv", GOOD, {"label_kind": "number"}, "x.csv line 2: label 'pos'; regression expects"),
+        (
+            "x.csv",
+            GOOD,
+            {"problem_type": "regression"},
+            "x.csv line 2: label 'pos'; regression expects",
+        ),
         (
             "x.csv",
             "text,label\na,1\nb,nan\n",
-            {"label_kind": "number"},
+            {"problem_type": "regression"},
             "x.csv line 3: label 'nan'; regression expects",
         ),
         ("x.jsonl", '{"text": "a", "label": 1}\n{"text"\n', {}, "x.jsonl line 2 is not JSON"),
@@ -82,7 +87,7 @@ GOOD = "text,label\nthe film,pos\n"
         (
             "x.csv",
             'text,label\na,"[0, 1]"\nb,"[1, 0]"\n',
-            {"label_kind": "several"},
+            {"problem_type": "multi_label"},
             "--label_column=",
         ),
         ("x.doc", GOOD, {}, "x.doc: "),
@@ -98,7 +103,7 @@ GOOD = "text,label\nthe film,pos\n"
         (
             "x.csv",
             "text,label\na,1\nb,2\n",
-            {"label_kind": "number", "class_weights": "balanced"},
+            {"problem_type": "regression", "class_weights": "balanced"},
             "--class_weights=balanced",
         ),
     ],
@@ -132,8 +137,13 @@ def test_a_label_that_training_lacks(folder):
         ({"task_name": "rte", "predict_file": "x"}, "--predict_file=x"),
         ({"task_name": "rte", "text_column": "said"}, "--text_column=said"),
         (
-            {"task_name": "rte", "do_train": "false", "eval_file": "x", "label_kind": "several"},
-            "--label_kind=several",
+            {
+                "task_name": "rte",
+                "do_train": "false",
+                "eval_file": "x",
+                "problem_type": "multi_label",
+            },
+            "--problem_type=multi_label",
         ),
     ],
 )
@@ -166,7 +176,7 @@ def test_columns_that_are_swapped(folder):
     )
     assert "160 training examples have 160 labels, such as 'what is 0?'" in message
     assert "--text_column is 'text' and --label_column 'label': swap them" in message
-    assert "--label_kind=number" in message
+    assert "--problem_type=regression" in message
     table = write_table(folder / "few.csv", rows[:20])
     message = refuse("run_classifier", **flags_of(folder, train_file=table))
     assert "is not one of the known labels" in message  # of dev.csv: nothing else is wrong
@@ -207,7 +217,7 @@ def test_columns_of_decisions_are_labels(folder, tmp_path):
         "output_dir": tmp_path / "run",
         "text_column": "comment_text",
         "label_column": "toxic,threat",
-        "label_kind": "several",
+        "problem_type": "multi_label",
     }
     assert "toxic.csv line 10" in refuse("run_classifier", **flags_of(folder, **flags))
     flags["skip_unlabelled"] = "true"

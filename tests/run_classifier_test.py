@@ -224,7 +224,7 @@ def test_several_labels_of_each_text(folder):
         text = f"the film was {' '.join(chosen)}"
         rows.append({"id": number, "said": text, "of": [words[word] for word in chosen]})
     files = table_of(folder, "several", ".jsonl", rows)
-    columns = {"text_column": "said", "label_column": "of", "label_kind": "several"}
+    columns = {"text_column": "said", "label_column": "of", "problem_type": "multi_label"}
     path = tune(folder, "several", **files, **columns, num_train_epochs=40)
     names = (path / "labels.txt").read_text().splitlines()
     assert names == ["blame", "praise", "strong"]
@@ -263,7 +263,7 @@ def test_numbers(folder):
         for number in range(32)
     ]
     files = table_of(folder, "numbers", ".csv", rows)
-    flags = {"label_kind": "number", "num_train_epochs": 20, "num_worst_errors": 3}
+    flags = {"problem_type": "regression", "num_train_epochs": 20, "num_worst_errors": 3}
     path = tune(folder, "numbers", **files, **flags)
     true = [float(row["label"]) for row in rows]
     predictions = read_tsv(path / "predictions.tsv")
@@ -281,14 +281,14 @@ def test_numbers(folder):
     assert not (path / "labels.txt").exists() and not (path / "report.txt").exists()
     for source in (path, path / "model.ckpt-80"):
         alone = {"do_train": "false", "init_checkpoint": source, "output_dir": folder / "as_class"}
-        alone["label_kind"] = "class"
+        alone["problem_type"] = "single_label"
         message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **alone})
-        assert f"{path} was trained with labels of kind number, not class" in message
+        assert str(path) in message and "regression, not single_label" in message
     converted = {"input": path, "output": folder / "converted", "to": "huggingface"}
     finish(run("convert_checkpoint", **converted))
     theirs = {**alone, "init_checkpoint": folder / "converted"}
     message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **theirs})
-    assert "number, not class" in message and "--label_kind" in message
+    assert "regression, not single_label" in message and "--problem_type" in message
     worst = read_tsv(path / "worst_errors.tsv")
     np.testing.assert_allclose(
         [float(row["loss"]) for row in worst], np.sort(squares)[::-1][:3], atol=1e-4

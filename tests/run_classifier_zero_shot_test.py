@@ -62,7 +62,9 @@ def test_several_labels(tmp_path):
     expected = [row["scores"]["folder"]["multi_contradiction_by_name"] for row in ROWS]
     assert np.min(expected) > 0.5
     write_table(tmp_path / "texts.csv", ["|".join(CANDIDATES)] * len(ROWS))
-    done = command(tmp_path, do_eval=True, eval_file=tmp_path / "texts.csv", label_kind="several")
+    done = command(
+        tmp_path, do_eval=True, eval_file=tmp_path / "texts.csv", problem_type="multi_label"
+    )
     assert done.returncode == 0, done.printed
     found = np.loadtxt(tmp_path / "out" / "test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -78,7 +80,7 @@ WRONG = {
     "give zero_shot": {"zero_shot": ""},
     "template is": {"template": "no place"},
     "'sport' twice": {"zero_shot": "sport,sport"},
-    "--label_kind=number": {"label_kind": "number"},
+    "--problem_type=regression": {"problem_type": "regression"},
 }
 
 

@@ -75,9 +75,11 @@ def change_activation(run_dir: pathlib.Path, folder: pathlib.Path) -> str:
     return "bert_config.json"
 
 
-def change_label_kind(run_dir: pathlib.Path, folder: pathlib.Path) -> str:
+def change_problem_type(run_dir: pathlib.Path, folder: pathlib.Path) -> str:
     path = run_dir / "run.flags"
-    path.write_text(path.read_text().replace("--label_kind=class", "--label_kind=several"))
+    path.write_text(
+        path.read_text().replace("--problem_type=single_label", "--problem_type=multi_label")
+    )
     return "run.flags"
 
 
@@ -98,7 +100,7 @@ TAMPERINGS = (
     exchange_words,
     rename_word,
     change_activation,
-    change_label_kind,
+    change_problem_type,
     copy_checkpoint,
     copy_record,
 )
@@ -172,10 +174,10 @@ def test_a_checkpoint_alone_is_checked_against_the_files_beside_it(copy, folder)
 
 
 def test_flags_that_alone_say_that_labels_are_several_must_be_there(folder, tmp_path):
-    given = flags_of(folder, tmp_path / "several", label_kind="several")
+    given = flags_of(folder, tmp_path / "several", problem_type="multi_label")
     assert fine_tune("run_classifier", **given) == 0
     (tmp_path / "several" / RECORD).unlink()
-    assert read_checkpoint(tmp_path / "several").label_kind == "several"
+    assert read_checkpoint(tmp_path / "several").problem_type == "multi_label"
     (tmp_path / "several/run.flags").unlink()
     with pytest.raises(ValueError, match=r"run\.flags"):
         bert_tf.load(tmp_path / "several")

@@ -64,8 +64,12 @@ def test_labels_in_another_order_are_found_and_others_refused():
     teacher = types.SimpleNamespace(labels=("c", "a", "b"), num_labels=3, source="runs/teacher")
     assert teachers.check_labels(teacher, ("a", "b", "c")) == [1, 2, 0]
     unnamed = types.SimpleNamespace(labels=(), num_labels=1, source="runs/teacher")
-    assert teachers.check_labels(unnamed, (), "number", "number") == [0]
-    for labels, kinds in ((("a", "b"), ()), (("a", "b", "d"), ()), (teacher.labels, ("several",))):
+    assert teachers.check_labels(unnamed, (), "regression", "regression") == [0]
+    for labels, kinds in (
+        (("a", "b"), ()),
+        (("a", "b", "d"), ()),
+        (teacher.labels, ("multi_label",)),
+    ):
         with pytest.raises(ValueError, match="runs/teacher.*3 labels"):
             teachers.check_labels(teacher, labels, *kinds)
 

@@ -19,8 +19,8 @@ from bert_tf.corpus.tfrecords import write_records
 from bert_tf.files import exclusive
 from bert_tf.run_record import check_same_run, write_run_record
 from bert_tf.text.vocab import Vocab
-from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import Stopped, stoppable
+from bert_tf.training.worker_group import joined_workers
 
 NUM_STEPS, BATCH, PIECES, LENGTH = 240, 4, 40, 8
 STEP_SECONDS = 0.004  # Asleep: gives faults a time to come, and costs none.
@@ -154,7 +154,7 @@ def run(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> None
     """Trains as a program does: notices, errors and exit status are its."""
 
     def work() -> int:
-        with together(distribution, {}):
+        with joined_workers(distribution, {}):
             return train(folder, examples, distribution)
 
     sys.argv = ["tiny_training"]

@@ -105,7 +105,7 @@ class Checkpoint:
       family: its name in messages: BERT, RoBERTa ..
       embedding: how it embeds texts, if the files say so.
       generator: the ELECTRA generator of this discriminator, if both were requested.
-      label_kind: kind of a classifier's labels, one of `LABEL_KINDS`; "" if it is unknown.
+      problem_type: of a classifier, one of `PROBLEM_TYPES`; "" if it is unknown.
       is_multiple_choice: whether the classifier scores choices, as the files say.
       settings: how it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
     """
@@ -122,7 +122,7 @@ class Checkpoint:
     family: str = "BERT"
     embedding: EmbeddingConfig | None = None
     generator: "Checkpoint | None" = None
-    label_kind: str = ""
+    problem_type: str = ""
     is_multiple_choice: bool = False
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -217,7 +217,7 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
         if not name.startswith("cls/") or name.startswith(starts):
             kept[name] = weight
     return dataclasses.replace(
-        checkpoint, weights=kept, labels=(), label_kind="", is_multiple_choice=False
+        checkpoint, weights=kept, labels=(), problem_type="", is_multiple_choice=False
     )
 
 

@@ -2,8 +2,8 @@
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
-Ours also hold labels.txt, label_kind.txt and embedder.json, and name the heads of fine-tuned models
-under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
+Ours also hold labels.txt, problem_type.txt and embedder.json, and name the heads of fine-tuned
+models under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
 Google's states neither. ELECTRA's names are in `electra_networks`; generator_config.json is the
 generator's where a file has both networks.
 """
@@ -39,7 +39,8 @@ from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, read_lines, write_json
-from bert_tf.fine_tuning_config import LABEL_KINDS
+from bert_tf.fine_tuning_config import PROBLEM_TYPES
+from bert_tf.renamed import new_value
 from bert_tf.run_identity import CONFIGURATION, LABELS
 from bert_tf.run_record import RUN_NAME, is_choice_record, recorded
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
@@ -47,7 +48,8 @@ from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
 LABELS_NAME = LABELS
-LABEL_KIND_NAME = "label_kind.txt"
+PROBLEM_TYPE_NAME = "problem_type.txt"
+EARLIER_PROBLEM_TYPE_NAME = "label_kind.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
@@ -146,7 +148,7 @@ def _from_values(
         unused=tuple(sorted(unused)),
         notes=tokenizer.notes,
         embedding=embedding,
-        label_kind=read_label_kind(folder, weights),
+        problem_type=read_problem_type(folder, weights),
         is_multiple_choice=is_multiple_choice(folder),
     )
 
@@ -217,8 +219,8 @@ def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
         (folder / LABELS_NAME).write_text(text, encoding="utf8")
 
 
-def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
-    """Returns the kind of a classifier's labels, of its run or label_kind.txt; "" without both.
+def read_problem_type(folder: pathlib.Path, weights: Weights) -> str:
+    """Returns the problem type of a classifier, from its run or problem_type.txt; "" without both.
 
     Raises:
       ValueError: if it is unknown.
@@ -227,17 +229,15 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
         return ""
     if recorded(str(folder), "task_name"):  # Of GLUE's tasks only that of numbers has one label.
         if num_labels(weights) == 1:
-            return "number"
-        return "class"
-    path = folder / LABEL_KIND_NAME
-    kind = recorded(str(folder), "label_kind")
-    kind = kind or (read_text(path).strip() if path.exists() else "")
+            return "regression"
+        return "single_label"
+    kind = recorded(str(folder), "problem_type") or _stored_problem_type(folder)
     if kind == MULTIPLE_CHOICE:
         return ""
-    if kind not in ("", *LABEL_KINDS):
+    if kind not in ("", *PROBLEM_TYPES):
         raise ValueError(
-            f"{folder}: the kind of labels is {kind!r:.40}, expected one of "
-            f"{', '.join(LABEL_KINDS)}."
+            f"{folder}: the problem type is {kind!r:.40}, expected one of "
+            f"{', '.join(PROBLEM_TYPES)}."
         )
     return kind
 
@@ -247,14 +247,22 @@ def is_multiple_choice(folder: pathlib.Path) -> bool:
     record = folder / RUN_NAME
     if record.is_file():
         return is_choice_record(record)
-    path = folder / LABEL_KIND_NAME
-    return path.is_file() and read_text(path).strip() == MULTIPLE_CHOICE
+    return _stored_problem_type(folder) == MULTIPLE_CHOICE
 
 
-def write_label_kind(folder: pathlib.Path, kind: str) -> None:
-    """Writes label_kind.txt, if the kind is known."""
+def _stored_problem_type(folder: pathlib.Path) -> str:
+    """Returns the content of problem_type.txt; "" without it."""
+    for name in (PROBLEM_TYPE_NAME, EARLIER_PROBLEM_TYPE_NAME):
+        path = folder / name
+        if path.is_file():
+            return new_value("problem_type", read_text(path).strip())
+    return ""
+
+
+def write_problem_type(folder: pathlib.Path, kind: str) -> None:
+    """Writes problem_type.txt, if the problem type is known."""
     if kind:
-        (folder / LABEL_KIND_NAME).write_text(f"{kind}\n", encoding="utf8")
+        (folder / PROBLEM_TYPE_NAME).write_text(f"{kind}\n", encoding="utf8")
 
 
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -360,8 +368,8 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
-    kind = MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
-    write_label_kind(folder, kind)
+    kind = MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.problem_type
+    write_problem_type(folder, kind)
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}

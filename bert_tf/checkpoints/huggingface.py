@@ -50,10 +50,10 @@ PRETRAINING_HEADS = ("masked_lm", "next_sentence", "discriminator")
 # The tokenizer is read from the adapter's folder if that has one of these, else from the base's.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *MODEL_FILES)
 # How config.json calls the kinds of labels.
-PROBLEM_TYPES = {
-    "class": "single_label_classification",
-    "number": "regression",
-    "several": "multi_label_classification",
+HF_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
 }
 # The purpose of a model with a dense layer before `classifier`, by the end of the layer's name.
 DENSE_BEFORE = {
@@ -232,7 +232,7 @@ def from_names(
         notes=(*notes, *tokenizer.notes),
         family=family.title,
         embedding=read_embedding(folder),
-        label_kind=_label_kind(values, weights, folder / "config.json"),
+        problem_type=_problem_type(values, weights, folder / "config.json"),
         is_multiple_choice=purpose == "multiple_choice",
     )
 
@@ -368,15 +368,15 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     return labels
 
 
-def _label_kind(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:
-    """Returns the kind of a classifier's labels; "" where config.json leaves it open."""
+def _problem_type(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:
+    """Returns the problem type of a classifier; "" where config.json does not state it."""
     if "classifier" not in heads_of(weights):
         return ""
     stated = json_field(values, "problem_type", str, path, nullable=True)
-    kinds = {name: kind for kind, name in PROBLEM_TYPES.items()}
-    if stated is not None and stated not in kinds:
-        raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(kinds)}.")
-    return kinds.get(stated, "")
+    types = {hf_name: name for name, hf_name in HF_PROBLEM_TYPES.items()}
+    if stated is not None and stated not in types:
+        raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(types)}.")
+    return types.get(stated, "")
 
 
 def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -459,6 +459,6 @@ def _config_json(checkpoint: Checkpoint, family: Family, purpose: str) -> dict[s
     if labels:
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    if purpose == "classifier" and checkpoint.label_kind:
-        values["problem_type"] = PROBLEM_TYPES[checkpoint.label_kind]
+    if purpose == "classifier" and checkpoint.problem_type:
+        values["problem_type"] = HF_PROBLEM_TYPES[checkpoint.problem_type]
     return values

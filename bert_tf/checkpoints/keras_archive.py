@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.bounded_files import check_keras_file, parse_json, read_member
 from bert_tf.fine_tuning_config import reading_of_rows
+from bert_tf.renamed import with_new_settings
 from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenization import AnyVocab
 
@@ -24,7 +25,7 @@ PACKAGE = "bert_tf>"
 PREPROCESSOR = "BertPreprocessor"
 OF_PAIRS = ("BertMultipleChoice", "BertReranker")
 # Arguments of classes that are settings of the inputs.
-ARGUMENTS = ("label_kind", "long_texts", "pair", "activation", "temperature", "thresholds")
+ARGUMENTS = ("problem_type", "long_texts", "pair", "activation", "temperature", "thresholds")
 DEFAULTS = {"temperature": 1.0}
 
 
@@ -110,7 +111,7 @@ def saved_objects(values: Any) -> Iterator[SavedObject]:
     name = str(values.get("registered_name"))
     arguments = values.get("config")
     if name.startswith(PACKAGE) and isinstance(arguments, dict):
-        yield SavedObject(name.removeprefix(PACKAGE), arguments)
+        yield SavedObject(name.removeprefix(PACKAGE), with_new_settings(arguments))
     for value in values.values():
         if isinstance(value, dict | list):
             yield from saved_objects(value)

@@ -33,10 +33,10 @@ from bert_tf.checkpoints.google import (
     check_rules,
     google_refusal,
     is_electra,
-    read_label_kind,
     read_labels,
-    write_label_kind,
+    read_problem_type,
     write_labels,
+    write_problem_type,
 )
 from bert_tf.checkpoints.hdf5 import read_h5
 from bert_tf.checkpoints.tokenizer_files import (
@@ -177,7 +177,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         notes=tuple(notes),
         family=ELECTRA.title if of_electra else "BERT",
         embedding=read_embedding(path),
-        label_kind=read_label_kind(path, weights),
+        problem_type=read_problem_type(path, weights),
     )
 
 
@@ -315,7 +315,7 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
-        write_label_kind(folder, checkpoint.label_kind)
+        write_problem_type(folder, checkpoint.problem_type)
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
 

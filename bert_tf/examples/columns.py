@@ -237,9 +237,9 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         kind = ""
         if isinstance(value, list | tuple):
-            kind = " Several labels per text need label_kind='several'."
+            kind = " Several labels per text need problem_type='multi_label'."
         elif isinstance(value, float) and not is_missing(value):
-            kind = " To predict numbers, give num_labels=1, label_kind='number'."
+            kind = " To predict numbers, give num_labels=1, problem_type='regression'."
         raise ValueError(
             f"{name}[{unknown[0]}] is {_shown(value)}, expected one of the labels {shown}{more}; "
             f"{share}.{kind}"
@@ -350,7 +350,7 @@ def _one_hot_indices(rows: list[Any], name: str) -> np.ndarray:
         if sum(bits) != 1:
             raise ValueError(
                 f"{name}[{index}] is {_shown(row)}, expected one-hot: one 1 in each row. Several "
-                "labels per text need label_kind='several'."
+                "labels per text need problem_type='multi_label'."
             )
         found.append(bits.index(1))
     return np.array(found, np.int32)

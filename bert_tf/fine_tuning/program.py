@@ -18,8 +18,8 @@ from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_identity import check_files
 from bert_tf.run_record import has_checkpoints, is_same_path, recorded, shared_values
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
+from bert_tf.training.worker_group import joined_workers
 
 if typing.TYPE_CHECKING:
     from bert_tf.fine_tuning.rows_task import RowsTask
@@ -236,7 +236,7 @@ def run(
         configs = read_configs(task_config)
         files = find_files(configs)
         check_start(configs)
-        with together(configs.training.distribution, shared_values(*configs)):
+        with joined_workers(configs.training.distribution, shared_values(*configs)):
             return execute(configs, files)
 
     return stoppable(work)

@@ -39,7 +39,10 @@ def read_known(configs: Configs, tokenizer: Tokenizer, head: str) -> Checkpoint:
 
 
 def check_labels(
-    teacher: Checkpoint, labels: tuple[str, ...], kind: str = "class", own_kind: str = "class"
+    teacher: Checkpoint,
+    labels: tuple[str, ...],
+    kind: str = "single_label",
+    own_kind: str = "single_label",
 ) -> list[int]:
     """Returns the teacher's index of each of the student's labels; [0] without labels.
 

@@ -20,7 +20,11 @@ from bert_tf.tasks.tagging.answers import TaggerAnswers
 from bert_tf.text.packing import INPUTS, by_length
 
 Row = dict[str, Any]
-LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
+PROBLEM_TYPE_OF_KIND = {
+    "classifier": "single_label",
+    "multi_label": "multi_label",
+    "regression": "regression",
+}
 INFERENCE_LOGITS = ("entailment", "contradiction")
 # What the metadata of a file say of `SquadConfig`, for files of older releases perhaps nothing.
 READING = (
@@ -43,7 +47,7 @@ class LiteClassifier(ClassifierAnswers):
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
-        self.label_kind = LABEL_KINDS[lite.card["kind"]]
+        self.problem_type = PROBLEM_TYPE_OF_KIND[lite.card["kind"]]
         self.num_labels = max(1, len(lite.labels))
         self.known_labels = lite.labels
         self.tokenizer = lite.tokenizer
@@ -51,14 +55,14 @@ class LiteClassifier(ClassifierAnswers):
         self.long_texts = lite.long_texts
         # The probabilities of the file already have the temperature.
         thresholds = lite.card.get("thresholds")
-        self.decisions = Decisions.of(self.label_kind, lite.labels, thresholds=thresholds)
+        self.decisions = Decisions.of(self.problem_type, lite.labels, thresholds=thresholds)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float [C]."""
-        if self.label_kind == "number":
+        if self.problem_type == "regression":
             return [row["value"].reshape(1) for row in lite_rows(self._lite, rows, batch_size)]
         return [
-            to_logits(row["probabilities"], self.label_kind)
+            to_logits(row["probabilities"], self.problem_type)
             for row in lite_rows(self._lite, rows, batch_size)
         ]
 
@@ -72,7 +76,7 @@ class LiteZeroShot(ClassifierAnswers):
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
-        self.label_kind = "class"
+        self.problem_type = "single_label"
         self.known_labels = [name for name in INFERENCE_LOGITS if name in lite.card["outputs"]]
         self.num_labels = len(self.known_labels)
         self.tokenizer = lite.tokenizer
@@ -139,7 +143,7 @@ class LiteSpanLabeler(QuestionAnswers):
 def lite_answers(lite: LiteModel) -> Any:
     """Returns the answers of a LiteRT file by its kind."""
     kind = lite.card["kind"]
-    if kind in LABEL_KINDS:
+    if kind in PROBLEM_TYPE_OF_KIND:
         return LiteClassifier(lite)
     if kind == "zero_shot":
         return LiteZeroShot(lite)

@@ -34,7 +34,8 @@ class ZeroShotConfig(Config):
     zero_shot: str = option(
         "",
         "Comma-separated candidate labels: classifies texts without training, by a model of "
-        "natural language inference as --init_checkpoint; with label_kind=several each alone.",
+        "natural language inference as --init_checkpoint; with problem_type=multi_label each "
+        "alone.",
     )
     template: str = option(
         TEMPLATE,
@@ -64,7 +65,7 @@ class ZeroShotRun:
         self.folder = pathlib.Path(configs.training.output_dir)
         self.check_flags()
         task = configs.task
-        self.has_several = task.label_kind == "several"
+        self.has_several = task.problem_type == "multi_label"
         names = [name.strip() for name in zero_shot.zero_shot.split(",")]
         self.candidates = check_candidates(names, self.has_several)
         self.files = asked_files(configs)
@@ -77,7 +78,7 @@ class ZeroShotRun:
                 "",
                 task.label_column,
                 must_label=is_evaluated,
-                label_kind=task.label_kind,
+                problem_type=task.problem_type,
                 label_separator=task.label_separator,
                 is_needed=is_evaluated,
                 reading=task,
@@ -103,10 +104,10 @@ class ZeroShotRun:
             raise ValueError(
                 f"--output_dir={self.folder} is a run; --zero_shot writes into another folder."
             )
-        if task.task_name or task.text_b_column or task.label_kind == "number":
+        if task.task_name or task.text_b_column or task.problem_type == "regression":
             raise ValueError(
                 "--zero_shot classifies single texts of your tables: leave --task_name, "
-                "--text_b_column and --label_kind=number out."
+                "--text_b_column and --problem_type=regression out."
             )
 
     def execute(self) -> int:

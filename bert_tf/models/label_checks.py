@@ -34,6 +34,6 @@ def one_hot_ids(labels: Any) -> tf.Tensor:
     are_bits = tf.reduce_all((is_one == 0) | (is_one == 1))
     is_right = are_bits & tf.reduce_all(tf.reduce_sum(is_one, -1) == 1)
     message = "Labels of shape [B, C] are one-hot: expected one 1 in each row. Several labels per "
-    message += "text need label_kind='several'."
+    message += "text need problem_type='multi_label'."
     with tf.control_dependencies([tf.debugging.Assert(is_right, [message, labels])]):
         return tf.argmax(is_one, axis=-1, output_type=tf.int32)

@@ -127,9 +127,9 @@ class LabelLoss:
 
     def losses(self, kind: str, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns each row's loss for labels of a kind, float32 [B]."""
-        if kind == "number":
+        if kind == "regression":
             return number_losses(logits, labels)
-        if kind == "class":
+        if kind == "single_label":
             return class_losses(logits, labels, self.label_smoothing, self.focal_gamma)
         return several_losses(
             logits, labels, self.label_smoothing, self.focal_gamma, self.pos_weight

@@ -254,7 +254,7 @@ class FromPretrained:
             stated_casing=self.config.do_lower_case,
             labels=getattr(self, "labels", None) or (),
             embedding=getattr(self, "embedding", None),
-            label_kind=getattr(self, "label_kind", ""),
+            problem_type=getattr(self, "problem_type", ""),
             settings=settings_of(type(self).__name__, self.get_config()),
         )
 

@@ -66,9 +66,9 @@ def soft_number_losses(logits: Any, teacher_logits: Any, temperature: float = 1.
 
 
 SOFT_LOSSES = {
-    "class": soft_class_losses,
-    "number": soft_number_losses,
-    "several": soft_several_losses,
+    "single_label": soft_class_losses,
+    "regression": soft_number_losses,
+    "multi_label": soft_several_losses,
 }
 
 

@@ -110,10 +110,10 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         from bert_tf.tasks.classification.decisions import Decisions
 
         decisions = Decisions.of(
-            targets.label_kind, targets.names, self.temperature, _by_name(self.thresholds)
+            targets.problem_type, targets.names, self.temperature, _by_name(self.thresholds)
         )
         with seeded(self.random_state):
-            model = self._start_model(labels=targets.names, label_kind=targets.label_kind)
+            model = self._start_model(labels=targets.names, problem_type=targets.problem_type)
             self._train(
                 model,
                 texts,
@@ -135,19 +135,19 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         """
         logits = self._compute_logits(X)
         scores = logits.astype(np.float64) / self.model_.decisions.temperature
-        is_binary = self.model_.label_kind == "class" and len(self.classes_) == 2
+        is_binary = self.model_.problem_type == "single_label" and len(self.classes_) == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Returns the probability of each class, or of each of several labels: float64 [N, C]."""
         logits = self._compute_logits(X)
-        return self.model_.decisions.probabilities(logits, self.model_.label_kind)
+        return self.model_.decisions.probabilities(logits, self.model_.problem_type)
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the class of each text, [N]; of several labels 0 and 1, int [N, C]."""
         chances = self.predict_proba(X)
         decisions = self.model_.decisions
-        if self.model_.label_kind == "several":
+        if self.model_.problem_type == "multi_label":
             return decisions.choose_several(chances)
         return self.classes_[decisions.choose(chances)]
 

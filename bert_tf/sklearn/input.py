@@ -18,13 +18,13 @@ class ClassTargets(NamedTuple):
       classes: the values of y, sorted; for several labels per text, the columns of y.
       names: the classes as text, in their order.
       labels: the name of each text's class, or 0 and 1 [N, C].
-      label_kind: `class` or `several`.
+      problem_type: `single_label` or `multi_label`.
     """
 
     classes: np.ndarray
     names: list[str]
     labels: Any
-    label_kind: str
+    problem_type: str
 
 
 def read_single_texts(values: Any) -> list[str]:
@@ -102,7 +102,7 @@ def read_classes(y: Any) -> ClassTargets:
         if hasattr(matrix, "toarray"):
             matrix = matrix.toarray()
         classes = np.array(columns or range(matrix.shape[1]))
-        return ClassTargets(classes, _names_of(classes), matrix, "several")
+        return ClassTargets(classes, _names_of(classes), matrix, "multi_label")
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, indices = np.unique(y, return_inverse=True)
@@ -111,7 +111,7 @@ def read_classes(y: Any) -> ClassTargets:
             f"y has one class, {classes[0]!r:.60}, expected two or more; nothing can be learned."
         )
     names = _names_of(classes)
-    return ClassTargets(classes, names, [names[index] for index in indices], "class")
+    return ClassTargets(classes, names, [names[index] for index in indices], "single_label")
 
 
 def _names_of(classes: np.ndarray) -> list[str]:

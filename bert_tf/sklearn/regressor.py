@@ -68,7 +68,7 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         numbers = read_targets(y)
         self._check_checkpoint()
         with seeded(self.random_state):
-            model = self._start_model(num_labels=1, label_kind="number")
+            model = self._start_model(num_labels=1, problem_type="regression")
             self._train(model, texts, numbers, weights)
         self.model_ = model
         return self

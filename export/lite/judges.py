@@ -27,7 +27,11 @@ from bert_tf.tasks.tagging import task as tagging
 from bert_tf.tasks.tagging.files import column_of, read_tagged
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
-LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
+PROBLEM_TYPE_OF_KIND = {
+    "classifier": "single_label",
+    "multi_label": "multi_label",
+    "regression": "regression",
+}
 LEAST = 1e-30  # Of a probability whose logarithm is taken.
 SAME_NUMBER = 0.02  # Numbers as near as this share of the range of all are the same answer.
 RowOutputs = dict[str, list[np.ndarray]]
@@ -90,7 +94,7 @@ class Judge(NamedTuple):
             return {"logits": [row[None] for row in outputs["value"]], "loss": nothing}
         probabilities = np.stack(outputs["probabilities"]).astype(np.float64)
         logits = np.log(np.maximum(probabilities, LEAST))
-        if self.task.kind == "several":  # type: ignore[attr-defined]
+        if self.task.kind == "multi_label":  # type: ignore[attr-defined]
             logits -= np.log(np.maximum(1 - probabilities, LEAST))
         return {"logits": list(logits), "loss": nothing}
 
@@ -115,7 +119,7 @@ def make_judge(served: Serving, model_dir: str, split: str = "dev", file: str = 
     own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
     if not file:
         check_recorded_files(folder, own, split)
-    if served.kind in LABEL_KINDS:
+    if served.kind in PROBLEM_TYPE_OF_KIND:
         return _judge_texts(served, folder, split, file, own, tokenizer)
     if not own:
         return None
@@ -147,7 +151,7 @@ def _judge_texts(
     served: Serving, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
 ) -> Judge | None:
     given = _config(ClassifierConfig, folder)
-    kind = LABEL_KINDS[served.kind]
+    kind = PROBLEM_TYPE_OF_KIND[served.kind]
     glue = glue_task(given.task_name) if given.task_name else None
     if glue and not file:
         if split not in glue.splits or not given.data_dir:
@@ -159,7 +163,7 @@ def _judge_texts(
         examples = read_text_examples(
             own,
             *columns,
-            label_kind=kind,
+            problem_type=kind,
             label_separator=given.label_separator,
             reading=given if own != file else None,
         )

@@ -56,23 +56,23 @@ def test_a_chain_through_all_forms_is_the_identity(tmp_path):
 
 @pytest.mark.parametrize("form", [*FORMS[:3], pytest.param("keras_hub", marks=pytest.mark.slow)])
 def test_the_kind_of_labels_is_kept(tmp_path, form):
-    for kind in ("class", "several"):
+    for kind in ("single_label", "multi_label"):
         made = make_checkpoint("classifier", num_hidden_layers=1)
-        write_checkpoint(dataclasses.replace(made, label_kind=kind), tmp_path / kind, form)
-        assert read_checkpoint(tmp_path / kind).label_kind == kind
-        assert BertClassifier.from_pretrained(tmp_path / kind).label_kind == kind
+        write_checkpoint(dataclasses.replace(made, problem_type=kind), tmp_path / kind, form)
+        assert read_checkpoint(tmp_path / kind).problem_type == kind
+        assert BertClassifier.from_pretrained(tmp_path / kind).problem_type == kind
     write_checkpoint(made, tmp_path / "open", form)
-    assert read_checkpoint(tmp_path / "open").label_kind == ""
+    assert read_checkpoint(tmp_path / "open").problem_type == ""
     assert served.find_kind(read_checkpoint(tmp_path / "several"), "") == "multi_label"
-    assert without_task_heads(read_checkpoint(tmp_path / "several")).label_kind == ""
+    assert without_task_heads(read_checkpoint(tmp_path / "several")).problem_type == ""
 
 
 @pytest.mark.parametrize(
     ("flags", "labels", "kind"),
     [
-        ("--label_kind=several\n", 3, "several"),
-        ("--task_name=mnli\n--label_kind=class\n", 3, "class"),
-        ("--task_name=sts-b\n--label_kind=class\n", 1, "number"),
+        ("--problem_type=multi_label\n", 3, "multi_label"),
+        ("--task_name=mnli\n--problem_type=single_label\n", 3, "single_label"),
+        ("--task_name=sts-b\n--problem_type=single_label\n", 1, "regression"),
         ("--ranking_loss=bce\n", 1, ""),
     ],
 )
@@ -82,7 +82,7 @@ def test_the_kind_of_labels_of_a_run(tmp_path, flags, labels, kind):
     made = dataclasses.replace(made, weights={**made.weights, **head}, labels=())
     write_checkpoint(made, tmp_path / "run", "bert_tf")
     (tmp_path / "run" / "run.flags").write_text(flags)
-    assert read_checkpoint(tmp_path / "run").label_kind == kind
+    assert read_checkpoint(tmp_path / "run").problem_type == kind
 
 
 EMBEDDING = EmbeddingConfig(
@@ -122,7 +122,7 @@ def test_dense_layers_of_an_embedding_are_left_out_or_refused(tmp_path):
 
 def test_an_unknown_kind_of_labels_is_named(tmp_path):
     write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "bert_tf")
-    (tmp_path / "m" / "label_kind.txt").write_text("many\n")
+    (tmp_path / "m" / "problem_type.txt").write_text("many\n")
     with pytest.raises(ValueError, match="'many',.*class, number"):
         read_checkpoint(tmp_path / "m")
 

@@ -77,11 +77,15 @@ def test_a_checkpoint_is_read_by_its_name(server: HubServer, tiny):
 
 
 def test_a_run_says_what_its_model_is_for(server: HubServer, tmp_path):
-    flags = {"label_kind": "several", "max_seq_length": "24", "long_texts": "tail"}
+    flags = {"problem_type": "multi_label", "max_seq_length": "24", "long_texts": "tail"}
     run = write_model(tmp_path / "run", "multi_label", flags, num_hidden_layers=1)
     server.files["org/run"] = contents(run)
     model = BertClassifier.from_pretrained("hf://org/run")
-    assert (model.label_kind, model.long_texts, model.max_seq_length) == ("several", "tail", 24)
+    assert (model.problem_type, model.long_texts, model.max_seq_length) == (
+        "multi_label",
+        "tail",
+        24,
+    )
     served = load("hf://org/run")
     assert (served.kind, served.max_seq_length, served.long_texts) == (
         "multi_label",

@@ -202,15 +202,15 @@ def test_labels_without_names_are_not_recorded(tmp_path):
 
 def test_problem_type_is_transformers_own(tmp_path):
     """Its pipeline takes the sigmoid of each score for the first, no function for the second."""
-    names = {"multi_label_classification": "several", "regression": "number", None: ""}
-    names |= {"single_label_classification": "class"}
+    names = {"multi_label_classification": "multi_label", "regression": "regression", None: ""}
+    names |= {"single_label_classification": "single_label"}
     for name, kind in names.items():
         made, folder = write(tmp_path / kind, "classifier", num_hidden_layers=1)
         assert "problem_type" not in json.loads((folder / "config.json").read_text())
         edit(folder / "config.json", problem_type=name)
         received = read_checkpoint(folder)
-        assert received.label_kind == kind
-        if kind in ("class", "several"):
+        assert received.problem_type == kind
+        if kind in ("single_label", "multi_label"):
             write_checkpoint(received, tmp_path / kind / "again", "huggingface")
             config = json.loads((tmp_path / kind / "again" / "config.json").read_text())
             assert config["problem_type"] == name
@@ -219,7 +219,7 @@ def test_problem_type_is_transformers_own(tmp_path):
             assert outputs["classifier_logits"].shape == (2, 3)
     made, folder = write(tmp_path / "tagger", "tagger")
     edit(folder / "config.json", problem_type="multi_label_classification")
-    assert read_checkpoint(folder).label_kind == ""
+    assert read_checkpoint(folder).problem_type == ""
 
 
 # Files that are damaged or lie.

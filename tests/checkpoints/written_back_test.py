@@ -57,10 +57,10 @@ def test_multiple_choice_comes_back_under_its_names(tmp_path, name):
     written = write_checkpoint(made, tmp_path / "first", "huggingface")
     config = json.loads((tmp_path / "first" / "config.json").read_text())
     assert config["architectures"] == [NAMES[name]]
-    assert written.is_multiple_choice and written.label_kind == ""
+    assert written.is_multiple_choice and written.problem_type == ""
     # By way of our own format.
     own = write_checkpoint(written, tmp_path / "own", "bert_tf")
-    assert own.is_multiple_choice and own.label_kind == ""
+    assert own.is_multiple_choice and own.problem_type == ""
     write_checkpoint(own, tmp_path / "second", "huggingface")
     first, second = (
         safetensors.numpy.load_file(tmp_path / folder / "model.safetensors")

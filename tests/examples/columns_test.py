@@ -175,9 +175,9 @@ def test_labels_are_names_or_places(values, labels, expected):
         ([0.5], ("1", "0"), r"y\[0\] is 0.5,.*'1', '0'"),
         (["good", None], ("bad", "good"), r"y\[1\] is None"),
         ([0.0, math.nan], ("bad", "good"), r"y\[1\] is nan"),
-        ([0.5], ("bad", "good"), "label_kind='number'"),
-        ([["good"]], ("bad", "good"), "label_kind='several'"),
-        (np.ones([2, 2]), ("bad", "good"), "label_kind='several'"),
+        ([0.5], ("bad", "good"), "problem_type='regression'"),
+        ([["good"]], ("bad", "good"), "problem_type='multi_label'"),
+        (np.ones([2, 2]), ("bad", "good"), "problem_type='multi_label'"),
         ("good", ("bad", "good"), "y is the string"),
     ],
 )

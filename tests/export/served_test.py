@@ -72,7 +72,7 @@ def test_classifier(tmp_path) -> None:
 
 
 def test_a_run_says_what_requests_hold(tmp_path) -> None:
-    run = {"text_b_column": "b", "label_kind": "several", "max_seq_length": str(LENGTH)}
+    run = {"text_b_column": "b", "problem_type": "multi_label", "max_seq_length": str(LENGTH)}
     folder = write_model(tmp_path / "m", "classifier", run)
     served = load(str(folder))
     assert (served.kind, served.texts, served.max_seq_length) == (
@@ -90,7 +90,7 @@ def test_a_run_says_what_requests_hold(tmp_path) -> None:
 
 
 def test_regression_of_a_task_of_glue(tmp_path) -> None:
-    run = {"task_name": "sts-b", "max_seq_length": str(LENGTH), "label_kind": "class"}
+    run = {"task_name": "sts-b", "max_seq_length": str(LENGTH), "problem_type": "single_label"}
     folder = write_model(tmp_path / "m", "regression", run)
     served = load(str(folder))
     assert (served.kind, served.texts) == ("regression", ("text", "text_b"))

@@ -30,13 +30,13 @@ CONTEXTS = ["the river a b c " * 30, "w40 w41 w42, the étè\u0301 don't", "", "
 CONTEXTS += ["Wow\u203c\ufe0f a\u2028 \u2028 b\u203c\ufe0fc", "\ufe0f a \u0301"]
 RUNS = {
     "classifier": {"task_name": "mnli"},
-    "multi_label": {"label_kind": "several"},
+    "multi_label": {"problem_type": "multi_label"},
     "tagger": {},
     "question_answering": {
         **{"max_query_length": "8", "doc_stride": "9", "max_answer_length": "5"},
         **{"version_2_with_negative": "true", "null_score_diff_threshold": "-1.0"},
     },
-    "regression": {"label_kind": "number"},
+    "regression": {"problem_type": "regression"},
     "embeddings": {},
     "fill_mask": {},
 }

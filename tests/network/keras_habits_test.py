@@ -302,7 +302,7 @@ def test_a_number_of_labels_alone_makes_a_new_head(folder, caplog):
 
 
 def test_the_threshold_of_several_labels(folder):
-    model = start_model(folder, label_kind="several")
+    model = start_model(folder, problem_type="multi_label")
     probabilities = model.probabilities(TEXTS[:1])[0]
     low, high = sorted(probabilities.values())
     middle = (low + high) / 2

@@ -80,9 +80,9 @@ def test_windows_of_a_long_text_are_averaged(tmp_path):
 
 @SLOW
 def test_several_labels_and_numbers(tmp_path):
-    folder = write_model(tmp_path / "m", "classifier", {"label_kind": "several"})
+    folder = write_model(tmp_path / "m", "classifier", {"problem_type": "multi_label"})
     model = BertClassifier.from_pretrained(folder, max_seq_length=LENGTH)
-    assert model.label_kind == "several"
+    assert model.problem_type == "multi_label"
     expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
     rows = [list(row.values()) for row in model.probabilities(TEXTS)]
     np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)

@@ -55,7 +55,7 @@ def cross_entropy(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
 def test_raw_texts_from_the_checkpoint_to_the_saved_file(folder, tmp_path):
     model = start_model(folder)
     assert bert_tf.BertClassifier is BertClassifier
-    assert model.num_labels == 2 and model.labels == LABELS and model.label_kind == "class"
+    assert model.num_labels == 2 and model.labels == LABELS and model.problem_type == "single_label"
     assert model.preprocessor.max_seq_length == 64  # All positions that there are.
     assert model.bert.unpad and not model.compiled
     ids = np.array([LABELS.index(name) for name in NAMES])
@@ -220,7 +220,7 @@ def test_numbers_start_at_their_mean(folder):
 
 @pytest.mark.slow
 def test_several_labels_a_text(folder):
-    model = start_model(folder, labels=["sad", "odd", "new"], label_kind="several")
+    model = start_model(folder, labels=["sad", "odd", "new"], problem_type="multi_label")
     rows = np.random.default_rng(0).integers(0, 2, (48, 3))
     sets = [[("sad", "odd", "new")[i] for i in np.flatnonzero(row)] for row in rows]
     logits = model.predict(TEXTS, verbose=0).astype(np.float64)
@@ -329,8 +329,10 @@ def test_weights_and_numbers_that_do_not_fit(folder):
     model = start_model(folder)
     with pytest.raises(ValueError, match="1 values of sample_weight for 48 texts"):
         model.fit(TEXTS, NAMES, class_weight={NAMES[0]: 2.0}, sample_weight=[3.0])
-    with pytest.raises(ValueError, match="label_kind='number' needs num_labels=1, received 3"):
-        BertClassifier(model.config, num_labels=3, label_kind="number")
+    with pytest.raises(
+        ValueError, match="problem_type='regression' needs num_labels=1, received 3"
+    ):
+        BertClassifier(model.config, num_labels=3, problem_type="regression")
 
 
 @pytest.mark.slow
@@ -360,7 +362,7 @@ def test_replicas_learn_from_texts(folder):
 
 def test_a_head_of_one_number_is_made_where_there_is_none(folder, tmp_path):
     model = start_model(folder, labels=None, num_labels=1)
-    assert model.label_kind == "number" and len(model.score(["good a b"])) == 1
+    assert model.problem_type == "regression" and len(model.score(["good a b"])) == 1
     write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "huggingface")
     with pytest.raises(ValueError, match=r"output_bias \[3\] instead of \[1\]"):
         BertClassifier.from_pretrained(tmp_path / "m", num_labels=1)
@@ -408,7 +410,7 @@ def test_names_for_a_head_without_them(tmp_path):
         ({"labels": ["a", ""]}, "expected a name for each class"),
         ({"labels": []}, "expected a name for each class"),
         ({"labels": LABELS, "num_labels": 3}, "num_labels is 3, but there are 2 labels"),
-        ({"labels": LABELS, "label_kind": "many"}, "label_kind is 'many'"),
+        ({"labels": LABELS, "problem_type": "many"}, "problem_type is 'many'"),
         ({"labels": LABELS, "long_texts": "body"}, "long_texts is 'body'"),
         ({"labels": LABELS, "max_seq_length": 65}, "max_seq_length is 65, but the model has 64"),
         ({"labels": LABELS, "preprocessor": "bert"}, "preprocessor is 'bert'"),

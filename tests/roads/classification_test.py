@@ -24,7 +24,11 @@ from tests.roads.roads import (
 
 LENGTH = 24
 TEXTS = (*PLAIN_TEXTS, ODD_TEXT)
-KIND_OF_LABEL = {"classifier": "class", "multi_label": "several", "regression": "number"}
+KIND_OF_LABEL = {
+    "classifier": "single_label",
+    "multi_label": "multi_label",
+    "regression": "regression",
+}
 CASES = [
     ("classifier", "windows", False),
     ("classifier", "windows", True),
@@ -62,7 +66,7 @@ def make_run(
 ) -> pathlib.Path:
     """Writes a checkpoint with the record of a run."""
     run = {
-        "label_kind": KIND_OF_LABEL[kind],
+        "problem_type": KIND_OF_LABEL[kind],
         "long_texts": long_texts,
         "max_seq_length": str(LENGTH),
         "text_b_column": "second" if is_pair else "",
@@ -79,7 +83,7 @@ def check_by_hand(model, texts, answers, chosen: dict[str, str]) -> None:
     """Checks answers of a calibrated model by its logits, its temperature and its thresholds."""
     logits = model.compute_logits(texts) / float(chosen["temperature"])
     powers = np.exp(logits.astype(np.float64))
-    several = model.label_kind == "several"
+    several = model.problem_type == "multi_label"
     chances = powers / (1 + powers) if several else powers / powers.sum(-1, keepdims=True)
     found = [list(row.values()) for row in answers[1]]
     np.testing.assert_allclose(found, chances, rtol=1e-6)
@@ -175,7 +179,7 @@ def test_the_program_predicts_the_same(
         "predict_file": str(write_table(tmp_path / "texts.jsonl", rows)),
         "max_seq_length": LENGTH,
         "long_texts": long_texts,
-        "label_kind": KIND_OF_LABEL[kind],
+        "problem_type": KIND_OF_LABEL[kind],
     }
     if is_pair:
         run["text_b_column"] = "second"

@@ -35,7 +35,7 @@ def test_texts_and_pairs_of_a_classifier():
         TextExample("The mill", "stood", "a", "0", "here"),
         TextExample("A boat", "", "b", "1", "here"),
     ]
-    made = make_examples(examples, np.array([0, 1], np.int32), "class", tokenizer, 12)
+    made = make_examples(examples, np.array([0, 1], np.int32), "single_label", tokenizer, 12)
     batch = made.rows.batch(np.array([0, 1]), 3, 12)
     first, second = tokenizer.encode("The mill"), tokenizer.encode("stood")
     cls, sep, pad = VOCAB.cls_id, VOCAB.sep_id, VOCAB.pad_id
@@ -51,7 +51,7 @@ def test_choices_without_a_start_are_pairs():
     ]
     rows = make_choices(choices, tokenizer, 32).rows.batch(np.arange(2), 2, 32)["input_word_ids"]
     pairs = [TextExample("The mill", text, None, "0", "") for text in ("stood", "ran", "It stood")]
-    expected = make_examples(pairs, np.zeros(3, np.int32), "class", tokenizer, 32).rows
+    expected = make_examples(pairs, np.zeros(3, np.int32), "single_label", tokenizer, 32).rows
     ids = expected.batch(np.arange(3), 3, 32)["input_word_ids"]
     np.testing.assert_array_equal(rows.reshape(4, 32)[:3], ids)
 

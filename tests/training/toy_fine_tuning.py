@@ -82,7 +82,7 @@ def toy_task(
         examples,
         buckets,
         3,
-        kind="class",
+        kind="single_label",
         labels=LABELS,
         metric_names=("accuracy", "macro_f1"),
     )

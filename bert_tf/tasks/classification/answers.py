@@ -34,7 +34,7 @@ class ClassifierAnswers(abc.ABC):
 
     A subclass defines `compute_rows` and has these attributes:
 
-      label_kind: `class`, `number` or `several`.
+      problem_type: `single_label`, `regression` or `multi_label`.
       num_labels: C.
       known_labels: names of the classes, or their numbers if they have no names.
       tokenizer: of the model.
@@ -44,7 +44,7 @@ class ClassifierAnswers(abc.ABC):
       has_logits: whether the logits of rows are the model's, or only their differences are.
     """
 
-    label_kind: str
+    problem_type: str
     num_labels: int
     known_labels: Any
     tokenizer: Tokenizer
@@ -91,10 +91,10 @@ class ClassifierAnswers(abc.ABC):
             rows = self.probabilities(texts, batch_size, candidates, template, several)
             return candidate_labels(rows, several, threshold)
         check_no_candidates(template, several)
-        least = check_threshold(threshold, self.label_kind == "several")
+        least = check_threshold(threshold, self.problem_type == "multi_label")
         class_rows = self._class_probabilities(texts, batch_size)
         names = self.known_labels
-        if self.label_kind == "several":
+        if self.problem_type == "multi_label":
             own = self.decisions.by_label(names) if threshold is None else {}
             return [
                 labels_above(dict(zip(names, row, strict=True)), least, own) for row in class_rows
@@ -129,15 +129,17 @@ class ClassifierAnswers(abc.ABC):
         Raises:
           ValueError: if the texts are wrong, or the model predicts classes.
         """
-        if self.label_kind != "number":
+        if self.problem_type != "regression":
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return self.compute_logits(texts, batch_size)[:, 0].tolist()
 
     def _class_probabilities(self, texts: Any, batch_size: int) -> np.ndarray:
         """Returns the probabilities of the classes, float [E, C]."""
-        if self.label_kind == "number":
+        if self.problem_type == "regression":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        return self.decisions.probabilities(self.compute_logits(texts, batch_size), self.label_kind)
+        return self.decisions.probabilities(
+            self.compute_logits(texts, batch_size), self.problem_type
+        )
 
     def compute_logits(self, texts: Any, batch_size: int = BATCH_SIZE) -> np.ndarray:
         """Returns the unnormalised scores of texts or pairs, float32 [E, C], as computed."""
@@ -147,7 +149,7 @@ class ClassifierAnswers(abc.ABC):
         made = make_examples(
             examples,
             np.zeros(len(examples)),
-            self.label_kind,
+            self.problem_type,
             self.tokenizer,
             self.max_seq_length,
             self.long_texts,
@@ -188,17 +190,17 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
     return (sums / num_rows[:, None]).astype(np.float32)
 
 
-def to_logits(probabilities: np.ndarray, label_kind: str) -> np.ndarray:
+def to_logits(probabilities: np.ndarray, problem_type: str) -> np.ndarray:
     """Returns logits whose softmax or sigmoid are the given probabilities, float64 [..., C].
 
     Logits of one label per text are determined up to a constant for each row, which their mean over
     rows and the softmax of that do not depend on.
     """
-    if label_kind == "number":
+    if problem_type == "regression":
         return probabilities
     smallest = np.finfo(np.float32).tiny
     values = np.clip(probabilities.astype(np.float64), smallest, 1.0)
-    if label_kind == "class":
+    if problem_type == "single_label":
         return np.log(values)
     # Above 1 - 2^-24, float32 has no number below 1.
     return np.log(values) - np.log1p(-np.minimum(values, 1.0 - 2.0**-25))

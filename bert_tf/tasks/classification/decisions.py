@@ -38,7 +38,7 @@ class Decisions:
     @classmethod
     def of(
         cls,
-        label_kind: str,
+        problem_type: str,
         labels: Sequence[str],
         temperature: float = 1.0,
         thresholds: Mapping[str, float] | None = None,
@@ -46,7 +46,7 @@ class Decisions:
         """Checks settings of a model.
 
         Args:
-          label_kind: `class`, `number` or `several`.
+          problem_type: `single_label`, `regression` or `multi_label`.
           labels: names of the classes, or their numbers.
           temperature: above 0.
           thresholds: by label; those left out are 0.5. Two classes need only one.
@@ -57,14 +57,14 @@ class Decisions:
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature is {temperature}, expected a number above 0.")
-        if label_kind == "number" and (temperature != 1.0 or thresholds):
+        if problem_type == "regression" and (temperature != 1.0 or thresholds):
             raise ValueError(
                 "The model predicts a number, which has neither temperature nor thresholds; leave "
                 "them out."
             )
         if not thresholds:
             return cls(temperature)
-        if label_kind == "class" and len(labels) != 2:
+        if problem_type == "single_label" and len(labels) != 2:
             raise ValueError(
                 f"thresholds are for several labels per text or for two classes, but the model has "
                 f"{len(labels)} classes, of which a text gets the likeliest; leave them out."
@@ -83,7 +83,7 @@ class Decisions:
                     f"The threshold of {name!r} is {value}, expected a probability from 0 to 1."
                 )
             values[index] = float(value)
-        if label_kind == "class":
+        if problem_type == "single_label":
             second = values[1] if 1 in values else 1 - values[0]
             if 0 in values and not math.isclose(values[0], 1 - second, abs_tol=1e-6):
                 raise ValueError(
@@ -97,12 +97,12 @@ class Decisions:
         """Returns the thresholds by label; {} without thresholds."""
         return dict(zip(labels, self.thresholds, strict=True)) if self.thresholds else {}
 
-    def probabilities(self, logits: np.ndarray, label_kind: str) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray, problem_type: str) -> np.ndarray:
         """Returns softmax or sigmoid of logits [E, C], float64; numbers are returned unchanged."""
-        if label_kind == "number":
+        if problem_type == "regression":
             return logits.astype(np.float64)
         scaled = logits if self.temperature == 1.0 else logits / self.temperature
-        return sigmoid(scaled) if label_kind == "several" else softmax(scaled)
+        return sigmoid(scaled) if problem_type == "multi_label" else softmax(scaled)
 
     def choose(self, probabilities: np.ndarray) -> np.ndarray:
         """Returns the class of each row of probabilities [E, C]: int [E]."""
@@ -163,7 +163,7 @@ def _is_number(value: Any) -> bool:
 
 
 def calibrated(
-    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, label_kind: str
+    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, problem_type: str
 ) -> Decisions:
     """Returns decisions with the temperature that minimises the loss of labelled examples.
 
@@ -171,17 +171,17 @@ def calibrated(
       decisions: those before.
       logits: float [E, C], without temperature.
       labels: int [E], or 0 and 1 [E, C].
-      label_kind: `class` or `several`.
+      problem_type: `single_label` or `multi_label`.
 
     Raises:
       ValueError: if there are no examples, or the labels are numbers.
     """
-    _check_examples(logits, label_kind, "calibrate")
+    _check_examples(logits, problem_type, "calibrate")
     return dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
 
 
 def with_best_thresholds(
-    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, label_kind: str
+    decisions: Decisions, logits: np.ndarray, labels: np.ndarray, problem_type: str
 ) -> Decisions:
     """Returns decisions with the thresholds of the highest F1 on labelled examples.
 
@@ -190,21 +190,21 @@ def with_best_thresholds(
 
     Args:
       decisions: those before, whose temperature is kept.
-      logits, labels, label_kind: see `calibrated`.
+      logits, labels, problem_type: see `calibrated`.
 
     Raises:
       ValueError: if there are no examples, or there are other than two classes.
     """
-    _check_examples(logits, label_kind, "choose_thresholds")
+    _check_examples(logits, problem_type, "choose_thresholds")
     num_labels = logits.shape[1]
-    if label_kind == "class" and num_labels != 2:
+    if problem_type == "single_label" and num_labels != 2:
         raise ValueError(
             f"choose_thresholds is for several labels per text or for two classes, but there are "
             f"{num_labels} classes; leave it out."
         )
-    probabilities = decisions.probabilities(logits, label_kind)
+    probabilities = decisions.probabilities(logits, problem_type)
     thresholds = list(decisions.thresholds or [THRESHOLD] * num_labels)
-    if label_kind == "class":
+    if problem_type == "single_label":
         if chosen := best_threshold(probabilities[:, 1], labels):
             thresholds = [1 - chosen.threshold, chosen.threshold]
     else:
@@ -214,8 +214,8 @@ def with_best_thresholds(
     return dataclasses.replace(decisions, thresholds=tuple(thresholds))
 
 
-def _check_examples(logits: np.ndarray, label_kind: str, name: str) -> None:
-    if label_kind == "number":
+def _check_examples(logits: np.ndarray, problem_type: str, name: str) -> None:
+    if problem_type == "regression":
         raise ValueError(f"{name} is for labels, but the model predicts a number; leave it out.")
     if not len(logits):
         raise ValueError(f"{name} received no examples; give labelled ones that were not learned.")

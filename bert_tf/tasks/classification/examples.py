@@ -49,7 +49,7 @@ class LabelReading(NamedTuple):
 
     Attributes:
       column: the column, or for several labels also columns of 0 and 1, separated by commas; "".
-      kind: class, number or several; "": not known, so that a list is several.
+      kind: one of `PROBLEM_TYPES`; "": not known, so that a list is several labels.
       separator: between several labels in a cell; "" is |, as long as no other can be meant.
       is_needed: whether a row without a label is an error.
     """
@@ -67,7 +67,7 @@ def read_text_examples(
     label_column: str = "",
     *,
     must_label: bool = True,
-    label_kind: str = "",
+    problem_type: str = "",
     label_separator: str = "",
     is_needed: bool = False,
     reading: TableConfig | None = None,
@@ -85,7 +85,7 @@ def read_text_examples(
         and 1, one for each label.
       must_label: whether a missing column of the label, or a label that is none of the above, is an
         error; if not, the rows are unlabelled.
-      label_kind: class, number or several; "": not known, see `LabelReading`.
+      problem_type: one of `PROBLEM_TYPES`; "": not known, see `LabelReading`.
       label_separator: see `LabelReading`.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
       reading: how the user's tables are read; None: the defaults.
@@ -97,7 +97,7 @@ def read_text_examples(
     """
     if not text_column:
         raise ValueError("--text_column is empty; name the column with the texts.")
-    given = LabelReading(label_column, label_kind, label_separator, is_needed)
+    given = LabelReading(label_column, problem_type, label_separator, is_needed)
     wanted = [name for name in (text_column, text_b_column) if name]
     skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
@@ -119,37 +119,37 @@ def read_text_examples(
                     if must_label:
                         raise
                     label = None
-                if is_needed and skips and _is_unlabelled(label, label_kind):
+                if is_needed and skips and _is_unlabelled(label, problem_type):
                     errors.num_skipped += 1
                     continue
                 if is_needed:
-                    _check_label(label, label_kind, where)
+                    _check_label(label, problem_type, where)
                 examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
         if must_label and columns and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
     errors.finish(path, len(examples))
     if not examples:
         raise ValueError(f"{path} has no row; expected rows of texts after the header.")
-    if is_needed and label_kind == "several" and not label_separator:
+    if is_needed and problem_type == "multi_label" and not label_separator:
         _check_separator(examples)
     return examples
 
 
 def _is_unlabelled(label: str | None, kind: str) -> bool:
     """Returns whether a row has no label; an empty set of several labels is a label."""
-    if kind == "number" and label and label.lower() == "nan":
+    if kind == "regression" and label and label.lower() == "nan":
         return True
-    return label is None or label == "" and kind != "several"
+    return label is None or label == "" and kind != "multi_label"
 
 
 def _check_label(label: str | None, kind: str, where: str) -> None:
     """Raises RowError if a row that needs a label has none, or one that is no number."""
-    if label is None or label == "" and kind != "several":
+    if label is None or label == "" and kind != "multi_label":
         raise RowError(
             f"{where}: the label is empty",
             "Name it, delete the row, or leave all rows without a label out: --skip_unlabelled.",
         )
-    if kind == "number":
+    if kind == "regression":
         number_of(label, where)
 
 
@@ -182,7 +182,7 @@ def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
       row: the first row.
       given: how labels are read.
     """
-    if given.column in row or given.kind != "several":
+    if given.column in row or given.kind != "multi_label":
         return [given.column] if given.column else []
     return split_names(given.column)
 
@@ -192,17 +192,19 @@ def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> t
 
     Args:
       column: --label_column.
-      kind: --label_kind.
+      kind: --problem_type.
       examples: of the tables; a column may have a comma in its name.
     """
-    names = tuple(split_names(column)) if kind == "several" else ()
+    names = tuple(split_names(column)) if kind == "multi_label" else ()
     if len(names) < 2:
         return ()
     return names if _names_in(examples) <= {*names} else ()
 
 
 def _missing_column(row: dict[str, Any], column: str, flag: str, where: str) -> str:
-    several = " Several columns of 0 and 1 need --label_kind=several." if "," in column else ""
+    several = (
+        " Several columns of 0 and 1 need --problem_type=multi_label." if "," in column else ""
+    )
     return (
         f"{where}: {flag} is {column!r}, but the columns are {', '.join(map(repr, row))}. Set "
         "--text_column, --text_b_column and --label_column to names among them (empty: none, for "
@@ -246,15 +248,15 @@ def read_label(
         return None
     if not isinstance(value, list | tuple | set):
         label = label_text(value, where)
-        if label and given.kind == "several" and given.separator not in ("", SEPARATOR):
+        if label and given.kind == "multi_label" and given.separator not in ("", SEPARATOR):
             return _joined([part.strip() for part in label.split(given.separator)], where)
         return label
     names = [label_text(item, where) for item in value]
-    if given.kind in ("class", "number") and len(names) != 1:
+    if given.kind in ("single_label", "regression") and len(names) != 1:
         raise RowError(
-            f"{where}: label {value!r:.80} is a list of {len(names)}, but --label_kind is "
+            f"{where}: label {value!r:.80} is a list of {len(names)}, but --problem_type is "
             f"{given.kind}",
-            "Several labels need --label_kind=several.",
+            "Several labels need --problem_type=multi_label.",
         )
     if len(set(names)) < len(names):
         raise RowError(
@@ -285,7 +287,7 @@ def _listed(cell: str, kind: str, where: str) -> Any:
     if items is not None:
         return items
     is_object = re.fullmatch(r"\{.*:.*\}", cell.strip(), re.DOTALL)
-    if is_object or looks_like_list(cell) and (kind == "several" or re.search("[,'\"]", cell)):
+    if is_object or looks_like_list(cell) and (kind == "multi_label" or re.search("[,'\"]", cell)):
         raise RowError(
             f"{where}: label {cell!r:.80} is in brackets, but is not a list of quoted names",
             "Write joy|love, ['joy', 'love'], or a list in JSONL.",

@@ -9,7 +9,11 @@ from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.text.packing import num_special_tokens, pack, pack_windows
 from bert_tf.text.tokenization import Tokenizer
 
-LABEL_NAMES = {"class": "label_ids", "number": "label_values", "several": "label_rows"}
+LABEL_NAMES = {
+    "single_label": "label_ids",
+    "regression": "label_values",
+    "multi_label": "label_rows",
+}
 
 
 class TextExamples(NamedTuple):
@@ -39,7 +43,7 @@ def make_examples(
     Args:
       examples: E texts or pairs.
       labels: see `label_array`.
-      kind: `class`, `number` or `several`.
+      kind: `single_label`, `regression` or `multi_label`.
       tokenizer: of the model.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.

@@ -40,7 +40,7 @@ def few_shot_model(
     texts: Sequence[str],
     labels: Any,
     *,
-    label_kind: str,
+    problem_type: str,
     names: Sequence[str] | None,
     sampling: str,
     pairs_per_example: int,
@@ -51,12 +51,12 @@ def few_shot_model(
     verbose: Any,
 ) -> Any:
     """Makes a classifier; see `BertClassifier.from_few_shot`."""
-    if label_kind == "number":
-        raise ValueError("label_kind is 'number', but few-shot training is for labels.")
+    if problem_type == "regression":
+        raise ValueError("problem_type is 'number', but few-shot training is for labels.")
     texts = read_texts(texts)
-    names = tuple(map(str, names)) if names else names_in(labels, label_kind, len(texts))
+    names = tuple(map(str, names)) if names else names_in(labels, problem_type, len(texts))
     check_distinct(names)
-    read = read_label_ids if label_kind == "class" else read_label_sets
+    read = read_label_ids if problem_type == "single_label" else read_label_sets
     targets = read(labels, names, len(texts))
     check_counts(targets, names)
     body = copied_embedder(embedder)
@@ -76,16 +76,16 @@ def few_shot_model(
     preprocessor = BertPreprocessor(
         vocab, config.do_lower_case, max_seq_length=body.embedding.max_seq_length
     )
-    model = model_class(config, labels=names, label_kind=label_kind, preprocessor=preprocessor)
+    model = model_class(config, labels=names, problem_type=problem_type, preprocessor=preprocessor)
     copy_weights(body, model)
     examples = make_examples(
-        text_examples(texts), targets, label_kind, model.tokenizer, model.max_seq_length
+        text_examples(texts), targets, problem_type, model.tokenizer, model.max_seq_length
     )
-    fit_head(model, examples, label_kind)
+    fit_head(model, examples, problem_type)
     return model
 
 
-def names_in(labels: Any, label_kind: str, count: int) -> tuple[str, ...]:
+def names_in(labels: Any, problem_type: str, count: int) -> tuple[str, ...]:
     """Returns the names of the labels that occur, sorted.
 
     Raises:
@@ -98,10 +98,10 @@ def names_in(labels: Any, label_kind: str, count: int) -> tuple[str, ...]:
     for index, row in enumerate(rows):
         if row is None or row != row or row == "":
             raise ValueError(f"labels[{index}] is {row!r}; label the text, or leave it out.")
-        if label_kind == "several":
+        if problem_type == "multi_label":
             row = "|".join(map(str, row))
         examples.append(TextExample("", "", str(row), str(index), f"labels[{index}]"))
-    return label_names(examples, label_kind == "several")
+    return label_names(examples, problem_type == "multi_label")
 
 
 def copied_embedder(source: BertEmbedder | str | pathlib.Path) -> BertEmbedder:
@@ -149,12 +149,12 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
             variable.assign(values[name])
 
 
-def fit_head(model: Any, examples: TextExamples, label_kind: str) -> None:
+def fit_head(model: Any, examples: TextExamples, problem_type: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
     vectors = mean_of_rows(list(vectors), examples.owners, len(examples.examples))
-    weights = fit_logistic(vectors, examples.labels, label_kind, model.num_labels)
+    weights = fit_logistic(vectors, examples.labels, problem_type, model.num_labels)
     model.head.output_weights.assign(weights[:-1].T)
     model.head.output_bias.assign(weights[-1])
 

@@ -20,7 +20,7 @@ def check_few_shot_flags(configs: Configs) -> None:
     wrong = {
         f"--task_name={task.task_name}": bool(task.task_name),
         f"--text_b_column={task.text_b_column}": bool(task.text_b_column),
-        "--label_kind=number": task.label_kind == "number",
+        "--problem_type=regression": task.problem_type == "regression",
         "--teacher": bool(task.teacher),
         f"--folds={task.folds}": task.folds > 0,
         f"--class_weights={task.class_weights}": bool(task.class_weights),
@@ -43,7 +43,7 @@ def check_few_shot_labels(texts: LabelledTexts) -> None:
     """Raises ValueError if there are no pairs to learn from; see `check_counts`."""
     examples = texts.splits["train"]
     names = texts.choose_labels(())
-    read = label_rows if texts.kind == "several" else label_ids
+    read = label_rows if texts.kind == "multi_label" else label_ids
     check_counts(read(examples, names), names)
 
 

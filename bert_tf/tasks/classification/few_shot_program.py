@@ -74,7 +74,7 @@ class FewShotRun(Run):
 
     def __init__(self, program: FewShotClassifier, configs: Configs, embedder: str) -> None:
         super().__init__(program, started_from(configs, embedder))
-        self.label_kind = program.kind
+        self.problem_type = program.kind
         # The record names the weights of the command; pooling and length are the embedder's.
         data = dataclasses.replace(configs.data, max_seq_length=self.configs.data.max_seq_length)
         self.configs = configs._replace(model=self.configs.model, data=data)
@@ -84,7 +84,7 @@ class FewShotRun(Run):
         """Fits the head, and saves the classifier as the last checkpoint."""
         if trainer.is_finished():
             return
-        fit_head(trainer.task.model, examples.train, self.label_kind)
+        fit_head(trainer.task.model, examples.train, self.problem_type)
         trainer.step = trainer.num_train_steps
         with contextlib.closing(trainer.directory):
             trainer.save()
@@ -186,7 +186,7 @@ def pairs_of(configs: Configs, texts: LabelledTexts) -> list[EmbeddingExample]:
     """Returns the pairs of the training examples, with 1 for a common label, else 0."""
     examples = texts.splits["train"]
     names = texts.choose_labels(())
-    targets = (label_rows if texts.kind == "several" else label_ids)(examples, names)
+    targets = (label_rows if texts.kind == "multi_label" else label_ids)(examples, names)
     given = configs.task
     pairs = make_pairs(
         targets, given.pair_sampling, given.pairs_per_example, configs.data.random_seed

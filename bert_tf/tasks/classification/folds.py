@@ -123,7 +123,7 @@ class FoldClassifier(Classifier):
         probabilities = task.probabilities(examples, outputs)
         answers = answer_texts(task, task.answers(examples, outputs))
         columns = ["row", "fold", "source", "label", "answer"]
-        if task.kind != "number":
+        if task.kind != "regression":
             columns += [f"p({label})" for label in task.labels]
         has_pairs = bool(self.configs.task.text_b_column) or any(
             example.text_b for example in self.texts.splits["train"]
@@ -134,7 +134,7 @@ class FoldClassifier(Classifier):
             self.rows, examples.examples, answers, probabilities, strict=True
         ):
             cells = [str(row), str(self.fold), example.source, example.label or "", answer]
-            if task.kind != "number":
+            if task.kind != "regression":
                 cells += [f"{chance:.6g}" for chance in chances]
             cells += [example.text_a, example.text_b] if has_pairs else [example.text_a]
             rows.append(cells)
@@ -150,7 +150,7 @@ def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> 
     num_folds = configs.task.folds
     folder = pathlib.Path(configs.training.output_dir)
     examples = texts.splits["train"]
-    folds = assign_folds(examples, num_folds, configs.data.random_seed, texts.kind == "number")
+    folds = assign_folds(examples, num_folds, configs.data.random_seed, texts.kind == "regression")
     results: dict[int, dict[str, float]] = {}
     strategy = None  # All folds share one; see `fine_tuning.run.run_program`.
     for fold in range(1, num_folds + 1):

@@ -54,17 +54,17 @@ class LabelledTexts:
         self.files = files
         self.reads_glue = reads_glue
         self.glue = glue_task(given.task_name) if given.task_name else None
-        self.kind = given.label_kind
+        self.kind = given.problem_type
         self.columns = given.text_column, given.text_b_column, given.label_column
         if self.glue:
-            self.kind = "class" if self.glue.labels else "number"
+            self.kind = "single_label" if self.glue.labels else "regression"
             if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
-        if self.kind == "number":
+        if self.kind == "regression":
             given.check_without_scores("labels that are numbers")
         if configs.training.do_train:
             given.check_kind(self.kind, "--")
-        if given.class_weights and configs.training.do_train and self.kind == "number":
+        if given.class_weights and configs.training.do_train and self.kind == "regression":
             raise ValueError(
                 f"--class_weights={given.class_weights} has no effect on labels of kind "
                 f"{self.kind}: leave it out."
@@ -76,8 +76,10 @@ class LabelledTexts:
     def _check_calibration(self) -> None:
         """Raises ValueError if there is nothing to calibrate, or nowhere to keep the result."""
         flag = "--calibrate" if self.configs.task.calibrate else "--choose_thresholds"
-        if self.kind == "number":
-            raise ValueError(f"{flag} is for labels, but --label_kind is number; leave it out.")
+        if self.kind == "regression":
+            raise ValueError(
+                f"{flag} is for labels, but --problem_type is regression; leave it out."
+            )
         training = self.configs.training
         folder = pathlib.Path(training.output_dir)
         if not training.do_train and not has_own_weights(training, folder):
@@ -110,7 +112,7 @@ class LabelledTexts:
             file,
             *self.columns,
             must_label=split != "test",
-            label_kind=self.kind,
+            problem_type=self.kind,
             label_separator=given.label_separator,
             is_needed=split != "test",
             reading=given,
@@ -129,10 +131,10 @@ class LabelledTexts:
         for split, examples in self.splits.items():
             self.is_labelled(examples, names, split.startswith("test"), is_quiet=True)
         self.decisions(names)
-        if self.configs.task.choose_thresholds and self.kind == "class" and len(names) != 2:
+        if self.configs.task.choose_thresholds and self.kind == "single_label" and len(names) != 2:
             raise ValueError(
-                f"--choose_thresholds is for --label_kind=several or for two classes, but there "
-                f"are {len(names)} classes; leave it out."
+                f"--choose_thresholds is for --problem_type=multi_label or for two classes, but "
+                f"there are {len(names)} classes; leave it out."
             )
 
     def decisions(self, labels: tuple[str, ...]) -> Decisions:
@@ -161,21 +163,21 @@ class LabelledTexts:
           ValueError: if no example has a label, or if all training examples have the same label, or
             nearly each has its own.
         """
-        if self.kind == "number":
+        if self.kind == "regression":
             return ()
         if self.glue:
             return self.glue.labels
         if "train" not in self.splits and labels:
             read = itertools.chain.from_iterable(self.splits.values())
             examples = [example for example in read if example.label]
-            found = label_names(examples, self.kind == "several") if examples else ()
+            found = label_names(examples, self.kind == "multi_label") if examples else ()
             return spelled_as(labels, found)
         source = self.splits.get("train") or next(iter(self.splits.values()))
         found = decision_names(self.columns[2], self.kind, source)
-        found = found or label_names(source, self.kind == "several")
-        if "train" in self.splits and self.kind == "class":
+        found = found or label_names(source, self.kind == "multi_label")
+        if "train" in self.splits and self.kind == "single_label":
             self._check_classes(source, found)
-        if "train" in self.splits and self.kind == "several":
+        if "train" in self.splits and self.kind == "multi_label":
             _check_sets(source, found)
         if LabelNames(labels).are_same(found):
             return labels
@@ -196,7 +198,7 @@ class LabelledTexts:
                 f"such as {source[0].label!r:.80}: nearly every one has its own. "
                 f"--text_column is {text!r} and "
                 f"--label_column {label!r}: swap them if they are in the wrong order; if the "
-                f"labels are numbers to predict, give --label_kind=number."
+                f"labels are numbers to predict, give --problem_type=regression."
             )
 
     def is_labelled(
@@ -227,10 +229,10 @@ class LabelledTexts:
                     f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
                     f"label them, or leave them out: --skip_unlabelled."
                 )
-            if self.kind == "number":
+            if self.kind == "regression":
                 label_values(examples)
             else:
-                (label_rows if self.kind == "several" else label_ids)(examples, names)
+                (label_rows if self.kind == "multi_label" else label_ids)(examples, names)
         except ValueError as error:
             if not is_predicted:
                 raise

@@ -37,24 +37,26 @@ def recorded_inference(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     return recorded_labels(checkpoint, folder) | {"long_texts": "tail" if is_tail else "head"}
 
 
-def label_kind(checkpoint: "Checkpoint") -> str:
+def problem_type(checkpoint: "Checkpoint") -> str:
     """Returns the kind of a classification head's labels, guessed by their number if unknown."""
-    return checkpoint.label_kind or ("class" if checkpoint.num_labels > 1 else "number")
+    return checkpoint.problem_type or (
+        "single_label" if checkpoint.num_labels > 1 else "regression"
+    )
 
 
 def has_classes(checkpoint: "Checkpoint", folder: str) -> bool:
     """Returns whether a checkpoint tells one of several classes."""
-    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "class"
+    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "single_label"
 
 
 def has_several_labels(checkpoint: "Checkpoint", folder: str) -> bool:
     """Returns whether a checkpoint gives several labels to a text."""
-    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "several"
+    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "multi_label"
 
 
 def has_a_number(checkpoint: "Checkpoint", folder: str) -> bool:
     """Returns whether a checkpoint predicts a number."""
-    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "number"
+    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "regression"
 
 
 CLASSIFIER = Kind(

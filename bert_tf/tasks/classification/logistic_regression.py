@@ -20,17 +20,17 @@ TOLERANCE = 1e-6  # Largest number in the gradient at the minimum.
 Matrix = np.ndarray
 
 
-def fit_logistic(vectors: Matrix, labels: Matrix, label_kind: str, num_labels: int = 0) -> Matrix:
+def fit_logistic(vectors: Matrix, labels: Matrix, problem_type: str, num_labels: int = 0) -> Matrix:
     """Returns the weights of the head, float64 [D + 1, C]; the last row is the bias.
 
     Args:
       vectors: float [N, D].
       labels: int [N] of classes, or 0 and 1 [N, C] of several labels.
-      label_kind: `class` or `several`.
+      problem_type: `single_label` or `multi_label`.
       num_labels: C, of classes.
     """
     inputs = np.concatenate([vectors, np.ones([len(vectors), 1])], axis=1).astype(np.float64)
-    if label_kind == "several":
+    if problem_type == "multi_label":
         return _minimize(inputs, labels.astype(np.float64), _sigmoid)
     targets = np.eye(num_labels)[labels]  # [N, C]
     if num_labels > 2:

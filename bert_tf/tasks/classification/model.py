@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -22,10 +22,10 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import (
     BALANCED,
     FEW_SHOT_RATE,
-    LABEL_KINDS,
     LONG_TEXTS,
     OVERSAMPLING,
     PAIRS_PER_EXAMPLE,
+    PROBLEM_TYPES,
     LabelLossConfig,
 )
 from bert_tf.fine_tuning_defaults import cut_texts_message
@@ -34,6 +34,7 @@ from bert_tf.models.label_checks import checked_ids, one_hot_ids
 from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
+from bert_tf.renamed import accepts_earlier_names, with_new_settings
 from bert_tf.tasks.classification.answers import (
     BATCH_SIZE,
     ClassifierAnswers,
@@ -66,8 +67,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     With a preprocessor it takes raw texts: a list, an array or a column of them; pairs as a tuple
     of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs) and
-    labels. Labels are names or their indices; with `label_kind="several"`, lists of them or an
-    array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
+    labels. Labels are names or their indices; with `problem_type="multi_label"`, lists of them or
+    an array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
 
     Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that has
     not been compiled is compiled by `fit`; see `compile_for`.
@@ -76,7 +77,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
       config: shape of the network.
       num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
-      label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
+      problem_type: `single_label`, `regression` or `multi_label`; "": regression if num_labels is 1
+        and there are no names, else single_label.
       long_texts: the part that is kept of a text longer than the preprocessor's length: `head`,
         `tail`, or all of it in `windows`, whose scores are averaged. `evaluate` and validation data
         average the loss and the `weighted_metrics` of a text's windows instead; other metrics of
@@ -101,12 +103,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     head_name = "classifier"
 
+    @accepts_earlier_names
     def __init__(
         self,
         config: ModelConfig,
         num_labels: int = 0,
         labels: Sequence[Any] | None = None,
-        label_kind: str = "",
+        problem_type: str = "",
         long_texts: str = "head",
         pair: bool = False,
         activation: str = "",
@@ -118,12 +121,14 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         kwargs["use_pooler"] = config.classifier_pooling == "pooler"
         super().__init__(config, num_labels, labels, "classifier", **kwargs)
         is_number = self.num_labels == 1 and not self.labels
-        self.label_kind = label_kind or ("number" if is_number else "class")
-        if self.label_kind == "number" and self.num_labels != 1:
-            raise ValueError(f"label_kind='number' needs num_labels=1, received {self.num_labels}.")
-        if self.label_kind not in LABEL_KINDS:
+        self.problem_type = problem_type or ("regression" if is_number else "single_label")
+        if self.problem_type == "regression" and self.num_labels != 1:
             raise ValueError(
-                f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
+                f"problem_type='regression' needs num_labels=1, received {self.num_labels}."
+            )
+        if self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(
+                f"problem_type is {problem_type!r}, expected one of {', '.join(PROBLEM_TYPES)}."
             )
         if long_texts not in LONG_TEXTS:
             raise ValueError(
@@ -132,17 +137,18 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.long_texts = long_texts
         self.pair = pair
         self.activation = activation
-        self.decisions = Decisions.of(self.label_kind, self.known_labels, temperature, thresholds)
+        self.decisions = Decisions.of(self.problem_type, self.known_labels, temperature, thresholds)
         self._soft_losses: Callable[..., Any] | None = None
 
     @classmethod
+    @accepts_earlier_names
     def from_few_shot(
         cls,
         embedder: Any,
         texts: Sequence[str],
         labels: Any,
         *,
-        label_kind: str = "class",
+        problem_type: str = "single_label",
         names: Sequence[str] | None = None,
         sampling: str = OVERSAMPLING,
         pairs_per_example: int = PAIRS_PER_EXAMPLE,
@@ -165,8 +171,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
           embedder: folder or name of an embedding model, or a `BertEmbedder`, which stays as it is;
             its pooling must be mean or cls.
           texts: N texts.
-          labels: N labels, names or numbers; with `label_kind="several"`, lists of them.
-          label_kind: `class` or `several`.
+          labels: N labels, names or numbers; with `problem_type="multi_label"`, lists of them.
+          problem_type: `single_label` or `multi_label`.
           names: names of the labels in the order of the head; None: those in `labels`, sorted.
           sampling: `oversampling` repeats pairs until as many have a common label as have none;
             `unique` uses each pair once.
@@ -188,7 +194,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             embedder,
             texts,
             labels,
-            label_kind=label_kind,
+            problem_type=problem_type,
             names=names,
             sampling=sampling,
             pairs_per_example=pairs_per_example,
@@ -228,7 +234,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
           ValueError: if there are no examples, or the model predicts a number.
         """
         logits, labels = self._scored(x, y, batch_size)
-        self.decisions = calibrated(self.decisions, logits, labels, self.label_kind)
+        self.decisions = calibrated(self.decisions, logits, labels, self.problem_type)
         return self.decisions.temperature
 
     def choose_thresholds(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> dict[str, float]:
@@ -249,13 +255,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             two classes.
         """
         logits, labels = self._scored(x, y, batch_size)
-        self.decisions = with_best_thresholds(self.decisions, logits, labels, self.label_kind)
+        self.decisions = with_best_thresholds(self.decisions, logits, labels, self.problem_type)
         return self.decisions.by_label(self.known_labels)
 
     def _scored(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the logits of texts, float32 [E, C], and their labels as the loss takes them."""
         logits = self.compute_logits(x, batch_size)
-        if self.label_kind == "number" or not len(logits):
+        if self.problem_type == "regression" or not len(logits):
             return logits, np.zeros(len(logits))  # Refused by the caller.
         return logits, self._read_labels(y, len(logits))
 
@@ -268,7 +274,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         made = make_examples(
             examples,
             np.zeros(count) if y is None else self._read_labels(y, count),
-            self.label_kind,
+            self.problem_type,
             self.tokenizer,
             length,
             self.long_texts,
@@ -292,9 +298,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     def _read_labels(self, y: Any, count: int) -> np.ndarray:
         """Returns labels as the loss takes them: int32 [N], float32 [N] or float32 [N, C]."""
-        if self.label_kind == "number":
+        if self.problem_type == "regression":
             return read_numbers(y, count)
-        read = read_label_ids if self.label_kind == "class" else read_label_sets
+        read = read_label_ids if self.problem_type == "single_label" else read_label_sets
         return read(y, self.labels_to_read, count)
 
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
@@ -312,7 +318,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         return (
             {name: batch[name] for name in INPUTS},
-            batch[LABEL_NAMES[self.label_kind]],
+            batch[LABEL_NAMES[self.problem_type]],
             batch["example_weights"],
         )
 
@@ -327,18 +333,18 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
-        if self.label_kind == "number":
+        if self.problem_type == "regression":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
-        elif self.label_kind == "class":
+        elif self.problem_type == "single_label":
             if self._is_one_hot(y.shape):
                 y = one_hot_ids(y)
             elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
                     f"The labels have shape {tuple(y.shape)}, expected [B]: one index per text. "
-                    "Several labels per text need label_kind='several'."
+                    "Several labels per text need problem_type='multi_label'."
                 )
             y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
-        losses = (label_loss or LabelLoss()).losses(self.label_kind, outputs, y)  # [B]
+        losses = (label_loss or LabelLoss()).losses(self.problem_type, outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)
@@ -377,14 +383,14 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             len(vocabularies) == 2 and vocabularies[0] != vocabularies[1]
         ):
             raise ValueError("The teacher has another vocabulary; it would read other texts.")
-        is_same = (teacher.label_kind, teacher.labels) == (self.label_kind, self.labels)
+        is_same = (teacher.problem_type, teacher.labels) == (self.problem_type, self.labels)
         if not is_same or teacher.num_labels != self.num_labels:
             raise ValueError(
                 f"The teacher has the labels {list(teacher.known_labels)[:10]} of kind "
-                f"{teacher.label_kind}, the student {list(self.known_labels)[:10]} of kind "
-                f"{self.label_kind}; they must be the same."
+                f"{teacher.problem_type}, the student {list(self.known_labels)[:10]} of kind "
+                f"{self.problem_type}; they must be the same."
             )
-        losses = SOFT_LOSSES[self.label_kind]
+        losses = SOFT_LOSSES[self.problem_type]
 
         # A function: what Keras finds in an attribute becomes a part of the model.
         def soft_losses(x: Any, outputs: Any, own_losses: Any) -> Any:
@@ -408,8 +414,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
         """See `TextFitMixin`; of several labels, class weights become `pos_weight`."""
-        config.check_kind(self.label_kind)
-        if self.label_kind != "several" or class_weight is None:
+        config.check_kind(self.problem_type)
+        if self.problem_type != "multi_label" or class_weight is None:
             self.set_label_loss(config)
             return class_weight
         rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
@@ -451,7 +457,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def _compiled_labels(self, y: Any) -> Any:
         """Returns class indices, [B] or [B, 1], as one-hot rows where the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
-        if not self._takes_one_hot or self.label_kind != "class" or y is None or is_row:
+        if not self._takes_one_hot or self.problem_type != "single_label" or y is None or is_row:
             return y
         return ops.one_hot(ops.reshape(ops.cast(y, "int32"), (-1,)), self.num_labels)
 
@@ -461,9 +467,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     @property
     def default_metrics(self) -> Any:
-        if self.label_kind == "number":
+        if self.problem_type == "regression":
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
-        if self.label_kind == "several":
+        if self.problem_type == "multi_label":
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return ["accuracy"]
 
@@ -472,11 +478,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         if class_weight is None:
             return sample_weight
         is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
-        if self.label_kind != "class" or not (is_balanced or isinstance(class_weight, Mapping)):
+        if self.problem_type != "single_label" or not (
+            is_balanced or isinstance(class_weight, Mapping)
+        ):
             raise ValueError(
                 f"class_weight is {class_weight!r:.60}; expected {BALANCED!r} or a dict of weights "
                 f"by class, for a model that predicts classes; this one has "
-                f"label_kind={self.label_kind!r}."
+                f"problem_type={self.problem_type!r}."
             )
         ids = read_label_ids(y, self.labels_to_read, len(y))
         of_class = np.ones(self.num_labels, np.float32)
@@ -493,7 +501,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def label_ids(self, y: Any) -> Any:
         """Returns the indices of one-hot labels [N, C]; others as they are."""
         shape = np.shape(y)
-        if self.label_kind != "class" or not self._is_one_hot(shape):
+        if self.problem_type != "single_label" or not self._is_one_hot(shape):
             return y
         return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
 
@@ -508,7 +516,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         """
         self.pair = any(example.text_b for example in examples.examples)
         bias = self.head.output_bias
-        if self.label_kind == "number" and not np.any(bias.numpy()):
+        if self.problem_type == "regression" and not np.any(bias.numpy()):
             bias.assign([float(examples.labels.mean())])
         if self.decisions.temperature != 1.0:
             logging.warning(
@@ -539,17 +547,19 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 "them."
             )
         has_names = getattr(y_spec, "dtype", None) == tf.string
-        if has_names and (self.label_kind != "class" or not self.labels):
+        if has_names and (self.problem_type != "single_label" or not self.labels):
             raise ValueError(
                 "The labels of the dataset are names; expected numbers, or a model made with "
                 "labels=[...]."
             )
         y_shape = getattr(y_spec, "shape", tf.TensorShape(None))
         is_one_hot = (
-            self.label_kind == "class" and y_shape.rank is not None and self._is_one_hot(y_shape)
+            self.problem_type == "single_label"
+            and y_shape.rank is not None
+            and self._is_one_hot(y_shape)
         )
         # As in lists: where all names are numbers, a number is a name.
-        numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None
+        numbers = numbers_of(self.labels or ("",)) if self.problem_type == "single_label" else None
         preprocessor = self.needed_preprocessor
         self.pair = self.pair or isinstance(x_spec, tuple)
         if self.long_texts != "head":
@@ -603,7 +613,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     def get_config(self) -> dict[str, Any]:
         own = {
-            "label_kind": self.label_kind,
+            "problem_type": self.problem_type,
             "long_texts": self.long_texts,
             "pair": self.pair,
             "activation": self.activation,
@@ -613,11 +623,15 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return {**super().get_config(), **own}
 
     @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return super().from_config(with_new_settings(config))
+
+    @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         arguments = super().arguments_for(checkpoint)
         if "classifier" in checkpoint.heads:
             arguments["long_texts"] = checkpoint.settings.get("long_texts") or "head"
-            arguments["label_kind"] = checkpoint.label_kind
+            arguments["problem_type"] = checkpoint.problem_type
             arguments["pair"] = reads_pairs(checkpoint.settings)
             arguments["activation"] = checkpoint.settings.get("activation", "")
             arguments |= arguments_of(checkpoint.settings)

@@ -93,10 +93,10 @@ class Classifier(Program):
         """
         if weights is None or self.configs.training.do_train:
             return
-        if weights.label_kind and weights.label_kind != self.kind:
+        if weights.problem_type and weights.problem_type != self.kind:
             raise ValueError(
-                f"{weights.source} is for labels of kind {weights.label_kind}, not {self.kind}; "
-                f"give --label_kind={weights.label_kind}."
+                f"{weights.source} is for labels of kind {weights.problem_type}, not {self.kind}; "
+                f"give --problem_type={weights.problem_type}."
             )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
@@ -110,15 +110,15 @@ class Classifier(Program):
             logging.info("%s: %s", split, describe(examples, names))
             is_labelled = self.texts.is_labelled(examples, names, split.startswith("test"))
             empty = np.zeros(
-                [len(examples), len(names)] if self.kind == "several" else len(examples)
+                [len(examples), len(names)] if self.kind == "multi_label" else len(examples)
             )
-            values = empty.astype(np.int32 if self.kind == "class" else np.float32)
+            values = empty.astype(np.int32 if self.kind == "single_label" else np.float32)
             if is_labelled:
                 values = label_array(examples, names, self.kind)
             weights, given = None, self.configs.task
             if split == "train":
                 weights = class_weights(given.class_weights, values, names)
-                if self.kind == "several" and weights is not None:
+                if self.kind == "multi_label" and weights is not None:
                     self.pos_weight = tuple(weights.tolist())
                     weights = None
             length = self.configs.data.max_seq_length
@@ -155,7 +155,7 @@ class Classifier(Program):
     ) -> None:
         """Adds `teacher_logits` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
-        kind = teacher.label_kind or self.kind
+        kind = teacher.problem_type or self.kind
         order = check_labels(teacher, examples.labels, kind, self.kind)
         model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
@@ -185,7 +185,7 @@ class Classifier(Program):
         )
         task.decisions = self.texts.decisions(labels)
         task.best_metric = best
-        if self.kind == "number" and data[0]:
+        if self.kind == "regression" and data[0]:
             # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
             # that has a head replaces this.
             task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
@@ -242,7 +242,7 @@ class Classifier(Program):
         outputs: Any,
     ) -> None:
         """Writes reliability.png (with classes)."""
-        if task.kind != "number":
+        if task.kind != "regression":
             draw_reliability(
                 folder / f"reliability{ending}.png", task.reliability(examples, outputs)
             )
@@ -254,8 +254,8 @@ class Classifier(Program):
         answers = task.answers(examples, outputs)
         true = examples.labels
         texts: dict[str, str] = {}
-        if task.kind != "number":
-            make = class_report_text if task.kind == "class" else several_report_text
+        if task.kind != "regression":
+            make = class_report_text if task.kind == "single_label" else several_report_text
             texts["report.txt"] = make(true.astype(int), answers, task.labels)
             bins = task.reliability(examples, outputs)
             texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
@@ -281,7 +281,9 @@ class Classifier(Program):
             f"{folder.name}: {self.files['eval']}",
             results,
             {"Curves": folder / "curves.png", "Calibration": folder / "reliability.png"},
-            report.read_text(encoding="utf8") if report.exists() and task.kind != "number" else "",
+            report.read_text(encoding="utf8")
+            if report.exists() and task.kind != "regression"
+            else "",
             self._shown_errors(task, examples, outputs),
         )
         write_texts(folder, {"report.html": page})
@@ -298,9 +300,9 @@ class Classifier(Program):
         if not len(worst) or not self.tokens:
             return []
         columns = np.zeros(len(worst), int)  # The score that is explained.
-        if task.kind == "class":
+        if task.kind == "single_label":
             columns = answers[worst]
-        elif task.kind == "several":  # The label that is most wrong.
+        elif task.kind == "multi_label":  # The label that is most wrong.
             chances = task.probabilities(examples, outputs)[worst]
             columns = np.abs(chances - examples.labels[worst]).argmax(axis=-1)
         rows = np.searchsorted(examples.owners, worst)  # The first window of each text.
@@ -370,7 +372,7 @@ def check_kind(source: str, kind: str) -> None:
     before = recorded_kind(source)
     if before and before != kind:
         raise ValueError(
-            f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
+            f"{source} was trained with labels of kind {before}, not {kind}: leave --problem_type "
             f"and --task_name out, because they are taken from the run."
         )
 
@@ -378,8 +380,8 @@ def check_kind(source: str, kind: str) -> None:
 def recorded_kind(source: str) -> str:
     """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
     if task := recorded(source, "task_name"):
-        return "class" if glue_task(task).labels else "number"
-    return recorded(source, "label_kind")
+        return "single_label" if glue_task(task).labels else "regression"
+    return recorded(source, "problem_type")
 
 
 def log_lengths(made: TextExamples, max_seq_length: int) -> None:
@@ -398,9 +400,9 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
 
 def answer_texts(task: ClassificationTask, answers: np.ndarray) -> list[str]:
     """Returns the names of the answers; several are separated by |."""
-    if task.kind == "number":
+    if task.kind == "regression":
         return [f"{value:.6g}" for value in answers]
-    if task.kind == "class":
+    if task.kind == "single_label":
         return [task.labels[answer] for answer in answers]
     names = np.array(task.labels, object)
     return ["|".join(names[row == 1]) for row in answers]

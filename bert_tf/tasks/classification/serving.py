@@ -54,7 +54,7 @@ class ClassifierServing(TextServing):
     """
 
     kind = "classifier"
-    label_kind = "class"
+    problem_type = "single_label"
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ClassifierServing(TextServing):
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.decisions = Decisions.of(self.label_kind, self.labels, temperature, thresholds)
+        self.decisions = Decisions.of(self.problem_type, self.labels, temperature, thresholds)
 
     def card(self) -> dict[str, Any]:
         """Adds temperature and thresholds, if there are any."""
@@ -105,7 +105,7 @@ class MultiLabelServing(ClassifierServing):
     """
 
     kind = "multi_label"
-    label_kind = "several"
+    problem_type = "multi_label"
 
     def from_logits(self, logits: tf.Tensor) -> Outputs:
         probabilities = tf.sigmoid(self.scaled(logits))  # [B, C]

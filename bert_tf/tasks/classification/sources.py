@@ -13,7 +13,7 @@ TABLE_FLAGS = (
     "text_column",
     "text_b_column",
     "label_column",
-    "label_kind",
+    "problem_type",
     "label_separator",
     "delimiter",
     "column_names",
@@ -53,7 +53,7 @@ def find_files(configs: Configs) -> dict[str, str]:
     is_glue = reads_glue(configs)
     task = configs.task.task_name
     for name, value in given_table_flags().items():
-        if is_glue or task and name == "label_kind":
+        if is_glue or task and name == "problem_type":
             raise ValueError(
                 f"--{name}={value} has no effect: --task_name={task} determines the files; "
                 "leave one of the two out."

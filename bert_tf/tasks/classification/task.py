@@ -22,9 +22,9 @@ from bert_tf.training.task import Batch
 
 # Metrics of each kind of label; the first names the best checkpoint.
 METRICS = {
-    "class": ("accuracy", "macro_f1"),
-    "number": ("pearson", "spearman"),
-    "several": ("micro_f1", "macro_f1", "accuracy"),
+    "single_label": ("accuracy", "macro_f1"),
+    "regression": ("pearson", "spearman"),
+    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
 }
 CLASS_METRICS: dict[str, Callable[..., float]] = {
     "accuracy": classification.accuracy,
@@ -35,9 +35,9 @@ CLASS_METRICS: dict[str, Callable[..., float]] = {
 
 def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
     """Returns the labels as the losses take them: int32 [E], float32 [E] or float32 [E, C]."""
-    if kind == "number":
+    if kind == "regression":
         return label_values(examples)
-    return label_rows(examples, labels) if kind == "several" else label_ids(examples, labels)
+    return label_rows(examples, labels) if kind == "multi_label" else label_ids(examples, labels)
 
 
 def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ class ClassificationTask(RowsTask):
     """A `BertClassifier` with texts; arguments after those of `RowsTask`:
 
     Args:
-      kind: `class`, `number` or `several`.
+      kind: `single_label`, `regression` or `multi_label`.
       labels: names of the classes; empty for numbers.
       metric_names: metrics to report; the first names the best checkpoint.
       label_loss: the loss of training.
@@ -115,7 +115,7 @@ class ClassificationTask(RowsTask):
         label_loss: LabelLoss | None = None,
         **keywords: Any,
     ) -> None:
-        if kind == "class":
+        if kind == "single_label":
             self.sum_names = ("loss", "accuracy")
         super().__init__(*arguments, **keywords)
         self.kind = kind
@@ -135,7 +135,7 @@ class ClassificationTask(RowsTask):
         losses = self._losses(batch, outputs, self.label_loss)  # [B]
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
         sums = self.losses_with_teacher(batch, losses, soft, weights)
-        if self.kind == "class":
+        if self.kind == "single_label":
             real = tf.cast(weights > 0, tf.float32)
             sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)
         return sums
@@ -149,7 +149,7 @@ class ClassificationTask(RowsTask):
         answers = self.answers(examples, outputs)
         values = {"loss": float(np.mean(outputs["loss"]))}
         values |= self._metrics(examples.labels, answers)
-        if self.kind != "number":
+        if self.kind != "regression":
             values["expected_calibration_error"] = calibration_error(
                 self.reliability(examples, outputs)
             )
@@ -160,11 +160,11 @@ class ClassificationTask(RowsTask):
         return reliability(self.probabilities(examples, outputs), examples.labels)
 
     def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-        if self.kind == "number":
+        if self.kind == "regression":
             values = regression.pearson_and_spearman(labels, answers)
             values["mean_squared_error"] = float(np.mean((labels - answers) ** 2))
             return values
-        if self.kind == "several":
+        if self.kind == "multi_label":
             report = classification.multilabel_report(labels.astype(int), answers, self.labels)
             return {
                 "micro_f1": report.micro.f1,
@@ -183,10 +183,10 @@ class ClassificationTask(RowsTask):
 
     def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
-        if self.kind == "number":
+        if self.kind == "regression":
             return self.logits(examples, outputs)[:, 0]
         probabilities = self.probabilities(examples, outputs)
-        if self.kind == "several":
+        if self.kind == "multi_label":
             return self.decisions.choose_several(probabilities)
         return self.decisions.choose(probabilities)
 

@@ -27,7 +27,7 @@ SLOT = "{}"
 class InferenceModel(Protocol):
     """The parts of `ClassifierAnswers` that are needed here."""
 
-    label_kind: str
+    problem_type: str
     known_labels: Sequence[str]
     tokenizer: Tokenizer
     max_seq_length: int
@@ -116,10 +116,10 @@ def candidate_probabilities(
     Raises:
       ValueError: if the arguments are wrong, or it is not a model of natural language inference.
     """
-    if model.label_kind != "class":
+    if model.problem_type != "single_label":
         raise ValueError(
             "Zero-shot classification needs a model of natural language inference, which tells one "
-            f"of several classes; this one has label_kind={model.label_kind!r}."
+            f"of several classes; this one has problem_type={model.problem_type!r}."
         )
     classes = find_classes(model.known_labels)
     if several and classes.contradiction is None:

@@ -57,7 +57,7 @@ class MultipleChoice(Program):
     ) -> None:
         """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
         teacher = read_known(self.configs, tokenizer, self.head)
-        if teacher.num_labels != 1 or teacher.label_kind:
+        if teacher.num_labels != 1 or teacher.problem_type:
             raise ValueError(
                 f"--teacher={teacher.source} is a classifier of texts; it must be a model of "
                 "run_multiple_choice, which gives each choice one score."

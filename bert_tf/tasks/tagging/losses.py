@@ -14,4 +14,4 @@ def word_losses(logits: Any, tag_ids: Any, label_loss: LabelLoss | None = None) 
         get the weight 0.
       label_loss: None: the plain loss.
     """
-    return (label_loss or LabelLoss()).losses("class", logits, tag_ids)
+    return (label_loss or LabelLoss()).losses("single_label", logits, tag_ids)

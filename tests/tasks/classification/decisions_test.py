@@ -18,16 +18,16 @@ LABELS = ("joy", "anger", "fear")
 
 
 def test_thresholds_left_out_are_a_half():
-    found = Decisions.of("several", LABELS, 2.0, {"fear": 0.2})
+    found = Decisions.of("multi_label", LABELS, 2.0, {"fear": 0.2})
     assert found == Decisions(2.0, (0.5, 0.5, 0.2))
     assert found.by_label(LABELS) == {"joy": 0.5, "anger": 0.5, "fear": 0.2}
-    assert Decisions.of("several", ("1", "2"), 1.0, {"2.0": 0.1}).thresholds == (0.5, 0.1)
-    assert Decisions.of("several", LABELS, 1.0, {"Fear": 0.1}).thresholds == (0.5, 0.5, 0.1)
+    assert Decisions.of("multi_label", ("1", "2"), 1.0, {"2.0": 0.1}).thresholds == (0.5, 0.1)
+    assert Decisions.of("multi_label", LABELS, 1.0, {"Fear": 0.1}).thresholds == (0.5, 0.5, 0.1)
 
 
 @pytest.mark.parametrize("thresholds", [{"spam": 0.3}, {"ham": 0.7}, {"spam": 0.3, "ham": 0.7}])
 def test_two_classes_have_one_threshold(thresholds):
-    found = Decisions.of("class", ("ham", "spam"), 1.0, thresholds)
+    found = Decisions.of("single_label", ("ham", "spam"), 1.0, thresholds)
     assert found.thresholds == pytest.approx((0.7, 0.3))
     rows = np.array([[0.6, 0.4], [0.8, 0.2]])
     assert found.choose(rows).tolist() == [1, 0]
@@ -37,13 +37,13 @@ def test_two_classes_have_one_threshold(thresholds):
 @pytest.mark.parametrize(
     ("kind", "labels", "options", "named"),
     [
-        ("several", LABELS, {"thresholds": {"hope": 0.3}}, "'hope'"),
-        ("several", LABELS, {"thresholds": {"joy": 1.5}}, "1.5"),
-        ("class", LABELS, {"thresholds": {"joy": 0.3}}, "3 classes"),
-        ("class", ("a", "b"), {"thresholds": {"a": 0.3, "b": 0.3}}, "0.3"),
-        ("number", (), {"temperature": 2.0}, "temperature"),
-        ("class", LABELS, {"temperature": 0.0}, "0.0"),
-        ("class", LABELS, {"temperature": float("nan")}, "nan"),
+        ("multi_label", LABELS, {"thresholds": {"hope": 0.3}}, "'hope'"),
+        ("multi_label", LABELS, {"thresholds": {"joy": 1.5}}, "1.5"),
+        ("single_label", LABELS, {"thresholds": {"joy": 0.3}}, "3 classes"),
+        ("single_label", ("a", "b"), {"thresholds": {"a": 0.3, "b": 0.3}}, "0.3"),
+        ("regression", (), {"temperature": 2.0}, "temperature"),
+        ("single_label", LABELS, {"temperature": 0.0}, "0.0"),
+        ("single_label", LABELS, {"temperature": float("nan")}, "nan"),
     ],
 )
 def test_wrong_settings(kind, labels, options, named):
@@ -64,21 +64,21 @@ def test_settings_are_read_as_they_were_written():
     decisions = Decisions(1.2345678901234567, (0.1 + 0.2, 0.5))
     labels = ("é, =", "x y")
     read = arguments_of(settings_of(decisions, labels))
-    assert Decisions.of("several", labels, **read) == decisions
+    assert Decisions.of("multi_label", labels, **read) == decisions
     assert settings_of(Decisions(), labels) == {} == arguments_of({"temperature": "1.0"})
 
 
 def test_the_choice_on_labelled_examples():
     logits = np.array([[4.0, 0.0]] * 3 + [[0.0, 4.0]])
     labels = np.array([0, 0, 1, 1])
-    chosen = calibrated(Decisions(), logits, labels, "class")
+    chosen = calibrated(Decisions(), logits, labels, "single_label")
     assert chosen.temperature == pytest.approx(4 / np.log(3))
-    chosen = with_best_thresholds(chosen, logits, labels, "class")
+    chosen = with_best_thresholds(chosen, logits, labels, "single_label")
     # The probabilities of the second class are 1/4 (three times, one of them right) and 3/4:
     # above 1/2 the F1 is 2/3, above 1/8 it is 2/3 as well.
     assert chosen.thresholds == pytest.approx((0.5, 0.5))
     rows = np.array([[1, 0], [1, 0], [0, 0], [0, 0]])
-    chosen = with_best_thresholds(Decisions(1.0, (0.4, 0.3)), -logits, rows, "several")
+    chosen = with_best_thresholds(Decisions(1.0, (0.4, 0.3)), -logits, rows, "multi_label")
     assert chosen.thresholds[1] == 0.3  # No example has the second label.
     assert chosen.thresholds[0] < 0.018 / 2 + 1e-9
 
@@ -86,9 +86,9 @@ def test_the_choice_on_labelled_examples():
 @pytest.mark.parametrize("choose", [calibrated, with_best_thresholds])
 def test_nothing_to_choose_on(choose):
     with pytest.raises(ValueError):
-        choose(Decisions(), np.zeros([0, 2]), np.zeros(0), "class")
+        choose(Decisions(), np.zeros([0, 2]), np.zeros(0), "single_label")
     with pytest.raises(ValueError):
-        choose(Decisions(), np.zeros([1, 1]), np.zeros(1), "number")
+        choose(Decisions(), np.zeros([1, 1]), np.zeros(1), "regression")
 
 
 def test_decisions_are_immutable():

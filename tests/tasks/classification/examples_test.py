@@ -227,7 +227,7 @@ def test_banking77(name, count):
 
 
 def read_several(path: str, column: str = "label", **options: Any) -> list[str | None]:
-    options = {"label_kind": "several", "is_needed": True, **options}
+    options = {"problem_type": "multi_label", "is_needed": True, **options}
     return [e.label for e in read_text_examples(path, "text", "", column, **options)]
 
 
@@ -237,32 +237,32 @@ def test_lists_in_cells_are_lists(tmp_path):
     path = write(tmp_path / "t.csv", text)
     assert read_several(path) == ["joy|love", "joy", "", "joy|love", "joy|love", "joy"]
     path = write_labels(tmp_path / "t.jsonl", ["['joy', 'love']", ["joy", "love"]])
-    found = read_text_examples(path, "t", label_column="y", label_kind="several")
+    found = read_text_examples(path, "t", label_column="y", problem_type="multi_label")
     assert [example.label for example in found] == ["joy|love"] * 2
 
 
 @pytest.mark.parametrize(
     ("cell", "kind"),
     [
-        ("[0, 1, 1]", "several"),  # Decisions without names.
-        ("[joy, love]", "several"),
-        ("[joy, love]", "class"),
-        ("['joy', 'love']", "class"),
-        ("{'joy': 1}", "class"),
-        ("['a', None]", "several"),
-        ("['a|b']", "several"),
-        ("[1.5, 2]", "number"),
+        ("[0, 1, 1]", "multi_label"),  # Decisions without names.
+        ("[joy, love]", "multi_label"),
+        ("[joy, love]", "single_label"),
+        ("['joy', 'love']", "single_label"),
+        ("{'joy': 1}", "single_label"),
+        ("['a', None]", "multi_label"),
+        ("['a|b']", "multi_label"),
+        ("[1.5, 2]", "regression"),
     ],
 )
 def test_lists_that_cannot_be_read_are_refused(tmp_path, cell, kind):
     path = write(tmp_path / "t.csv", f'text,label\nx,joy\ny,"{cell}"\n')
     with pytest.raises(ValueError, match=f"{path} line 3"):
-        read_text_examples(path, "text", "", "label", label_kind=kind)
+        read_text_examples(path, "text", "", "label", problem_type=kind)
 
 
 def test_names_in_brackets_are_names(tmp_path):
     path = write(tmp_path / "t.csv", "text,label\nx,[laughter]\ny,(a)\nz,['joy']\n")
-    found = read_text_examples(path, "text", "", "label", label_kind="class")
+    found = read_text_examples(path, "text", "", "label", problem_type="single_label")
     assert [example.label for example in found] == ["[laughter]", "(a)", "joy"]
 
 
@@ -330,7 +330,7 @@ def test_all_bad_rows_are_named_at_once(tmp_path):
     rows = ["a,x", "b", "c,", "d,y,z", "e,y"]
     path = write(tmp_path / "t.csv", "text,label\n" + "\n".join(rows) + "\n")
     with pytest.raises(ValueError) as caught:
-        read_text_examples(path, "text", "", "label", label_kind="class", is_needed=True)
+        read_text_examples(path, "text", "", "label", problem_type="single_label", is_needed=True)
     message = str(caught.value)
     assert "3 of 5" in message and "\n" not in message
     assert [f"{path} line {number}" in message for number in range(2, 7)] == [
@@ -338,14 +338,14 @@ def test_all_bad_rows_are_named_at_once(tmp_path):
     ]
     path = write(tmp_path / "many.csv", "text,label\n" + "x,\n" * 1000)
     with pytest.raises(ValueError, match="1,000 of 1,000") as caught:
-        read_text_examples(path, "text", "", "label", label_kind="class", is_needed=True)
+        read_text_examples(path, "text", "", "label", problem_type="single_label", is_needed=True)
     assert len(str(caught.value)) < 2000
 
 
 def test_rows_without_a_label_can_be_left_out(tmp_path):
     path = write(tmp_path / "t.csv", "text,label\na,x\nb,\nc,y\n")
     reading = TableConfig(skip_unlabelled=True)
-    given = {"label_kind": "class", "is_needed": True, "reading": reading}
+    given = {"problem_type": "single_label", "is_needed": True, "reading": reading}
     found = read_text_examples(path, "text", "", "label", **given)
     assert [(e.text_a, e.label) for e in found] == [("a", "x"), ("c", "y")]
     given["is_needed"] = False

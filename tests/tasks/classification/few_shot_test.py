@@ -58,9 +58,9 @@ def test_several_labels(folder):
     ]
     keras.utils.set_random_seed(1)
     model = bert_tf.BertClassifier.from_few_shot(
-        folder, TEXTS, sets, label_kind="several", **{**FEW, "epochs": 1}
+        folder, TEXTS, sets, problem_type="multi_label", **{**FEW, "epochs": 1}
     )
-    assert model.label_kind == "several" and model.config.classifier_pooling == "mean"
+    assert model.problem_type == "multi_label" and model.config.classifier_pooling == "mean"
     found = [set(answer["labels"]) for answer in model.classify(TEXTS)]
     rights = [one == set(other) for one, other in zip(found, sets, strict=True)]
     assert np.mean(rights) > 0.8
@@ -93,7 +93,7 @@ def test_wrong_input_is_refused(embedder):
         (embedder, ["Joy", "joy"] * 12, {}, "'joy'"),
         (embedder, NAMES[:-1], {}, "23"),
         (embedder, [*NAMES[:-1], None], {}, r"labels\[23\]"),
-        (embedder, NAMES, {"label_kind": "number"}, "number"),
+        (embedder, NAMES, {"problem_type": "regression"}, "regression"),
         (None, NAMES, {}, "None"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -23,9 +23,9 @@ def folder(tmp_path_factory):
     return write_tiny_model(path, "good", "bad", num_hidden_layers=1, **no_dropout)
 
 
-def start(folder, label_kind="class") -> BertClassifier:
+def start(folder, problem_type="single_label") -> BertClassifier:
     keras.utils.set_random_seed(3)
-    model = BertClassifier.from_pretrained(folder, labels=LABELS, label_kind=label_kind)
+    model = BertClassifier.from_pretrained(folder, labels=LABELS, problem_type=problem_type)
     model.compile(keras.optimizers.SGD(0.0))
     return model
 
@@ -51,7 +51,7 @@ def test_classes(folder):
 
 
 def test_several_labels_and_their_weights(folder):
-    model = start(folder, "several")
+    model = start(folder, "multi_label")
     logits = model.predict(TEXTS, verbose=0)
     rows = np.array([[name in chosen for name in LABELS] for chosen in SETS], int)
     # Of 8 examples, 2 are bad, 4 good and 2 long.
@@ -102,7 +102,7 @@ def test_losses_that_are_refused(folder):
     with pytest.raises(ValueError, match="focal_gamma"):
         BertEmbedder.from_pretrained(folder).fit(TEXTS, TEXTS, focal_gamma=2.0)
     with pytest.raises(ValueError, match="class_weight"):
-        fit(start(folder, "several"), SETS, class_weight="balance")
+        fit(start(folder, "multi_label"), SETS, class_weight="balance")
 
 
 @pytest.mark.parametrize("labels", [["Joy", "joy"], ["caf\xe9", "cafe\u0301"], ["ß", "SS"]])

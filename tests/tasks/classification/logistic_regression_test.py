@@ -19,7 +19,7 @@ def test_classes_as_scikit_learn(num_labels, scale):
     linear_model = pytest.importorskip("sklearn.linear_model")
     vectors, labels = make_vectors(40, num_labels)
     vectors *= scale
-    weights = fit_logistic(vectors, labels, "class", num_labels)
+    weights = fit_logistic(vectors, labels, "single_label", num_labels)
     expected = linear_model.LogisticRegression(tol=1e-10, max_iter=10_000).fit(vectors, labels)
     logits = vectors @ weights[:-1] + weights[-1]
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -31,7 +31,7 @@ def test_several_labels_as_scikit_learn():
     linear_model = pytest.importorskip("sklearn.linear_model")
     vectors, _ = make_vectors(40, 3)
     labels = (np.random.default_rng(1).uniform(size=[40, 3]) < [0.2, 0.5, 0.8]).astype(int)
-    weights = fit_logistic(vectors, labels, "several")
+    weights = fit_logistic(vectors, labels, "multi_label")
     found = 1 / (1 + np.exp(-(vectors @ weights[:-1] + weights[-1])))
     for column in range(3):
         alone = linear_model.LogisticRegression(tol=1e-10, max_iter=10_000)

@@ -32,7 +32,9 @@ def tokenizer(tiny_vocab) -> WordPiece:
     return WordPiece(tiny_vocab, do_lower_case=True)
 
 
-def make(tokenizer, texts, length=8, long_texts="head", labels=None, kind="class", **options):
+def make(
+    tokenizer, texts, length=8, long_texts="head", labels=None, kind="single_label", **options
+):
     labels = np.zeros(len(texts), np.int32) if labels is None else labels
     examples = [example(*text) if isinstance(text, tuple) else example(text) for text in texts]
     return make_examples(examples, labels, kind, tokenizer, length, long_texts, **options)
@@ -120,7 +122,9 @@ def test_rows_carry_the_weight_of_their_class(tokenizer):
     assert batch["example_weights"].dtype == np.float32
 
 
-def make_task(config, made, kind="class", labels=LABELS, metric_names=None) -> ClassificationTask:
+def make_task(
+    config, made, kind="single_label", labels=LABELS, metric_names=None
+) -> ClassificationTask:
     return ClassificationTask(
         BertClassifier(config, max(1, len(labels))),
         made.rows,
@@ -155,8 +159,8 @@ def test_losses_of_classes_by_hand(tiny_config, tokenizer):
 
 def test_losses_of_several_labels_and_numbers_by_hand(tiny_config, tokenizer):
     labels = np.array([[1, 0, 1], [0, 0, 0]], np.float32)
-    made = make(tokenizer, ["a", "the"], labels=labels, kind="several")
-    task = make_task(tiny_config, made, "several", ("x", "y", "z"))
+    made = make(tokenizer, ["a", "the"], labels=labels, kind="multi_label")
+    task = make_task(tiny_config, made, "multi_label", ("x", "y", "z"))
     # Odds 1, 3, 3 of the first row, 1, 1, 1 of the second; the mean over the classes.
     logits = np.log(np.array([[1, 3, 3], [1, 1, 1]], np.float32))
     sums = task.loss_and_metric_sums(made.rows.batch(np.arange(2), 2, 8), logits)
@@ -164,8 +168,8 @@ def test_losses_of_several_labels_and_numbers_by_hand(tiny_config, tokenizer):
     assert float(sums["loss"].total) == pytest.approx(first + math.log(2), rel=1e-5)
     assert set(sums) == {"loss"} == set(task.sum_names)
 
-    made = make(tokenizer, ["a", "the"], labels=np.array([2.5, -1], np.float32), kind="number")
-    task = make_task(tiny_config, made, "number", ())
+    made = make(tokenizer, ["a", "the"], labels=np.array([2.5, -1], np.float32), kind="regression")
+    task = make_task(tiny_config, made, "regression", ())
     sums = task.loss_and_metric_sums(
         made.rows.batch(np.arange(2), 2, 8), np.array([[2.0], [1.0]], np.float32)
     )
@@ -198,7 +202,9 @@ def test_several_answers_and_numbers(tiny_config, tokenizer):
     rows = np.array([[0, 1], [4, -3], [-1, 2], [-1, 0], [0, -2], [5, 2]], np.float32)
     outputs = {"logits": list(rows), "loss": [1.0] * 6}
     task = make_task(
-        tiny_config, make(tokenizer, ["a"], labels=np.zeros([1, 2]), kind="several"), "several"
+        tiny_config,
+        make(tokenizer, ["a"], labels=np.zeros([1, 2]), kind="multi_label"),
+        "multi_label",
     )
     assert task.answers(made, outputs).tolist() == [[1, 0], [0, 1], [1, 0]]
     np.testing.assert_allclose(task.probabilities(made, outputs)[0], 1 / (1 + np.exp([-2, 1])))
@@ -210,7 +216,7 @@ def test_several_answers_and_numbers(tiny_config, tokenizer):
     )
 
     task = make_task(
-        tiny_config, make(tokenizer, ["a"], labels=np.zeros(1), kind="number"), "number"
+        tiny_config, make(tokenizer, ["a"], labels=np.zeros(1), kind="regression"), "regression"
     )
     outputs["logits"] = list(rows[:, :1])
     made = windows(np.array([2, 1, 0], np.float32))
@@ -239,9 +245,11 @@ def test_metrics_of_glue_are_reported_as_named(tiny_config, tokenizer):
 
 def test_labels_of_each_kind():
     examples = [example("a", label=label) for label in ("1", "0|1", "")]
-    np.testing.assert_array_equal(label_array(examples, "01", "several"), [[0, 1], [1, 1], [0, 0]])
-    np.testing.assert_array_equal(label_array(examples[:1], "01", "class"), [1])
-    assert label_array(examples[:1], (), "number").dtype == np.float32
+    np.testing.assert_array_equal(
+        label_array(examples, "01", "multi_label"), [[0, 1], [1, 1], [0, 0]]
+    )
+    np.testing.assert_array_equal(label_array(examples[:1], "01", "single_label"), [1])
+    assert label_array(examples[:1], (), "regression").dtype == np.float32
 
 
 @pytest.mark.slow

@@ -218,8 +218,8 @@ def test_models_of_other_kinds(tmp_path):
     regression = bert_tf.load(write_model(tmp_path / "regression", "regression"))
     with pytest.raises(ValueError, match="natural language inference"):
         regression.classify(["A text."], candidates=CANDIDATES)
-    several = BertClassifier.from_pretrained(FOLDER / "model", label_kind="several")
-    with pytest.raises(ValueError, match="label_kind='several'"):
+    several = BertClassifier.from_pretrained(FOLDER / "model", problem_type="multi_label")
+    with pytest.raises(ValueError, match="problem_type='multi_label'"):
         several.classify(["A text."], candidates=CANDIDATES)
 
 
@@ -293,7 +293,7 @@ def test_litert(tmp_path, kind):
         np.testing.assert_allclose([list(row.values()) for row in found], expected, atol=1e-4)
         with pytest.raises(ValueError, match="--kind=zero_shot"):
             predictor.classify(texts, candidates=CANDIDATES)
-    assert answers(LiteModel(path)).label_kind == "class"
+    assert answers(LiteModel(path)).problem_type == "single_label"
 
 
 def test_ask_and_the_page(exported):

@@ -1,4 +1,4 @@
-"""The roll call: who is missing, who has other flags, and who dies."""
+"""The group of workers: who is missing, who has other flags, and who dies."""
 
 import contextlib
 import json
@@ -14,17 +14,17 @@ import pytest
 
 from bert_tf.hosts import SECRET_VARIABLE, tf_config
 from bert_tf.launch import free_ports
-from bert_tf.training import roll_call
-from bert_tf.training.roll_call import Crew, own_address, together
+from bert_tf.training import worker_group
 from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
+from bert_tf.training.worker_group import WorkerGroup, joined_workers, own_address
 from tests.tiny_training import write_examples
 
 # A worker in a process of its own: it says that the run began, then does what it reads.
 WORKER = """
 import sys
-from bert_tf.training import roll_call
-roll_call.GRACE_SECONDS = roll_call.BEAT_SECONDS = 0.2
-with roll_call.together("multi_worker", {}):
+from bert_tf.training import worker_group
+worker_group.GRACE_SECONDS = worker_group.BEAT_SECONDS = 0.2
+with worker_group.joined_workers("multi_worker", {}):
     print("begun", flush=True)
     exec(sys.stdin.readline())
 """
@@ -98,7 +98,8 @@ def test_all_hear_why_one_failed(three):
 # An error as TensorFlow's, without loading it: seconds a process.
 NETWORK_ERROR = """import types; errors = types.SimpleNamespace(OpError=RuntimeError, \
 UnavailableError=RuntimeError, AbortedError=RuntimeError); sys.modules["tensorflow"] = \
-types.SimpleNamespace(errors=errors); roll_call.GRACE_SECONDS = 4; roll_call.SILENT_SECONDS = 2; \
+types.SimpleNamespace(errors=errors); worker_group.GRACE_SECONDS = 4; \
+worker_group.SILENT_SECONDS = 2; \
 raise RuntimeError("Connection reset by peer")"""
 
 
@@ -151,26 +152,26 @@ def test_tensorflow_itself_misses_a_worker_that_is_stopped(tmp_path, victim):
     assert line.startswith(f"ERROR: Worker {victim} of 2 ({hosts[victim]}) does not answer")
 
 
-def call_roll(hosts, values, secrets=()):
-    """Lets workers, whose values are given by index, call the roll and leave; returns each one's
+def join_all(hosts, values, secrets=()):
+    """Lets workers, whose values are given by index, join and leave; returns each one's
     error, "" without. The secrets are given by index, too."""
 
     def call(index):
         try:
-            return Crew(hosts, index, values[index], dict(secrets).get(index, b""))
+            return WorkerGroup(hosts, index, values[index], dict(secrets).get(index, b""))
         except ValueError as error:
             return error
 
     with ThreadPoolExecutor(len(values)) as pool:
         called = list(pool.map(call, values))
-    for crew in called:
-        if isinstance(crew, Crew):
-            crew.leave()
-    return ["" if isinstance(crew, Crew) else str(crew) for crew in called]
+    for group in called:
+        if isinstance(group, WorkerGroup):
+            group.leave()
+    return ["" if isinstance(group, WorkerGroup) else str(group) for group in called]
 
 
 def test_other_flags_are_refused_everywhere(monkeypatch):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 5.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 5.0)
     hosts = hosts_of(3)
     # A list of files is longer than a message may be.
     values = {"seed": "1", "size": "8", "input_file": "file.txt," * 20_000}
@@ -178,32 +179,32 @@ def test_other_flags_are_refused_everywhere(monkeypatch):
         f"All workers must have the same flags, but worker 2 ({hosts[2]}) has --seed=2 "
         f"instead of 1."
     )
-    assert call_roll(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}) == 3 * [expected]
+    assert join_all(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}) == 3 * [expected]
     other = {**values, "input_file": values["input_file"] + "x"}
-    (printed,) = set(call_roll(hosts, {0: values, 1: values, 2: other}))
+    (printed,) = set(join_all(hosts, {0: values, 1: values, 2: other}))
     assert printed.count("(SHA-256 ") == 2 and len(printed) < 500
 
 
 def test_missing_workers_are_named_everywhere(monkeypatch):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 1.0)
     hosts = hosts_of(4)
     missing = f"Did not start within 1 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]})."
-    assert call_roll(hosts, {0: {}, 2: {}}) == [missing, missing]
+    assert join_all(hosts, {0: {}, 2: {}}) == [missing, missing]
     missing = f"Did not start within 1 s: worker 0 ({hosts[0]})."
-    assert call_roll(hosts, {1: {}}) == [missing]
+    assert join_all(hosts, {1: {}}) == [missing]
 
 
 @contextlib.contextmanager
 def waiting(hosts):
     """Worker 0 waits for worker 1 in a thread; in the end both are there."""
     with ThreadPoolExecutor(1) as pool:
-        called = pool.submit(call_roll, hosts, {0: {}})
+        called = pool.submit(join_all, hosts, {0: {}})
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         try:
             yield
         finally:
-            assert call_roll(hosts, {1: {}}) == called.result() == [""]
+            assert join_all(hosts, {1: {}}) == called.result() == [""]
 
 
 def can_connect(host):
@@ -215,10 +216,10 @@ def can_connect(host):
 
 
 def test_a_stranger_at_the_end_leaves_no_trace(monkeypatch, caplog):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 1.0)
     hosts = hosts_of(2)
     with ThreadPoolExecutor(1) as pool:
-        called = pool.submit(call_roll, hosts, {0: {}})
+        called = pool.submit(join_all, hosts, {0: {}})
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         with socket.create_connection(("localhost", int(hosts[0].split(":")[1]))):
@@ -230,9 +231,9 @@ def test_a_port_that_cannot_be_used_is_said():
     port = free_ports(1)[0]
     with socket.create_server(("", port)):
         with pytest.raises(ValueError, match=f"Port {port}.*TF_CONFIG"):
-            Crew([f"localhost:{port}", "localhost:1"], 0, {})
+            WorkerGroup([f"localhost:{port}", "localhost:1"], 0, {})
     with pytest.raises(ValueError, match="an address that belongs to this machine"):
-        Crew(["192.0.2.1:2222", "192.0.2.2:2222"], 0, {})
+        WorkerGroup(["192.0.2.1:2222", "192.0.2.2:2222"], 0, {})
 
 
 def test_worker_0_listens_at_its_own_address_only():
@@ -253,8 +254,8 @@ def test_the_loopback_address_of_its_own_name_is_not_that_of_a_worker(monkeypatc
 
 
 def test_strangers_at_the_port_are_sent_away(monkeypatch):
-    monkeypatch.setattr(roll_call, "HELLO_SECONDS", 1.0)
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr(worker_group, "HELLO_SECONDS", 1.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 20.0)
     hosts = hosts_of(2)
     address = ("localhost", int(hosts[0].split(":")[1]))
     texts = [b"GET / HTTP/1.1\r\n\r\n", b'{"index": 7}\n', b'{"index": 1}\n', b"[1]\n"]
@@ -267,8 +268,8 @@ def test_strangers_at_the_port_are_sent_away(monkeypatch):
         with socket.create_connection(address, timeout=5) as stranger:
             with pytest.raises(OSError):  # Closed by worker 0, who keeps no more than a message.
                 for _ in range(1000):
-                    stranger.sendall(roll_call.MESSAGE_BYTES * b"x")
-        for _ in range(roll_call.MAX_STRANGERS + 10):  # They say nothing, and stay.
+                    stranger.sendall(worker_group.MESSAGE_BYTES * b"x")
+        for _ in range(worker_group.MAX_STRANGERS + 10):  # They say nothing, and stay.
             stack.enter_context(socket.create_connection(address, timeout=5))
 
 
@@ -276,12 +277,12 @@ SECRET = b"a secret of all workers"
 
 
 def test_workers_with_one_secret_begin_and_say_which_flags_differ(monkeypatch):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 10.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 10.0)
     secrets = dict.fromkeys(range(3), SECRET)
     hosts = hosts_of(3)
-    assert call_roll(hosts, {0: {}, 1: {}, 2: {}}, secrets) == ["", "", ""]
+    assert join_all(hosts, {0: {}, 1: {}, 2: {}}, secrets) == ["", "", ""]
     hosts = hosts_of(3)
-    (said,) = set(call_roll(hosts, {0: {"a": "1"}, 1: {"a": "1"}, 2: {"a": "2"}}, secrets))
+    (said,) = set(join_all(hosts, {0: {"a": "1"}, 1: {"a": "1"}, 2: {"a": "2"}}, secrets))
     assert "--a=2" in said and hosts[2] in said
 
 
@@ -291,12 +292,12 @@ def test_workers_with_one_secret_begin_and_say_which_flags_differ(monkeypatch):
     ids=["another secret", "only worker 0 has it", "only worker 1 has it"],
 )
 def test_a_worker_with_another_secret_is_sent_away_at_once(monkeypatch, secrets):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 3.0)
     hosts = hosts_of(2)
     begin = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(call_roll, hosts, {0: {}}, secrets)
-        (said,) = call_roll(hosts, {1: {}}, secrets)
+        first = pool.submit(join_all, hosts, {0: {}}, secrets)
+        (said,) = join_all(hosts, {1: {}}, secrets)
         assert time.monotonic() - begin < 2.5  # Long before the patience ends.
         assert SECRET_VARIABLE in said
         (missing,) = first.result()
@@ -317,12 +318,12 @@ def exchange(host, *lines):
 
 
 def test_strangers_without_the_secret_cannot_be_workers(monkeypatch):
-    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 20.0)
-    monkeypatch.setattr(roll_call, "HELLO_SECONDS", 1.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr(worker_group, "HELLO_SECONDS", 1.0)
     hosts = hosts_of(2)
     hello = b'{"index": 1, "values": {}}'
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(call_roll, hosts, {0: {}}, {0: SECRET})
+        first = pool.submit(join_all, hosts, {0: {}}, {0: SECRET})
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         assert SECRET_VARIABLE.encode() in exchange(hosts[0], hello)
@@ -334,7 +335,7 @@ def test_strangers_without_the_secret_cannot_be_workers(monkeypatch):
         for odd in (b'{"nonce": 7}', b'{"nonce": null}', b"[]", b"{}"):
             assert exchange(hosts[0], odd) == b""
         assert not first.done()
-        assert call_roll(hosts, {1: {}}, {1: SECRET}) == first.result() == [""]
+        assert join_all(hosts, {1: {}}, {1: SECRET}) == first.result() == [""]
 
 
 def test_whoever_listens_in_the_place_of_worker_0_needs_the_secret():
@@ -342,7 +343,7 @@ def test_whoever_listens_in_the_place_of_worker_0_needs_the_secret():
     forged = json.dumps({"nonce": new_nonce(), "proof": "0" * 64}).encode() + b"\n"
     with socket.create_server(("127.0.0.1", port)) as listener, ThreadPoolExecutor(1) as pool:
         hosts = [f"127.0.0.1:{port}", "127.0.0.1:1"]
-        called = pool.submit(call_roll, hosts, {1: {}}, {1: SECRET})
+        called = pool.submit(join_all, hosts, {1: {}}, {1: SECRET})
         connection, _ = listener.accept()
         with connection:
             received = connection.recv(1 << 16)
@@ -385,14 +386,16 @@ def test_signatures_hold_for_one_message_in_one_direction_once():
 def test_the_secret_of_the_environment_is_used(monkeypatch):
     given = []
     monkeypatch.setenv("TF_CONFIG", tf_config(hosts_of(2), 1))
-    monkeypatch.setattr(roll_call, "Crew", lambda *arguments: given.append(arguments) or Left())
+    monkeypatch.setattr(
+        worker_group, "WorkerGroup", lambda *arguments: given.append(arguments) or Left()
+    )
     for value, expected in ((None, b""), ("", b""), (f"{SECRET.decode()}\n", SECRET)):
         if value is not None:
             monkeypatch.setenv(SECRET_VARIABLE, value)
-        with together("multi_worker", {}):
+        with joined_workers("multi_worker", {}):
             assert given.pop()[3] == expected
     monkeypatch.setenv(SECRET_VARIABLE, "short")
-    with pytest.raises(ValueError, match=SECRET_VARIABLE), together("multi_worker", {}):
+    with pytest.raises(ValueError, match=SECRET_VARIABLE), joined_workers("multi_worker", {}):
         pass
 
 
@@ -403,7 +406,7 @@ class Left:
 
 def test_one_device_and_one_worker_need_no_call(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config(["localhost:1"], 0))
-    monkeypatch.setattr(roll_call, "Crew", None)
+    monkeypatch.setattr(worker_group, "WorkerGroup", None)
     for distribution in ("one_device", "multi_worker"):
-        with together(distribution, {}):
+        with joined_workers(distribution, {}):
             pass

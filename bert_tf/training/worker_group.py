@@ -89,8 +89,8 @@ class Link:
         return message if isinstance(message, dict) else None
 
 
-class Crew:
-    """The workers of a run: holds the roll call, then watches the workers from a thread.
+class WorkerGroup:
+    """The workers of a run: waits until all are present, then watches them from a thread.
 
     Args:
       hosts: "name:port" of all workers.
@@ -108,7 +108,7 @@ class Crew:
         self.hosts = hosts
         self._secret = secret
         self._links: dict[int, Link] = {}  # Of worker 0 to every other, of the others to worker 0.
-        self._told: list[int] = []  # Who is silent as worker 0 says.
+        self._told: list[int] = []  # Workers that worker 0 reported as silent.
         self._loss = ""
         self._is_found = threading.Event()
         self._ending = threading.Lock()
@@ -122,7 +122,7 @@ class Crew:
         logging.info("All %d workers are present; this is worker %d.", len(hosts), index)
 
     def leave(self, reason: str = "") -> None:
-        """Says goodbye; with a reason: this worker failed and the others cannot continue."""
+        """Leaves the group; a reason marks this worker as failed and ends the others."""
         self._loop.call_soon_threadsafe(self._farewell.set_result, reason)
         self._thread.join(GRACE_SECONDS)
 
@@ -361,8 +361,8 @@ class Crew:
 
 
 @contextlib.contextmanager
-def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
-    """Holds the roll call, and ends this process if another worker dies inside the block.
+def joined_workers(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
+    """Waits for all workers, and ends this process if another worker dies inside the block.
 
     Args:
       distribution: that of `TrainingConfig`; only multi_worker has any effect.
@@ -378,7 +378,7 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
     secret = read_secret()
     if not secret and not index:
         logging.info("No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE)
-    crew = Crew(hosts, index, values, secret)
+    group = WorkerGroup(hosts, index, values, secret)
     try:
         yield
     except BaseException as error:
@@ -386,10 +386,10 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
         if tf and isinstance(error, tf.errors.OpError):
             network = tf.errors.UnavailableError | tf.errors.AbortedError
             is_network = isinstance(error, network) or "ollective ops is abort" in str(error)
-            crew.end_if_lost(is_network)
-        crew.leave(str(error).partition("\n")[0] or type(error).__name__)
+            group.end_if_lost(is_network)
+        group.leave(str(error).partition("\n")[0] or type(error).__name__)
         raise
-    crew.leave()
+    group.leave()
 
 
 def own_address(hosts: list[str]) -> str:

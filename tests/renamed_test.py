@@ -9,7 +9,7 @@ from absl import flags, logging
 from bert_tf import config_flags, renamed
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.config import TrainingConfig
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.tasks.classification.model import BertClassifier
 from tests import programs
 from tests.export.made_models import write_model
@@ -79,9 +79,9 @@ def test_flags_with_earlier_values(tmp_path: pathlib.Path, warnings) -> None:
         (["--problem_type=regression"], "regression"),
     ):
         with programs.own_flags():
-            config_flags.define_flags(TableConfig)
+            config_flags.define_flags(ClassifierConfig)
             config_flags.parse(["program", *given])
-            assert config_flags.from_flags(TableConfig).problem_type == expected
+            assert config_flags.from_flags(ClassifierConfig).problem_type == expected
     assert len(warnings) == 1 and "--problem_type" in warnings[0]
     (tmp_path / "run.flags").write_text("--label_kind=several\n--task_name=class\n")
     recorded = config_flags.read_flagfile(tmp_path / "run.flags")

@@ -3,9 +3,9 @@
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
 Ours also hold labels.txt, problem_type.txt and embedder.json, and name the heads of fine-tuned
-models under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
-Google's states neither. ELECTRA's names are in `electra_networks`; generator_config.json is the
-generator's where a file has both networks.
+models under cls/. The bert_config.json of a run directory states the exact GELU form and the
+casing; Google's states neither. ELECTRA's names are in `electra_networks`; generator_config.json is
+the generator's where a file has both networks.
 """
 
 import dataclasses

@@ -173,16 +173,7 @@ class OutputAnswers:
             return []
         read = read_asked(asked)
         columns = [[one.question for one in read], [one.context for one in read]]
-        return [
-            {
-                "answer": as_text(row["answer"]),
-                "start": int(row["start"]),
-                "end": int(row["end"]),
-                "score": float(row["score"]),
-                "null_odds": float(row["null_odds"]),
-            }
-            for row in self._rows(columns, batch_size)
-        ]
+        return [_read_answer(row) for row in self._rows(columns, batch_size)]
 
     def fill_mask(
         self, texts: Any, batch_size: int = 32, top_k: int = 5
@@ -274,3 +265,12 @@ class OutputAnswers:
 def _as_documents(texts: Sequence[str]) -> list[str]:
     """Returns documents for a graph, in which "" stands for none."""
     return [text or " " for text in texts]
+
+
+def _read_answer(row: Row) -> dict[str, Any]:
+    """Returns the fields of an answer; exports of earlier releases lack the probability."""
+    answer = {"answer": as_text(row["answer"]), "start": int(row["start"]), "end": int(row["end"])}
+    for name in ("score", "null_odds", "probability"):
+        if name in row:
+            answer[name] = float(row[name])
+    return answer

@@ -233,8 +233,8 @@ class Predictor:
           "null_odds": -8.2, "probability": 0.97}: context[start:end] is the answer, or "" and -1.
           The score is the sum of the logits of the best span, and null_odds is the score of no
           answer minus that; for a joint head, the sum of log-probabilities, and the score of no
-          answer alone. The probability is that of the answer among the best ones; a SavedModel does
-          not compute it.
+          answer alone. The probability is that of the answer among the best ones; a SavedModel of
+          an earlier release does not compute it.
 
         Raises:
           ValueError: if the model does not answer questions, or one of the texts is not a string.

@@ -13,6 +13,13 @@ import tensorflow as tf
 from bert_tf.text.byte_bpe_graph import ByteBpeTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 
+MULTIPLIER = 6364136223846793005  # Knuth's, of a linear congruential generator.
+
+
+def as_int64(value: int) -> int:
+    """Returns the signed 64-bit number with the same bits as an unsigned one."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
 
 class GraphTokens(NamedTuple):
     """Tokens of texts, each field ragged int32 [B, (tokens)]."""
@@ -76,6 +83,9 @@ class Characters:
     """
 
     FIRST_MARK = 0x300  # The lowest code of a combining mark.
+    # An odd number and its inverse modulo 2 ** 64, as signed numbers.
+    BASE = MULTIPLIER
+    INVERSE = as_int64(pow(MULTIPLIER, -1, 1 << 64))
 
     def __init__(self, texts: tf.Tensor) -> None:
         codes, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")  # [B, (characters)]
@@ -120,3 +130,27 @@ class Characters:
         end = before + tf.cast(ends.values, tf.int64)
         codes = tf.gather(self._codes, tf.ragged.range(first, end))
         return starts.with_values(tf.strings.unicode_encode(codes, "UTF-8"))
+
+    def keys(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Returns a number for each text between character offsets, to compare texts by.
+
+        Equal texts of the same row have equal keys. Others have different ones, but for a chance of
+        about 2 ** -64 for each pair: the key is a polynomial of the codes, modulo 2 ** 64.
+
+        Args:
+          rows: int64 [S], the text that each is part of.
+          starts, ends: int32 [S], the first character and the one after the last.
+
+        Returns:
+          int64 [S].
+        """
+        count = tf.shape(self._codes)[0]
+        powers = tf.math.cumprod(tf.fill([count + 1], tf.constant(self.BASE, tf.int64)))
+        inverses = tf.math.cumprod(tf.fill([count + 1], tf.constant(self.INVERSE, tf.int64)))
+        sums = tf.cumsum(tf.cast(self._codes + 1, tf.int64) * powers[:count])
+        sums = tf.concat([tf.zeros([1], tf.int64), sums], 0)  # of the characters before each
+        before = tf.gather(self._splits, rows)
+        first = before + tf.cast(starts, tf.int64)
+        end = before + tf.cast(ends, tf.int64)
+        polynomial = (tf.gather(sums, end) - tf.gather(sums, first)) * tf.gather(inverses, first)
+        return polynomial * self.BASE + rows

@@ -10,7 +10,8 @@ from bert_tf.bounded_files import parse_json
 Metadata = dict[str, Any]
 CARD_NAME = "bert_tf.json"
 
-# Ranks of the outputs of text functions, by kind; other kinds are not checked.
+# Ranks of the outputs of text functions, by kind; other kinds are not checked, nor are outputs that
+# exports of earlier releases lack.
 TEXT_OUTPUTS = {
     "classifier": {"label": 1, "score": 1, "probabilities": 2},
     "multi_label": {"labels": 2, "probabilities": 2},

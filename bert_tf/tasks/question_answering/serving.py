@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.fine_tuning_config import reading_of_rows
-from bert_tf.serving.graph_tokens import Characters, GraphTokens, check_utf8, find_tokens
+from bert_tf.serving.graph_tokens import GraphTokens, check_utf8, find_tokens
 from bert_tf.serving.model import Batch, Outputs, Serving
 from bert_tf.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
+from bert_tf.tasks.question_answering.context_tokens import ContextTokens
 from bert_tf.tasks.question_answering.joint_answers import (
     END_SCORES,
     ENDS,
@@ -16,11 +17,11 @@ from bert_tf.tasks.question_answering.joint_answers import (
     START_SCORES,
     STARTS,
 )
+from bert_tf.tasks.question_answering.n_best_serving import NO_SPAN, best_texts, with_null
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
 
 LOGITS = ("start_logits", "end_logits")
-NO_SPAN = -1e30  # Finite, so that a maximum of these scores stays the same number.
 
 
 class Windows(NamedTuple):
@@ -36,6 +37,20 @@ class Windows(NamedTuple):
     firsts: tf.Tensor
     ends: tf.Tensor
     offsets: tf.Tensor
+
+
+class Candidates(NamedTuple):
+    """Spans to choose from: N starts of each window, the best first, and N ends of each start.
+
+    Attributes:
+      first: int64 [R, N], the first token in the window.
+      last: int64 [R, N, N], the last token in the window.
+      scores: float64 [R, N, N], `NO_SPAN` where `may_be_answers` excludes a span.
+    """
+
+    first: tf.Tensor
+    last: tf.Tensor
+    scores: tf.Tensor
 
 
 class QuestionAnsweringServing(Serving):
@@ -58,6 +73,7 @@ class QuestionAnsweringServing(Serving):
       start, end: int32 [B], characters of the context: context[start:end] is the answer; -1.
       score: float32 [B], sum of the logits of the best answer that is a span.
       null_odds: float32 [B], the score of no answer minus that of the best span.
+      probability: float32 [B], of the answer among the `n_best_size` best.
 
     Outputs of ids: `start_logits` and `end_logits`, float32 [B, T].
     """
@@ -110,26 +126,32 @@ class QuestionAnsweringServing(Serving):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
         question = question[:, : self.max_query_length]
-        context = find_tokens(self.tokenizer, texts[1])
-        windows = self.make_windows(question.row_lengths(), context.lengths())
-        rows = context.slice(windows.questions, windows.firsts, windows.ends)
+        context = ContextTokens(texts[1], find_tokens(self.tokenizer, texts[1]))
+        windows = self.make_windows(question.row_lengths(), context.lengths)
+        rows = context.tokens.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
         outputs = self.call_in_parts(batch, self.dtypes)
-        is_first = shows_most_context(windows, context.lengths())
+        is_first = shows_most_context(windows, context.lengths)
         spans = self.candidates(outputs, batch, windows)
-        first, last, scores = self.best_spans(*spans, windows, rows, is_first)  # [R]
-        by_question = (windows.questions, context.ids.nrows())
+        is_span = self.may_be_answers(spans, windows, rows, is_first)
+        spans = spans._replace(scores=tf.where(is_span, spans.scores, NO_SPAN))
+        first, last, scores = best_spans(spans, windows)  # [R]
+        by_question = (windows.questions, context.tokens.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
-        odds = self.null_odds(outputs, self.class_positions(batch), score, by_question)
+        null = self.null_scores(outputs, self.class_positions(batch), by_question)
+        odds = self.null_odds(null, score)
         is_span = score > NO_SPAN
         is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
         first, last = tf.gather(first, best), tf.gather(last, best)
-        answers = cut_out(texts[1], context, first, last, is_answer)
+        answers = context.cut_out(first, last, is_answer)
+        listed = self.n_best_scores(spans, windows, context)
+        probability = self.probabilities(listed, null, is_answer)
         return {
             **answers,
             "score": tf.cast(tf.where(is_span, score, 0.0), tf.float32),
             "null_odds": tf.cast(tf.where(is_span, odds, NO_SPAN_ODDS), tf.float32),
+            "probability": tf.cast(tf.where(is_span, probability, 1.0), tf.float32),
         }
 
     def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
@@ -152,19 +174,13 @@ class QuestionAnsweringServing(Serving):
         """Types of the model's outputs."""
         return dict.fromkeys(LOGITS, tf.float32)
 
-    def candidates(
-        self, outputs: Outputs, batch: Batch, windows: Windows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the spans to choose from, N starts of each window and N ends of each start.
+    def candidates(self, outputs: Outputs, batch: Batch, windows: Windows) -> Candidates:
+        """Returns the spans to choose from, the better start first, then the better end.
 
         Args:
           outputs: of the model, for the rows of the windows.
           batch: these rows.
           windows: of these rows.
-
-        Returns:
-          First tokens in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
-          [R, N, N], the better start first, then the better end.
         """
         # Padding is among the best of no row, whatever the model says of it.
         is_token = batch["input_mask"] > 0
@@ -175,52 +191,51 @@ class QuestionAnsweringServing(Serving):
         first, last = (tf.cast(top.indices, tf.int64) - offsets for top in (starts, ends))  # [R, N]
         values = [tf.cast(top.values, tf.float64) for top in (starts, ends)]
         last = tf.tile(last[:, tf.newaxis, :], [1, count, 1])
-        return first, last, values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :]
+        return Candidates(first, last, values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :])
 
     def class_positions(self, batch: Batch) -> tf.Tensor:
         """Returns the position of [CLS] in each row of a batch, int32 [R]."""
         lengths = tf.reduce_sum(batch["input_mask"], axis=1)
         return lengths - 1 if self.vocab.class_at_end else tf.zeros_like(lengths)
 
-    def null_odds(
-        self, outputs: Outputs, class_positions: tf.Tensor, score: tf.Tensor, by_question: Any
+    def null_scores(
+        self, outputs: Outputs, class_positions: tf.Tensor, by_question: tuple[tf.Tensor, tf.Tensor]
     ) -> tf.Tensor:
-        """Returns the odds of no answer, float64 [B], by the window that believes in it least.
+        """Returns the score of no answer, float64 [B], by the window that believes in it least.
 
         Args:
           outputs: of the model, for the rows of all windows.
           class_positions: of these rows.
-          score: of the best span of each question, float64 [B].
           by_question: the questions of the windows, and how many there are.
         """
         null = tf.zeros_like(class_positions, tf.float64)
         for name in LOGITS:
             of_class = tf.gather(outputs[name], class_positions, batch_dims=1)
             null += tf.cast(of_class, tf.float64)
-        return tf.math.unsorted_segment_min(null, *by_question) - score
+        return tf.math.unsorted_segment_min(null, *by_question)
 
-    def best_spans(
-        self,
-        first: tf.Tensor,
-        last: tf.Tensor,
-        sums: tf.Tensor,
-        windows: Windows,
-        rows: GraphTokens,
-        is_first: tf.RaggedTensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Finds the best span of each window.
+    def null_odds(self, null: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
+        """Returns the odds of no answer, float64 [B].
 
         Args:
-          first, last, sums: see `candidates`.
+          null: float64 [B], of `null_scores`.
+          score: float64 [B], of the best span of each question.
+        """
+        return null - score
+
+    def may_be_answers(
+        self, spans: Candidates, windows: Windows, rows: GraphTokens, is_first: tf.RaggedTensor
+    ) -> tf.Tensor:
+        """Returns which spans may be answers, bool [R, N, N], as `answers.may_be_answers`.
+
+        Args:
+          spans: of the windows.
           windows: of these rows.
           rows: the tokens of the windows.
           is_first: bool ragged [R, (tokens)], whether a span may begin there.
-
-        Returns:
-          The first and the last token of the span in the context, int64 [R], and its score, float64
-          [R], `NO_SPAN` where there is none.
         """
-        count = tf.shape(first)[1]
+        first = spans.first
+        last = spans.last
         sizes = (windows.ends - windows.firsts)[:, tf.newaxis]
         allowed = tf.pad(is_first.to_tensor(), [[0, 0], [0, 1]])  # Never empty.
         inside = tf.clip_by_value(first, 0, sizes)
@@ -236,21 +251,51 @@ class QuestionAnsweringServing(Serving):
         end_bytes = tf.gather(
             ends, tf.clip_by_value(last, 0, sizes[:, :, tf.newaxis]), batch_dims=1
         )
-        is_span &= first_bytes[:, :, tf.newaxis] < end_bytes
-        flat = tf.reshape(tf.where(is_span, sums, NO_SPAN), [-1, count * count])
-        best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
-        return (
-            tf.gather(first, best // count, batch_dims=1) + windows.firsts,
-            tf.gather(tf.reshape(last, tf.shape(flat)), best, batch_dims=1) + windows.firsts,
-            tf.gather(flat, best, batch_dims=1),
+        return is_span & (first_bytes[:, :, tf.newaxis] < end_bytes)
+
+    def n_best_scores(
+        self, spans: Candidates, windows: Windows, context: ContextTokens
+    ) -> tf.Tensor:
+        """Returns the scores of the n-best lists without "no answer", float64 [B, N].
+
+        Args:
+          spans: of the windows.
+          windows: of the contexts.
+          context: the contexts.
+        """
+        found = tf.where(spans.scores > NO_SPAN)  # [S, 3]: window, start, end
+        window = found[:, 0]
+        questions = tf.gather(windows.questions, window)
+        before = tf.gather(windows.firsts, window)
+        first = tf.gather_nd(spans.first, found[:, :2]) + before
+        last = tf.gather_nd(spans.last, found) + before
+        return best_texts(
+            tf.gather_nd(spans.scores, found),
+            context.keys(questions, first, last),
+            questions,
+            context.tokens.ids.nrows(),
+            self.n_best_size,
         )
+
+    def probabilities(self, listed: tf.Tensor, null: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
+        """Returns the probability of each answer, float64 [B], as `answers.Ranked.answer`.
+
+        Args:
+          listed: of `n_best_scores`.
+          null: of `null_scores`.
+          is_answer: bool [B], whether the answer is a span.
+        """
+        if not self.version_2:
+            return tf.nn.softmax(listed)[:, 0]
+        shares = tf.nn.softmax(with_null(listed, null))
+        return tf.where(is_answer, shares[:, 0], shares[:, -1])
 
 
 class JointQuestionAnsweringServing(QuestionAnsweringServing):
     """A `BertJointSpanLabeler`; `joint_answers` says how it answers.
 
     Args:
-      arguments, options: of `QuestionAnsweringServing`; `n_best_size` has no effect.
+      arguments, options: of `QuestionAnsweringServing`; `n_best_size` is that of the probability.
 
     Outputs of texts are those of `QuestionAnsweringServing`, with the sum of the log-probabilities
     as `score` and the score of no answer alone as `null_odds`, without one -1e6. Outputs of ids are
@@ -271,22 +316,27 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
         names = ("start_logits", START_SCORES, END_SCORES, *[NO_ANSWER] * self.is_answerable)
         return dict.fromkeys(names, tf.float32) | dict.fromkeys((STARTS, ENDS), tf.int32)
 
-    def candidates(
-        self, outputs: Outputs, batch: Batch, windows: Windows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def candidates(self, outputs: Outputs, batch: Batch, windows: Windows) -> Candidates:
         offsets = windows.offsets[:, tf.newaxis]
         first = tf.cast(outputs[STARTS], tf.int64) - offsets
         last = tf.cast(outputs[ENDS], tf.int64) - offsets[:, :, tf.newaxis]
         starts, ends = (tf.cast(outputs[name], tf.float64) for name in (START_SCORES, END_SCORES))
-        return first, last, starts[:, :, tf.newaxis] + ends
+        return Candidates(first, last, starts[:, :, tf.newaxis] + ends)
 
-    def null_odds(
-        self, outputs: Outputs, class_positions: tf.Tensor, score: tf.Tensor, by_question: Any
+    def null_scores(
+        self, outputs: Outputs, class_positions: tf.Tensor, by_question: tuple[tf.Tensor, tf.Tensor]
     ) -> tf.Tensor:
         if not self.is_answerable:
-            return tf.fill(tf.shape(score), tf.constant(-NO_SPAN_ODDS, tf.float64))
+            return tf.fill([by_question[1]], tf.constant(-NO_SPAN_ODDS, tf.float64))
         null = tf.cast(outputs[NO_ANSWER], tf.float64)
         return tf.math.unsorted_segment_min(null, *by_question)
+
+    def null_odds(self, null: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
+        return null
+
+    def probabilities(self, listed: tf.Tensor, null: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
+        # "No answer" has a class for itself and is in no list.
+        return tf.where(is_answer, tf.nn.softmax(listed)[:, 0], tf.sigmoid(null))
 
 
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -312,34 +362,20 @@ def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.Ragge
     return tokens.with_values(tf.gather(best, keys) == rows)
 
 
-def cut_out(
-    contexts: tf.Tensor,
-    tokens: GraphTokens,
-    first: tf.Tensor,
-    last: tf.Tensor,
-    is_answer: tf.Tensor,
-) -> Outputs:
-    """Returns `answer`, `start` and `end` of spans of tokens, as `SquadFeature.span_text` cuts.
+def best_spans(spans: Candidates, windows: Windows) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Finds the best span of each window.
 
-    Args:
-      contexts: string [B].
-      tokens: of the contexts.
-      first, last: int64 [B], tokens of the context.
-      is_answer: bool [B]; without an answer they are "", -1, -1.
+    Returns:
+      The first and the last token of the span in the context, int64 [R], and its score, float64
+      [R], `NO_SPAN` where there is none.
     """
-    asked = tf.where(is_answer)[:, 0]  # [A]
-    before = tf.gather(tokens.ids.row_splits, asked)
-
-    def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
-        chosen = tf.gather(column.values, before + tf.gather(index, asked))
-        return tf.RaggedTensor.from_row_lengths(chosen, tf.cast(is_answer, tf.int64))
-
-    characters = Characters(contexts)
-    start = characters.before(gather_offsets(tokens.starts, first))
-    end = characters.after_marks(characters.before(gather_offsets(tokens.ends, last)))
-    texts = characters.texts(start, end)
-
-    def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:
-        return column.to_tensor(default, shape=[None, 1])[:, 0]
-
-    return {"answer": dense(texts, ""), "start": dense(start, -1), "end": dense(end, -1)}
+    count = tf.shape(spans.first)[1]
+    flat = tf.reshape(spans.scores, [-1, count * count])
+    best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
+    first = tf.gather(spans.first, best // count, batch_dims=1)
+    last = tf.gather(tf.reshape(spans.last, tf.shape(flat)), best, batch_dims=1)
+    return (
+        first + windows.firsts,
+        last + windows.firsts,
+        tf.gather(flat, best, batch_dims=1),
+    )

@@ -1,0 +1,62 @@
+"""Tokens of contexts inside the graph, and the characters of spans of them."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.serving.graph_tokens import Characters, GraphTokens
+from bert_tf.serving.model import Outputs
+
+
+class ContextTokens:
+    """Tokens of contexts, with the characters of each as `SquadFeature.span_offsets` counts.
+
+    Args:
+      contexts: string [B].
+      tokens: of the contexts.
+    """
+
+    def __init__(self, contexts: tf.Tensor, tokens: GraphTokens) -> None:
+        self.tokens = tokens
+        self.lengths = tokens.lengths()
+        self._characters = Characters(contexts)
+        self._starts = self._characters.before(tokens.starts)
+        self._ends = self._characters.after_marks(self._characters.before(tokens.ends))
+
+    def cut_out(self, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor) -> Outputs:
+        """Returns `answer`, `start` and `end` of a span of each context.
+
+        Args:
+          first, last: int64 [B], tokens of the context.
+          is_answer: bool [B]; without an answer they are "", -1, -1.
+        """
+        asked = tf.where(is_answer)[:, 0]  # [A]
+        counts = tf.cast(is_answer, tf.int64)
+
+        def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
+            chosen = self._gather(column, asked, tf.gather(index, asked))
+            return tf.RaggedTensor.from_row_lengths(chosen, counts)
+
+        start = gather_offsets(self._starts, first)
+        end = gather_offsets(self._ends, last)
+        texts = self._characters.texts(start, end)
+
+        def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:
+            return column.to_tensor(default, shape=[None, 1])[:, 0]
+
+        return {"answer": dense(texts, ""), "start": dense(start, -1), "end": dense(end, -1)}
+
+    def keys(self, contexts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        """Returns `Characters.keys` of spans, int64 [S].
+
+        Args:
+          contexts: int64 [S], the context of each span.
+          first, last: int64 [S], tokens of the context.
+        """
+        starts = self._gather(self._starts, contexts, first)
+        ends = self._gather(self._ends, contexts, last)
+        return self._characters.keys(contexts, starts, ends)
+
+    def _gather(self, column: tf.RaggedTensor, contexts: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        """Returns the values of single tokens."""
+        return tf.gather(column.values, tf.gather(self.tokens.ids.row_splits, contexts) + index)

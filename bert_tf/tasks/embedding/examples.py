@@ -34,6 +34,7 @@ from bert_tf.examples.tables import (
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
+from bert_tf.type_names import Labels, Texts
 
 COLUMNS = {
     "query": ("query", "anchor", "question", "sentence1", "text_a"),
@@ -123,7 +124,7 @@ def read_embedding_examples(
     return examples
 
 
-def read_embedding_columns(x: Any, y: Any = None) -> list[EmbeddingExample]:
+def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingExample]:
     """Reads columns or lists of tuples, as tables are read.
 
     Args:

@@ -25,7 +25,7 @@ from bert_tf.examples.contrastive_batches import (
     contrastive_batches,
     evaluation_contrastive_batches,
 )
-from bert_tf.examples.rows import length_buckets
+from bert_tf.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.models.raw_batches import (
     first_batch,
@@ -54,6 +54,7 @@ from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
+from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 
@@ -62,7 +63,9 @@ SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 class InBatchAccuracy(keras.metrics.Mean):
     """The share of queries whose positive scores highest of all documents of the batch."""
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds a batch; arguments are those of `BertEmbedder.task_loss`."""
         queries, documents = y_pred[:, 0], y_pred[:, 1:]
         found = in_batch_accuracy(queries, documents, y_true[:, : ops.shape(documents)[1]])
@@ -150,7 +153,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
         """D, the size of an embedding."""
         return self.embedding.dimension(self.config.hidden_size)
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
         if "query/input_word_ids" in inputs:
             seed = self.bert.draw_dropout_seed(training, dropout_seed)
             queries, documents = embed_sides(
@@ -162,7 +167,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
             encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
         )
 
-    def inputs_of(self, x: Any) -> dict[str, Any]:
+    def inputs_of(self, x: object) -> dict[str, Any]:
         """Returns the inputs for texts, with the model's default prompt."""
         prompt = self.embedding.prompt(None)
         rows = [self.pack(text, prompt) for text in read_texts(x)]
@@ -170,7 +175,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
         batch = pad_batch(rows, self.tokenizer.vocab.pad_id)
         return {**batch, "prompt_pieces": np.full([len(rows)], skipped, np.int32)}
 
-    def embed_pieces(self, sequence: Any, mask: Any, prompt_pieces: Any = None) -> Any:
+    def embed_pieces(
+        self, sequence: Tensor, mask: Tensor, prompt_pieces: Tensor | None = None
+    ) -> Any:
         """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""
         if prompt_pieces is not None:
             positions = ops.arange(ops.shape(mask)[1], dtype="int32")
@@ -257,8 +264,8 @@ class BertEmbedder(TextFitMixin, keras.Model):
 
     def fit(  # type: ignore[override]
         self,
-        x: Any = None,
-        y: Any = None,
+        x: Texts | None = None,
+        y: Labels | None = None,
         batch_size: int | None = None,
         epochs: int | None = None,
         *,
@@ -322,12 +329,12 @@ class BertEmbedder(TextFitMixin, keras.Model):
             return self.encode(x, batch_size=batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
 
-    def is_raw(self, x: Any) -> bool:
+    def is_raw(self, x: object) -> bool:
         """Returns whether input is texts, or goes to Keras unchanged."""
         return is_text_column(x)
 
     def read_examples(  # type: ignore[override]
-        self, x: Any, y: Any = None, weights: Any = None
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
     ) -> TrainingExamples:
         if weights is not None:
             raise ValueError("BertEmbedder has no sample_weight: its losses are of whole batches.")
@@ -348,7 +355,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         self._loss_name = loss_name
         return made
 
-    def prepare_head(self, examples: Any) -> None:
+    def prepare_head(self, examples: TrainingExamples) -> None:
         """Keeps the loss of the training examples, also for those of the validation."""
         self._settings = dataclasses.replace(self._settings, retrieval_loss=self._loss_name)
 
@@ -359,7 +366,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
             labels.append(batch["scores"])
         return inputs, tf.concat(labels, axis=1), batch["example_weights"]
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
+    ) -> WeightedSum:
         """Returns the loss of a batch.
 
         Args:
@@ -373,7 +382,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
         loss = make_loss(self._loss_name, self._settings, self.dimension)
         return loss(queries, documents, y[:, :count], y[:, count:])
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+    def own_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
+    ) -> Any:
         """See `TextFitMixin`; only examples of several texts have a loss of the task."""
         if len(outputs.shape) != 3:
             return None
@@ -383,8 +394,8 @@ class BertEmbedder(TextFitMixin, keras.Model):
     def default_metrics(self) -> Any:
         return [InBatchAccuracy(name="accuracy")] if self._loss_name in IN_BATCH else []
 
-    def training_data(
-        self, examples: Any, batch_size: int, seed: int | None, first_epoch: int = 0
+    def training_data(  # type: ignore[override]
+        self, examples: TrainingExamples, batch_size: int, seed: int | None, first_epoch: int = 0
     ) -> tuple[tf.data.Dataset, int]:
         groups: ContrastiveDataset = examples.rows
         steps = groups.batches_per_epoch(batch_size)
@@ -392,10 +403,10 @@ class BertEmbedder(TextFitMixin, keras.Model):
         data = contrastive_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
         return data.map(self.keras_batch), steps
 
-    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+    def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
         return unpack_text_columns(data)
 
-    def evaluation_data(self, data: Any, batch_size: int) -> Any:
+    def evaluation_data(self, data: object, batch_size: int) -> Any:
         x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return super().evaluation_data(data, batch_size)
@@ -405,9 +416,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
 
     def pack_batch(
         self,
-        x: Any,
-        y: Any,
-        weights: Any = None,
+        x: Texts,
+        y: Labels | None,
+        weights: Column | None = None,
         is_evaluated: bool = False,
         length: int = 0,
     ) -> KerasBatch:
@@ -417,7 +428,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         return tf.nest.map_structure(np.asarray, self.keras_batch(batch))
 
     def _stream_of(
-        self, data: Any, class_weight: Any = None, is_evaluated: bool = False
+        self, data: object, class_weight: object = None, is_evaluated: bool = False
     ) -> tuple[Any, Any]:
         if is_stream(data):
             batch, data = first_batch(data)
@@ -428,7 +439,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
                 )
         return data, class_weight
 
-    def _buckets(self, rows: Any) -> list[int]:
+    def _buckets(self, rows: TokenizedDataset) -> list[int]:
         return length_buckets(max(1, int(rows.lengths.max())), bool(self.jit_compile))
 
     def _what_is_traced(self) -> tuple[Any, ...]:

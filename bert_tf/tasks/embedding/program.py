@@ -25,6 +25,7 @@ from bert_tf.tasks.embedding.features import (
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Model, Outputs, Strategy
 
 
 class Retriever(Program):
@@ -120,7 +121,7 @@ class Retriever(Program):
         return made
 
     def compute_teacher_outputs(
-        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
         """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""
         path, own = self.configs.task.teacher, self.embedding
@@ -167,7 +168,7 @@ class Retriever(Program):
         """Makes the model."""
         return BertEmbedder(config, self.embedding, **options)
 
-    def make_loss(self, model: Any) -> losses.Loss:
+    def make_loss(self, model: Model) -> losses.Loss:
         """Returns the loss that the model is trained with."""
         return losses.make_loss(self.loss_name, self.configs.task, model.dimension)
 
@@ -176,7 +177,7 @@ class Retriever(Program):
         if self.configs.training.do_train and self.configs.training.pack_rows:
             raise ValueError("--pack_rows is not for embeddings; leave it out.")
 
-    def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:
+    def report(self, task: EmbeddingTask, examples: Any, outputs: Outputs) -> dict[str, str]:
         """Returns run.trec, the documents found in a collection, for `search.trec` and others."""
         if not isinstance(examples, RankingExamples):
             return {}

@@ -8,12 +8,13 @@ import tensorflow as tf
 from bert_tf.network.dropout import mix
 from bert_tf.tasks.embedding.features import SIDES
 from bert_tf.text.packing import INPUTS
+from bert_tf.type_names import Tensor
 
 Batch = dict[str, tf.Tensor]
 
 
 def embed_sides(
-    compute: Callable[[Batch, Any], tf.Tensor], batch: Batch, dropout_seed: Any
+    compute: Callable[[Batch, Any], tf.Tensor], batch: Batch, dropout_seed: Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds the queries and the documents of a batch.
 

@@ -16,6 +16,7 @@ from keras import ops
 from bert_tf.network.encoder import HeadOnEncoder
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.renamed import accepts_earlier_names
+from bert_tf.type_names import Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -89,7 +90,7 @@ def check_head(checkpoint: "Checkpoint") -> None:
         )
 
 
-def splade_weights(rows: Any, input_mask: Any, table: Any, bias: Any) -> Any:
+def splade_weights(rows: Tensor, input_mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     """Returns log(1 + the highest score of each piece of the vocabulary, 0 at least).
 
     Neither the scores [B, T, V] nor their gradient are in memory as a whole: both ways go over
@@ -119,7 +120,7 @@ def _blocks(values: tf.Tensor) -> tf.Tensor:
 
 
 @tf.custom_gradient
-def _weights(rows: Any, mask: Any, table: Any, bias: Any) -> Any:
+def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     """`splade_weights` of blocks: rows [n, B, BLOCK, E], mask bool [n, B, BLOCK]."""
     count, size = tf.shape(rows)[0], tf.shape(rows)[1]
     vocab_size, width = table.shape

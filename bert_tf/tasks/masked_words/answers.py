@@ -15,6 +15,7 @@ from bert_tf.text.kinds import encode_with_masks, token_texts
 from bert_tf.text.packing import PackedText, add_special_tokens, pack, text_room
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import MASK
+from bert_tf.type_names import Texts
 
 TokenAnswer = dict[str, Any]  # `piece`: the token as text; `score`: its probability
 
@@ -46,7 +47,7 @@ class FillMaskAnswers(abc.ABC):
         """Returns the logits at the P positions of each row of ids, float32 [P, V]."""
 
     def fill_mask(
-        self, texts: Any, top_k: int = 5, batch_size: int = 32
+        self, texts: Texts, top_k: int = 5, batch_size: int = 32
     ) -> list[list[list[TokenAnswer]]]:
         """Returns the likeliest tokens for each [MASK] of each text, best first.
 
@@ -106,7 +107,7 @@ class NextSentenceAnswers(abc.ABC):
     ) -> np.ndarray:
         """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
 
-    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Returns for each pair the probability that the second text follows the first.
 
         Args:

@@ -7,7 +7,6 @@ Reference: Charpentier and Samuel 2024 (GPT-BERT).
 
 import abc
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from bert_tf.tasks.masked_words.sampling import Sampling
 from bert_tf.text.kinds import WORDPIECE, kind_of, token_texts
 from bert_tf.text.packing import by_length
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Texts
 
 # Tokens whose scores of the whole vocabulary are computed at once, to limit memory.
 MOST_TOKENS = 4096
@@ -41,7 +41,9 @@ class LeftToRightAnswers(abc.ABC):
         """Maximum length of a row."""
 
     @abc.abstractmethod
-    def compute_next_logits(self, rows: Sequence[Sequence[int]], positions: Any) -> np.ndarray:
+    def compute_next_logits(
+        self, rows: Sequence[Sequence[int]], positions: np.ndarray
+    ) -> np.ndarray:
         """Returns the logits of the token after each position, float32 [B, P, V].
 
         Args:
@@ -49,7 +51,7 @@ class LeftToRightAnswers(abc.ABC):
           positions: int [B, P].
         """
 
-    def log_likelihood(self, texts: Any, batch_size: int = 32) -> list[float]:
+    def log_likelihood(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Returns the log-probability of each text, in nats: the sum over its tokens.
 
         Tokens that the vocabulary does not know have no probability and are left out; so is the
@@ -90,7 +92,7 @@ class LeftToRightAnswers(abc.ABC):
 
     def continue_text(
         self,
-        texts: Any,
+        texts: Texts,
         max_new_tokens: int = 20,
         temperature: float = 0.0,
         top_k: int = 0,

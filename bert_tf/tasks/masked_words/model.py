@@ -12,6 +12,7 @@ from bert_tf.objectives.pretrainer import PretrainingModel
 from bert_tf.tasks.masked_words.answers import FillMaskAnswers, NextSentenceAnswers
 from bert_tf.tasks.masked_words.left_to_right import LeftToRightAnswers
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch, single_type_ids
+from bert_tf.type_names import Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -21,7 +22,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
     _compute_outputs: Any = None
     _compute_next: Any = None
 
-    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Scores pairs by their next sentence, and single texts from left to right.
 
         Args:
@@ -42,7 +43,9 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
             return self.log_likelihood(texts, batch_size)
         return super().score(texts, batch_size)
 
-    def compute_next_logits(self, rows: Sequence[Sequence[int]], positions: Any) -> np.ndarray:
+    def compute_next_logits(
+        self, rows: Sequence[Sequence[int]], positions: np.ndarray
+    ) -> np.ndarray:
         packed = [PackedText(list(row), [0] * len(row)) for row in rows]
         batch = pad_batch(packed, self.config.pad_token_id)
         if self._compute_next is None:

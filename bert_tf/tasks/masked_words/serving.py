@@ -11,6 +11,7 @@ from bert_tf.tasks.masked_words.score_serving import score_words
 from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
+from bert_tf.type_names import Tensor
 
 MASK_PREDICT, SCORE = "mask_predict", "score"
 # The characters that `str.rstrip` removes.
@@ -100,7 +101,7 @@ class FillMaskServing(Serving):
         ids = batch["input_word_ids"]
         masks = self._find_masks(ids)
 
-        def fill(done: Any, tokens: Any, values: Any, is_open: Any) -> tuple[Any, ...]:
+        def fill(done: Tensor, tokens: Tensor, values: Tensor, is_open: Tensor) -> tuple[Any, ...]:
             row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, tokens))
             scores = self.call_scores({**batch, "input_word_ids": row}, masks.positions)
             best = tf.argmax(scores, axis=-1, output_type=tf.int32)

@@ -16,6 +16,7 @@ from bert_tf.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
 from bert_tf.tasks.multiple_choice.features import pair_rows
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Column, Texts
 
 
 class ChoiceAnswers(abc.ABC):
@@ -33,7 +34,7 @@ class ChoiceAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the scores of the choices of each row, float32 [C]."""
 
-    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the unnormalised score of each pair of texts: a context and one choice.
 
         Args:
@@ -52,7 +53,7 @@ class ChoiceAnswers(abc.ABC):
         return [float(scores[0]) for scores in self.compute_rows(rows, batch_size)]
 
     def choose(
-        self, contexts: Any, choices: Any = None, batch_size: int = BATCH_SIZE
+        self, contexts: Column, choices: Column | None = None, batch_size: int = BATCH_SIZE
     ) -> list[dict[str, Any]]:
         """Returns the choice that follows each context.
 
@@ -73,7 +74,7 @@ class ChoiceAnswers(abc.ABC):
 
 
 def choose_by_scores(
-    contexts: Any, choices: Any, score: Callable[[list[tuple[str, str]]], list[float]]
+    contexts: Column, choices: Column | None, score: Callable[[list[tuple[str, str]]], list[float]]
 ) -> list[dict[str, Any]]:
     """Returns the choice for each context, see `ChoiceAnswers.choose`.
 
@@ -103,7 +104,7 @@ def best_choice(scores: np.ndarray) -> tuple[int, float]:
     return int(scores.argmax()), float(softmax(scores).max())
 
 
-def read_choices(x: Any) -> tuple[list[str], list[tuple[str, ...]]]:
+def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
     """Returns contexts and the choices of each.
 
     Args:
@@ -130,6 +131,7 @@ def read_choices(x: Any) -> tuple[list[str], list[tuple[str, ...]]]:
     return contexts, choices
 
 
-def _is_pair(value: Any) -> bool:
-    is_row = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    return is_row and len(value) == 2 and isinstance(value[0], str)
+def _is_pair(value: object) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False
+    return len(value) == 2 and isinstance(value[0], str)

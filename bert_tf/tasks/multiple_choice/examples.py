@@ -128,7 +128,7 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
     return row[name]
 
 
-def _label(value: Any, num_choices: int, where: str) -> int | None:
+def _label(value: object, num_choices: int, where: str) -> int | None:
     """Returns the index of the right choice."""
     if is_missing(value) or value == "":
         return None

@@ -3,9 +3,10 @@
 from typing import Any
 
 from bert_tf.network.losses import class_losses
+from bert_tf.type_names import Tensor
 
 
-def choice_losses(scores: Any, labels: Any) -> Any:
+def choice_losses(scores: Tensor, labels: Tensor) -> Any:
     """Returns the cross-entropy of the right choice among the choices of its example, float32 [B].
 
     Args:

@@ -20,6 +20,7 @@ from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
 from bert_tf.tasks.multiple_choice.losses import choice_losses
+from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -68,7 +69,9 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
         kwargs["use_pooler"] = config.classifier_pooling == "pooler"
         super().__init__(config, head="classifier", **kwargs)
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
         shape = inputs["input_word_ids"].shape
         if len(shape) != 3:
             raise ValueError(
@@ -82,7 +85,9 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
 
     # Raw input ---------------------------------------------------------------------------------
 
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> ChoiceExamples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> ChoiceExamples:
         contexts, choices = read_choices(x)
         for index, row in enumerate(choices):
             if len(row) != len(choices[0]) or len(row) < 2:
@@ -123,7 +128,9 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
         inputs = {name: batch[name] for name in INPUTS}
         return inputs, batch["label_ids"], batch["example_weights"]
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
+    ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
         ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])

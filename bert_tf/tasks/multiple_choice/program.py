@@ -17,6 +17,7 @@ from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Outputs, Strategy
 
 MAX_ERRORS = 50
 
@@ -53,7 +54,7 @@ class MultipleChoice(Program):
         return Examples.of_files(read_inputs(self.files, make))
 
     def compute_teacher_outputs(
-        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
         """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
         teacher = read_known(self.configs, tokenizer, self.head)
@@ -75,7 +76,7 @@ class MultipleChoice(Program):
         return MultipleChoiceTask(model, *data, teacher=self.configs.task)
 
     def report(
-        self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Any
+        self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Outputs
     ) -> dict[str, str]:
         """Returns worst_errors.tsv: wrong answers, the highest loss first."""
         answers = np.stack(outputs["logits"]).argmax(axis=-1)
@@ -103,7 +104,7 @@ class MultipleChoice(Program):
         task: MultipleChoiceTask,
         name: str,
         examples: ChoiceExamples,
-        outputs: Any,
+        outputs: Outputs,
     ) -> None:
         """Writes predictions.tsv: the number of the chosen ending, all scores, and the texts."""
         rows = []

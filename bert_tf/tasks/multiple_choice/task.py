@@ -1,7 +1,6 @@
 """Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +13,7 @@ from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.features import make_examples as make_examples
 from bert_tf.tasks.multiple_choice.losses import choice_losses
 from bert_tf.training.task import Batch
+from bert_tf.type_names import Tensor
 
 
 class MultipleChoiceTask(RowsTask):
@@ -22,7 +22,7 @@ class MultipleChoiceTask(RowsTask):
     sum_names = ("loss", "accuracy")
     best_metric = "accuracy"
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the loss and the right answers."""
         weights = batch["example_weights"]
         losses = choice_losses(outputs, batch["label_ids"])
@@ -32,11 +32,11 @@ class MultipleChoiceTask(RowsTask):
             "accuracy": weigh(right_labels(outputs, batch["label_ids"]), weights),
         }
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
         """Returns the score of each choice and the loss of each row."""
         return {"logits": outputs, "loss": choice_losses(outputs, batch["label_ids"])}
 
-    def metrics(self, examples: ChoiceExamples, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: ChoiceExamples, outputs: Tensor) -> dict[str, float]:
         """Returns the loss and the accuracy."""
         answers = np.stack(outputs["logits"]).argmax(axis=-1)
         loss = float(np.mean(outputs["loss"]))

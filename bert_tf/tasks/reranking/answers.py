@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.type_names import Column, Texts
 
 
 class RerankerAnswers(abc.ABC):
@@ -24,7 +25,7 @@ class RerankerAnswers(abc.ABC):
     ) -> np.ndarray:
         """Returns the unnormalised score of each query with its document, float32 [N]."""
 
-    def score(self, pairs: Any, batch_size: int = 32) -> list[float]:
+    def score(self, pairs: Texts, batch_size: int = 32) -> list[float]:
         """Scores pairs of a query and a document.
 
         Args:
@@ -42,7 +43,7 @@ class RerankerAnswers(abc.ABC):
         logits = self.pair_logits(queries, documents, batch_size)
         return activate(logits, self.activation).tolist()
 
-    def rank(self, query: str, documents: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+    def rank(self, query: str, documents: Column, batch_size: int = 32) -> list[dict[str, Any]]:
         """Ranks documents for a query.
 
         Args:
@@ -68,7 +69,7 @@ def activate(logits: np.ndarray, activation: str) -> np.ndarray:
     return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
 
 
-def ranked(documents: Sequence[str], order: Any, scores: Any) -> list[dict[str, Any]]:
+def ranked(documents: Sequence[str], order: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
     """Returns the answer of `rank`.
 
     Args:
@@ -82,7 +83,7 @@ def ranked(documents: Sequence[str], order: Any, scores: Any) -> list[dict[str, 
     ]
 
 
-def read_query_pairs(pairs: Any) -> tuple[list[str], list[str]]:
+def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
     """Returns the queries and the documents of pairs.
 
     Raises:
@@ -96,7 +97,7 @@ def read_query_pairs(pairs: Any) -> tuple[list[str], list[str]]:
     return queries, documents
 
 
-def read_candidates(query: Any, documents: Any) -> list[str]:
+def read_candidates(query: object, documents: Column) -> list[str]:
     """Returns the documents of a query.
 
     Raises:

@@ -22,6 +22,7 @@ from bert_tf.examples.tables import Row, RowError, RowErrors, list_tables, read_
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.metrics.ranking import Run, rank
 from bert_tf.tasks.embedding.beir import read_beir
+from bert_tf.type_names import Labels, Texts
 
 
 class RankingExample(NamedTuple):
@@ -64,7 +65,9 @@ def read_ranking(
     return found
 
 
-def read_ranking_columns(x: Any, y: Any = None, loss: str = "bce") -> list[RankingExample]:
+def read_ranking_columns(
+    x: Texts, y: Labels | None = None, loss: str = "bce"
+) -> list[RankingExample]:
     """Reads columns or lists of tuples, as tables are read.
 
     Args:
@@ -97,7 +100,7 @@ def read_ranking_columns(x: Any, y: Any = None, loss: str = "bce") -> list[Ranki
     return _read(rows, "x", RowErrors())
 
 
-def _row(cells: tuple[Any, ...], value: Any, loss: str) -> Row:
+def _row(cells: tuple[Any, ...], value: object, loss: str) -> Row:
     """Returns an example of columns as a row of a table."""
     query, second, *others = map(as_cell, cells)
     if others:
@@ -261,13 +264,13 @@ def _texts(row: Row, names: tuple[str, ...], where: str) -> Iterator[str]:
             yield _text(item, name, where)
 
 
-def _text(value: Any, name: str, where: str) -> str:
+def _text(value: object, name: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise RowError(f"{where}: {name} is {value!r:.80}, expected a text.")
     return value
 
 
-def _numbers(values: Any, name: str, where: str, must_be: bool = True) -> list[float]:
+def _numbers(values: object, name: str, where: str, must_be: bool = True) -> list[float]:
     values = as_list(values)
     if not isinstance(values, list):
         raise RowError(f"{where}: {name} is {values!r:.80}, expected a list of numbers.")

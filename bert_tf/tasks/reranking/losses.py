@@ -18,6 +18,7 @@ from typing import Any
 from keras import ops
 
 from bert_tf.network.losses import WeightedSum
+from bert_tf.type_names import Tensor
 
 Losses = tuple[Any, Any]
 EMPTY = -1e16  # a score of no document
@@ -44,20 +45,20 @@ class RankingLoss:
         self.name = name
         self._losses = known[name]
 
-    def weight(self, labels: Any, mask: Any) -> Any:
+    def weight(self, labels: Tensor, mask: Tensor) -> Any:
         """Returns the number of documents, margins, lists or pairs of a batch, float32 []."""
         if self.name == "lambda":
             return ops.sum(pair_counts(labels, mask))
         _, weights = self._losses(ops.zeros_like(labels), labels, mask)
         return ops.sum(weights)
 
-    def __call__(self, logits: Any, labels: Any, mask: Any) -> WeightedSum:
+    def __call__(self, logits: Tensor, labels: Tensor, mask: Tensor) -> WeightedSum:
         """Returns the loss; see above for the arguments."""
         totals, _ = self._losses(logits, labels, mask)
         return WeightedSum(ops.sum(totals), self.weight(labels, mask))
 
 
-def binary_losses(logits: Any, labels: Any, mask: Any, pos_weight: float = 1.0) -> Losses:
+def binary_losses(logits: Tensor, labels: Tensor, mask: Tensor, pos_weight: float = 1.0) -> Losses:
     """Binary cross-entropy of each document; labels in [0, 1].
 
     Args:
@@ -72,7 +73,7 @@ def binary_losses(logits: Any, labels: Any, mask: Any, pos_weight: float = 1.0) 
     return ops.sum(losses * mask, axis=1), ops.sum(mask, axis=1)
 
 
-def squared_losses(logits: Any, labels: Any, mask: Any) -> Losses:
+def squared_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
     """Squared difference of each score from the teacher's.
 
     Returns:
@@ -82,7 +83,7 @@ def squared_losses(logits: Any, labels: Any, mask: Any) -> Losses:
     return ops.sum(losses * mask, axis=1), ops.sum(mask, axis=1)
 
 
-def margin_losses(logits: Any, labels: Any, mask: Any) -> Losses:
+def margin_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
     """Squared difference of each margin, first document less another, from the teacher's margin.
 
     Returns:
@@ -96,7 +97,7 @@ def margin_losses(logits: Any, labels: Any, mask: Any) -> Losses:
     return ops.sum(ops.square(margins - theirs) * others, axis=1), ops.sum(others, axis=1)
 
 
-def list_losses(logits: Any, labels: Any, mask: Any) -> Losses:
+def list_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
     """Cross-entropy of the softmax of the scores from the softmax of the labels (ListNet).
 
     Returns:
@@ -112,9 +113,9 @@ def list_losses(logits: Any, labels: Any, mask: Any) -> Losses:
 
 
 def lambda_losses(
-    logits: Any,
-    labels: Any,
-    mask: Any,
+    logits: Tensor,
+    labels: Tensor,
+    mask: Tensor,
     k: int = 0,
     mu: float = 10.0,
     sigma: float = 1.0,
@@ -159,18 +160,18 @@ def lambda_losses(
     return ops.sum(losses, axis=(1, 2)), ops.sum(counts, axis=(1, 2))
 
 
-def pair_counts(labels: Any, mask: Any) -> Any:
+def pair_counts(labels: Tensor, mask: Tensor) -> Any:
     """Returns how many pairs of a list have unequal labels, float32 [B]."""
     counts = _pairs(labels, lambda a, b: ops.cast(a > b, "float32"))
     return ops.sum(counts * _pairs(mask, ops.multiply), axis=(1, 2))
 
 
-def _pairs(values: Any, combine: Callable[[Any, Any], Any]) -> Any:
+def _pairs(values: Tensor, combine: Callable[[Any, Any], Any]) -> Any:
     """Returns combine(values[b, i], values[b, j]), [B, L, L]."""
     return combine(values[:, :, None], values[:, None, :])
 
 
-def _gains(grades: Any) -> Any:
+def _gains(grades: Tensor) -> Any:
     return ops.power(2.0, ops.maximum(grades, 0.0)) - 1.0
 
 
@@ -181,7 +182,7 @@ def _first(length: int, k: int, only_both: bool) -> Any:
     return rows * columns if only_both else ops.maximum(rows, columns)
 
 
-def _exchanges(discounts: Any, length: int, mu: float) -> Any:
+def _exchanges(discounts: Tensor, length: int, mu: float) -> Any:
     """Returns the weight of each pair of ranks, float32 [L, L]."""
     inverse = 1.0 / discounts
     weights = ops.abs(inverse[:, None] - inverse[None, :])  # LambdaRank

@@ -25,6 +25,7 @@ from bert_tf.tasks.reranking.examples import read_ranking_columns
 from bert_tf.tasks.reranking.features import RankingExamples, training_rows
 from bert_tf.tasks.reranking.losses import RankingLoss
 from bert_tf.text.packing import PackedText, pack_pair
+from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -66,7 +67,9 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         self.activation = activation
         self._settings = RerankerConfig()
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
         if len(inputs["input_word_ids"].shape) == 2:
             return self.score_texts(inputs, training, dropout_seed)
         return self.score_choices(inputs, training, dropout_seed)
@@ -88,8 +91,8 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
     def fit(  # type: ignore[override]
         self,
-        x: Any = None,
-        y: Any = None,
+        x: Texts | None = None,
+        y: Labels | None = None,
         batch_size: int | None = None,
         epochs: int | None = None,
         *,
@@ -144,17 +147,19 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         return super().fit(x, y, batch_size, epochs, **options)
 
     def predict(
-        self, x: Any, batch_size: int | None = None, *arguments: Any, **options: Any
+        self, x: Texts, batch_size: int | None = None, *arguments: Any, **options: Any
     ) -> Any:
         """Keras' own; of pairs (query, document) their unnormalised scores, float32 [N]."""
         if self.is_raw(x):
             return self.pair_logits(*read_query_pairs(x), batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
 
-    def inputs_of(self, x: Any) -> dict[str, Any]:
+    def inputs_of(self, x: object) -> dict[str, Any]:
         return self.needed_preprocessor(*x) if isinstance(x, tuple) else super().inputs_of(x)
 
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> RankingExamples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> RankingExamples:
         if weights is not None:
             raise ValueError("BertReranker has no sample_weight: its losses are of whole lists.")
         name = self._settings.ranking_loss
@@ -173,7 +178,9 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         weights = batch["list_mask"] * batch["example_weights"][:, None]  # [B, L]
         return inputs, batch["list_labels"], weights
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
+    ) -> WeightedSum:
         mask = ops.ones_like(outputs) if weights is None else ops.cast(weights, "float32")
         given = self._settings
         loss = RankingLoss(given.ranking_loss, given.positive_weight, given.lambda_k)
@@ -183,7 +190,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def default_metrics(self) -> Any:
         return []
 
-    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+    def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
         return unpack_text_columns(data)
 
     def _what_is_traced(self) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from bert_tf.tasks.reranking.features import RankingExamples, judged_examples, t
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.reranking.task import MEASURES, RerankingTask
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Outputs
 
 MAX_ERRORS = 50
 
@@ -71,7 +72,7 @@ class Reranker(Program):
         )
 
     def report(
-        self, task: RerankingTask, examples: RankingExamples, outputs: Any
+        self, task: RerankingTask, examples: RankingExamples, outputs: Outputs
     ) -> dict[str, str]:
         """Returns worst_errors.tsv: the queries whose relevant documents are ranked lowest."""
         run, rows = task.run(examples, outputs), []
@@ -93,7 +94,7 @@ class Reranker(Program):
         task: RerankingTask,
         name: str,
         examples: RankingExamples,
-        outputs: Any,
+        outputs: Outputs,
     ) -> None:
         """Writes predictions.run, in TREC's form, and predictions.tsv with the texts."""
         run = task.run(examples, outputs)

@@ -20,6 +20,7 @@ from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.sentences import read_words
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_offsets
+from bert_tf.type_names import Texts
 
 Word = dict[str, Any]  # word, label, score; of a raw text also start and end
 
@@ -41,7 +42,7 @@ class TaggerAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
 
-    def tag(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
+    def tag(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
         """Returns the label of each word.
 
         Args:
@@ -81,7 +82,9 @@ class TaggerAnswers(abc.ABC):
                 answer["end"] = end
         return answers
 
-    def find_entities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
+    def find_entities(
+        self, texts: Texts, batch_size: int = BATCH_SIZE
+    ) -> list[list[dict[str, Any]]]:
         """Returns the entities of raw texts: the words of `tag`, joined by their labels.
 
         Labels of BIO, IOB1, BIOES and BILOU mark entities of several words. With other labels, each
@@ -213,6 +216,6 @@ def entities_of_outputs(
     return entities
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Returns a string output, which TensorFlow gives as bytes."""
     return value.decode("utf8") if isinstance(value, bytes) else str(value)

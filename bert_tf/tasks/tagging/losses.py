@@ -3,9 +3,10 @@
 from typing import Any
 
 from bert_tf.network.losses import LabelLoss
+from bert_tf.type_names import Tensor
 
 
-def word_losses(logits: Any, tag_ids: Any, label_loss: LabelLoss | None = None) -> Any:
+def word_losses(logits: Tensor, tag_ids: Tensor, label_loss: LabelLoss | None = None) -> Any:
     """Returns the cross-entropy of the tag at each position, float32 [B, T].
 
     Args:

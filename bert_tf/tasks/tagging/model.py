@@ -21,6 +21,7 @@ from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.tasks.tagging.sentences import read_sentences
+from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -70,7 +71,9 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         kwargs = {"name": "bert_token_classifier", **kwargs}
         super().__init__(config, num_labels, labels, "tagger", use_pooler, **kwargs)
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
         return self.score_pieces(inputs, training, dropout_seed)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
@@ -78,7 +81,9 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
 
     # Raw input ---------------------------------------------------------------------------------
 
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TaggedExamples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> TaggedExamples:
         words = read_sentences(x)
         tags = [None] * len(words) if y is None else self._read_tags(y, words)
         sentences = [
@@ -102,7 +107,7 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         """Returns the logits of the words of each sentence, float32 [W, C]."""
         return gather_words(examples.tag_rows, outputs, examples.sentences)
 
-    def _read_tags(self, y: Any, words: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    def _read_tags(self, y: Labels | None, words: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
         """Returns the name of the label of each word."""
         rows = read_column(y, "y")
         check_count(rows, len(words), "y")
@@ -126,7 +131,12 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
 
     def task_loss(
-        self, x: Any, y: Any, outputs: Any, weights: Any, label_loss: LabelLoss | None = None
+        self,
+        x: Batch,
+        y: Tensor,
+        outputs: Tensor,
+        weights: Tensor | None,
+        label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
         if weights is None:
             weights = x["input_mask"]
@@ -137,13 +147,17 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         losses = word_losses(outputs, ids, label_loss)  # [B, T]
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+    def own_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
+    ) -> Any:
         """See `TextFitMixin`; `evaluate` reports the plain loss."""
         if not training or not self._has_own_loss:
             return super().own_loss(x, y, outputs, weights, training)
         return sum(self.losses, self.task_loss(x, y, outputs, weights, self.label_loss).mean())
 
-    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+    def choose_label_loss(
+        self, config: LabelLossConfig, y: Labels | None, class_weight: object
+    ) -> Any:
         """See `TextFitMixin`."""
         self.set_label_loss(config)
         return class_weight

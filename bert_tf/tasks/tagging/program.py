@@ -20,6 +20,7 @@ from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
 from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Outputs, Strategy
 
 
 class Tagger(Program):
@@ -65,7 +66,7 @@ class Tagger(Program):
         return Examples.of_files(read_inputs(self.files, make), labels)
 
     def compute_teacher_outputs(
-        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
         """Adds `TEACHER_LOGITS` of each token, float32 [num_tokens, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
@@ -88,7 +89,9 @@ class Tagger(Program):
             teacher=self.configs.task,
         )
 
-    def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
+    def report(
+        self, task: TaggingTask, examples: TaggedExamples, outputs: Outputs
+    ) -> dict[str, str]:
         """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""
         tags = task.answers(examples, outputs)
         if task.best_metric == "f1":
@@ -104,7 +107,7 @@ class Tagger(Program):
         task: TaggingTask,
         name: str,
         examples: TaggedExamples,
-        outputs: Any,
+        outputs: Outputs,
     ) -> None:
         """Writes the input again, with a tag behind each word."""
         file = self.files["predict"]

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from bert_tf.examples.columns import read_column, read_texts
+from bert_tf.type_names import Texts
 
 
-def read_sentences(x: Any) -> list[list[str]]:
+def read_sentences(x: Texts) -> list[list[str]]:
     """Returns the words of sentences to train on, given as lists of words or as texts.
 
     Texts are split at white space.

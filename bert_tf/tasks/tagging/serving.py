@@ -12,6 +12,7 @@ from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
+from bert_tf.type_names import Tensor
 
 NOWHERE = -1
 # White space, and marks, which belong to what stands before them or stand alone.
@@ -169,7 +170,7 @@ def make_windows(lengths: tf.RaggedTensor, room: int) -> WordWindows:
         found = tf.searchsorted(starts, offsets[:, tf.newaxis], "right", tf.int64)[:, 0] - 1
         return tf.minimum(found, num_words)
 
-    def add_window(first: Any, end: Any, firsts: Any, ends: Any) -> tuple[Any, ...]:
+    def add_window(first: Tensor, end: Tensor, firsts: Tensor, ends: Tensor) -> tuple[Any, ...]:
         is_done = end >= num_words
         here = tf.gather(starts, first, batch_dims=1)
         end = word_at(here + room)

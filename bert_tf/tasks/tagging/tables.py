@@ -187,7 +187,7 @@ def _first(known: dict[str, str], names: Sequence[str]) -> str:
     return next((known[name] for name in names if name in known), "")
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(as_list(value), list)
 
 
@@ -303,11 +303,11 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
     )
 
 
-def _are_objects(values: Any) -> bool:
+def _are_objects(values: object) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], dict)
 
 
-def _are_spans(values: Any) -> bool:
+def _are_spans(values: object) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], list | dict)
 
 
@@ -318,7 +318,7 @@ def _read_words(values: list[Any], key: str, where: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _read_tags(values: Any, words: Sequence[str], key: str, where: str) -> tuple[str, ...]:
+def _read_tags(values: object, words: Sequence[str], key: str, where: str) -> tuple[str, ...]:
     if not isinstance(values, list) or len(values) != len(words):
         count = f"{len(values)} tags" if isinstance(values, list) else f"{values!r:.40}"
         raise RowError(f"{where}: {key!r} has {count}, expected {len(words)}, one a word")
@@ -329,7 +329,7 @@ def _read_tags(values: Any, words: Sequence[str], key: str, where: str) -> tuple
     return tuple(str(tag).strip() for tag in values)
 
 
-def _span_parts(value: Any) -> tuple[Any, Any, Any]:
+def _span_parts(value: object) -> tuple[Any, Any, Any]:
     """Returns start, end and label of a span, a list or an object; missing parts are None."""
     if isinstance(value, dict):
         start, end, label = (
@@ -344,7 +344,7 @@ def _span_parts(value: Any) -> tuple[Any, Any, Any]:
     return None, None, None
 
 
-def _is_place(value: Any) -> bool:
+def _is_place(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -354,7 +354,7 @@ class _Span(NamedTuple):
     label: str
 
 
-def _read_spans(values: Any, key: str, where: str) -> list[_Span]:
+def _read_spans(values: object, key: str, where: str) -> list[_Span]:
     """Returns [start, end, label] lists, or objects with these; sorted."""
     if not isinstance(values, list):
         raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")

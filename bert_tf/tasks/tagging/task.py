@@ -16,6 +16,7 @@ from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples
 from bert_tf.tasks.tagging.features import make_examples as make_examples
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.training.task import Batch
+from bert_tf.type_names import Tensor
 
 ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
 
@@ -51,7 +52,7 @@ class TaggingTask(RowsTask):
         """Returns how many words of the batch have a label: float32 []."""
         return {"loss": tf.reduce_sum(_is_word(batch))}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the loss of all words, and the right tags."""
         is_word = _is_word(batch)
         losses = word_losses(outputs, batch["tag_ids"], self.label_loss)
@@ -61,7 +62,7 @@ class TaggingTask(RowsTask):
             "accuracy": weigh(right_labels(outputs, batch["tag_ids"]), is_word),
         }
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
         """Returns the tag of each token, and for each row the summed loss of its words."""
         is_word = _is_word(batch)
         losses = word_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
@@ -71,7 +72,7 @@ class TaggingTask(RowsTask):
             "num_words": tf.reduce_sum(is_word, axis=-1),
         }
 
-    def metrics(self, examples: TaggedExamples, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: TaggedExamples, outputs: Tensor) -> dict[str, float]:
         """Returns the loss of a word and the share of right tags; of entities also precision,
         recall and F1, in percent as conlleval."""
         loss = float(np.sum(outputs["loss"]) / max(1.0, np.sum(outputs["num_words"])))
@@ -97,7 +98,7 @@ class TaggingTask(RowsTask):
         """Returns conlleval's report, in percent."""
         return evaluate_entities([sentence.tags or () for sentence in examples.sentences], tags)
 
-    def answers(self, examples: TaggedExamples, outputs: Any) -> list[list[str]]:
+    def answers(self, examples: TaggedExamples, outputs: Tensor) -> list[list[str]]:
         """Returns the tag of each word of each sentence."""
         ids = gather_words(examples.tag_rows, outputs["tag_ids"], examples.sentences)
         return [[self.labels[index] for index in row] for row in ids]

@@ -20,6 +20,7 @@ from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface import family_and_heads
 from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
 from bert_tf.config_flags import read_flagfile
+from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import find_kind, recorded_options
 from bert_tf.tasks.classification.glue import glue_task
 from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
@@ -80,7 +81,7 @@ PURPOSES = {
         keras_class="BertMaskedLM",
     ),
     "embeddings": _Purpose(
-        *("makes vectors of texts", "feature-extraction", "embed([{}])", "{}"),
+        *("makes vectors of texts", "feature-extraction", "encode([{}])", "{}"),
     ),
 }
 QUESTION_CODE = """\
@@ -397,13 +398,10 @@ def _limits(checkpoint: Checkpoint, kind: str) -> str:
         length = min(length, checkpoint.embedding.max_seq_length)
     cut = (
         "longer texts are split into windows"
-        if kind in WINDOWED
+        if KINDS[kind].reads_windows
         else "longer texts are cut at their end"
     )
     return (
         f"## Limits\n\nRows have at most {length} pieces; {cut}. The model shares the gaps and "
         f"errors of its training data; it has not been examined for them."
     )
-
-
-WINDOWED = ("tagger", "question_answering")

@@ -19,21 +19,23 @@ from typing import Any
 from absl import flags, logging
 
 from bert_tf import config_flags
+from bert_tf.inference.kinds import KINDS
 from export.saving.version_folders import check_new, next_version
 
-KINDS = (
-    "classifier",
-    "multi_label",
-    "regression",
-    "zero_shot",
-    "tagger",
-    "question_answering",
-    "fill_mask",
-    "next_sentence",
-    "reranker",
-    "embeddings",
-    "encoder",
-    "search",
+# Flags of single kinds, options of `Kind`; --pair gives `texts`.
+OPTIONS = (
+    "template",
+    "top_k",
+    "rounds",
+    "pooling",
+    "normalize",
+    "side",
+    "null_score_diff_threshold",
+    "index",
+    "store",
+    "rerank",
+    "rerank_k",
+    "pair",
 )
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
@@ -71,6 +73,12 @@ flags.DEFINE_bool(
     "normalize",
     None,
     "Divide embeddings by their length; default: the model's setting, or else false.",
+)
+flags.DEFINE_enum(
+    "side",
+    "",
+    ["", "query", "document"],
+    "Embed texts with the prompt of this side; empty: the model's default prompt.",
 )
 flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
 flags.DEFINE_string("rerank", "", "A cross-encoder that reorders the results of --kind=search.")
@@ -127,19 +135,11 @@ def given_options(kind: str) -> dict[str, Any]:
       ValueError: if a flag does not apply to --kind, or needs another flag.
     """
     options: dict[str, Any] = {}
-    of_kind = {
-        "template": ("zero_shot",),
-        "top_k": ("fill_mask",),
-        "rounds": ("fill_mask",),
-        "pooling": ("embeddings",),
-        "normalize": ("embeddings",),
-        "null_score_diff_threshold": ("question_answering",),
-        **dict.fromkeys(("index", "store", "rerank", "rerank_k"), ("search",)),
-        "pair": ("classifier", "multi_label", "regression"),
-    }
-    for name, kinds in of_kind.items():
+    for name in OPTIONS:
         if not FLAGS[name].present or FLAGS[name].value == "":
             continue
+        option = "texts" if name == "pair" else name
+        kinds = [one.name for one in KINDS.values() if option in one.options]
         if kind and kind not in kinds:
             raise ValueError(f"--{name} applies to {', '.join(kinds)}, not to --kind={kind}.")
         options[name] = FLAGS[name].value

@@ -20,22 +20,21 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.printable import show
+from bert_tf.serving.metadata import ROW_OUTPUTS
 
-KINDS = (
-    "classifier",
-    "multi_label",
-    "regression",
-    "zero_shot",
-    "tagger",
-    "question_answering",
-    "embeddings",
-    "encoder",
-)
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
 flags.DEFINE_string("output_file", "", "File to write, .tflite; it must not exist.")
 flags.DEFINE_enum("quantize", "dynamic", ["none", "float16", "dynamic", "int8"], "See above.")
-flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind of answers; empty: determined by the heads.")
+flags.DEFINE_enum(
+    "kind", "", ["", *ROW_OUTPUTS], "Kind of answers; empty: determined by the heads."
+)
+flags.DEFINE_enum(
+    "side",
+    "",
+    ["", "query", "document"],
+    "Embed texts with the prompt of this side; empty: the model's default prompt.",
+)
 flags.DEFINE_integer(
     "max_seq_length",
     0,

@@ -17,6 +17,7 @@ SEARCH = Kind(
     model="bert_tf.tasks.embedding.model.BertEmbedder",
     serving="bert_tf.search.serving.SearchServing",
     options=("index", "store", "rerank", "rerank_k"),
+    inputs=("query",),
 )
 # The kinds of checkpoints and exports. A cross-encoder is also a model of one number; every encoder
 # embeds, so that comes last.

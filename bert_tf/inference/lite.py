@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
@@ -20,11 +21,6 @@ from bert_tf.tasks.tagging.answers import TaggerAnswers
 from bert_tf.text.packing import INPUTS, by_length
 
 Row = dict[str, Any]
-PROBLEM_TYPE_OF_KIND = {
-    "classifier": "single_label",
-    "multi_label": "multi_label",
-    "regression": "regression",
-}
 INFERENCE_LOGITS = ("entailment", "contradiction")
 # What the metadata of a file say of `SquadConfig`, for files of older releases perhaps nothing.
 READING = (
@@ -47,7 +43,7 @@ class LiteClassifier(ClassifierAnswers):
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
-        self.problem_type = PROBLEM_TYPE_OF_KIND[lite.card["kind"]]
+        self.problem_type = KINDS[lite.card["kind"]].problem_type
         self.num_labels = max(1, len(lite.labels))
         self.known_labels = lite.labels
         self.tokenizer = lite.tokenizer
@@ -143,7 +139,7 @@ class LiteSpanLabeler(QuestionAnswers):
 def lite_answers(lite: LiteModel) -> Any:
     """Returns the answers of a LiteRT file by its kind."""
     kind = lite.card["kind"]
-    if kind in PROBLEM_TYPE_OF_KIND:
+    if kind in KINDS and KINDS[kind].problem_type:
         return LiteClassifier(lite)
     if kind == "zero_shot":
         return LiteZeroShot(lite)

@@ -44,6 +44,8 @@ class Kind:
       model_options: arguments of the Keras class that leave out parts not used by the kind.
       has_one_label: whether the head must have exactly one label.
       inputs: names of the texts of a request, unless `recorded` gives them as `texts`.
+      problem_type: of a classification head, one of `PROBLEM_TYPES`; "" for other kinds.
+      reads_windows: whether texts of any length are always read, in windows.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Kind:
     model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_one_label: bool = False
     inputs: tuple[str, ...] = SINGLE
+    problem_type: str = ""
+    reads_windows: bool = False
 
     @property
     def model_name(self) -> str:

@@ -22,16 +22,19 @@ TEXT_OUTPUTS = {
     "next_sentence": {"is_next": 1},
     "embeddings": {"embedding": 2},
 }
-# Ranks of the outputs of LiteRT files, which take token ids.
+# Ranks of the outputs of LiteRT files, which take token ids, of all kinds that have this form.
 ROW_OUTPUTS = {
     "classifier": {"probabilities": 2},
     "multi_label": {"probabilities": 2},
     "regression": {"value": 1},
+    "zero_shot": {"entailment": 1},
     "tagger": {"probabilities": 3},
     "question_answering": {"start_logits": 2, "end_logits": 2},
     "embeddings": {"embedding": 2},
     "encoder": {"sequence_output": 3},
 }
+# Outputs of LiteRT files that a model may lack.
+OPTIONAL_ROW_OUTPUTS = {"zero_shot": ("contradiction",), "encoder": ("pooled_output",)}
 CLASS_KINDS = ("classifier", "multi_label", "tagger")
 
 REQUIRED = ("kind", "inputs", "labels", "max_seq_length", "do_lower_case")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
 from bert_tf.serving.model import IDS, Serving
 from bert_tf.tasks.masked_words.serving import MASK_PREDICT, SCORE
@@ -33,7 +34,6 @@ WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "",
 TOLERANCE = 1e-5  # of floats: of what they should be, where that is above 1
 BFLOAT16_TOLERANCE = 0.03  # Products are rounded to 8 bits, in another order in each runtime.
 INVALID_ARGUMENT = 3  # of TensorFlow's error codes.
-KINDS_OF_CLASSES = ("classifier", "multi_label", "regression")
 # Outputs by name, or an error's code and message.
 Answer = dict[str, np.ndarray] | tuple[int, str]
 
@@ -120,7 +120,7 @@ def load_source(stored: StoredModel, model_dir: str) -> Serving:
     """Loads the model that a SavedModel was made from, with the same kind, length and inputs."""
     card = stored.card
     options = dict(card.get("options", {}))
-    if card["kind"] in KINDS_OF_CLASSES:
+    if card["kind"] in KINDS and KINDS[card["kind"]].problem_type:
         options["texts"] = tuple(card["inputs"])
     try:
         return load(model_dir, card["kind"], card["max_seq_length"], **options)

@@ -1,7 +1,7 @@
 """Converts a model to LiteRT (TFLite): one file for ids that runs without TensorFlow.
 
     input_word_ids, input_mask, input_type_ids  int32 [B, T], any B and T
-      -> the outputs of the kind, see `OUTPUTS`, float32
+      -> the outputs of the kind, see `ROW_OUTPUTS`, float32
 
 form     weights    computation
 none     float32    float32
@@ -35,7 +35,7 @@ from bert_tf.network.activations import inference_form
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
-from bert_tf.serving.metadata import CARD_NAME
+from bert_tf.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
 from bert_tf.serving.model import Batch, Outputs, Serving, function_of_ids
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
@@ -43,16 +43,6 @@ from export.lite.text_input import check_text_input, make_packer
 
 FORMS = ("none", "float16", "dynamic", "int8")
 BYTES_OF_WEIGHT = {"none": 4, "float16": 2, "dynamic": 1, "int8": 1}
-OUTPUTS = {
-    "classifier": ("probabilities",),  # [B, C]
-    "multi_label": ("probabilities",),  # [B, C]
-    "regression": ("value",),  # [B]
-    "zero_shot": ("entailment", "contradiction"),  # [B]
-    "tagger": ("probabilities",),  # [B, T, C]
-    "question_answering": ("start_logits", "end_logits"),  # [B, T]
-    "embeddings": ("embedding",),  # [B, D]
-    "encoder": ("sequence_output", "pooled_output"),  # [B, T, D], [B, D] with a pooler
-}
 # exp(-30) is negligible compared to any real token. A larger bias would use up the 256 steps of an
 # int8 score for padding.
 INT8_PADDING_BIAS = -30.0
@@ -66,10 +56,10 @@ def check_kind(serving: Serving) -> None:
             "The joint head for questions cannot be converted to LiteRT; train one with "
             "--span_head=independent. export.saved_model serves this one."
         )
-    if serving.kind not in OUTPUTS:
+    if serving.kind not in ROW_OUTPUTS:
         raise ValueError(
-            f"{serving.kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
-            f"export.saved_model serves it."
+            f"{serving.kind} cannot be converted to LiteRT; expected one of "
+            f"{', '.join(ROW_OUTPUTS)}. export.saved_model serves it."
         )
 
 
@@ -78,7 +68,13 @@ def answer(serving: Serving, batch: Batch) -> Outputs:
     if serving.kind == "tagger":
         return {"probabilities": tf.nn.softmax(serving.call_model(batch))}
     answers = serving.from_ids(batch)
-    return {name: answers[name] for name in OUTPUTS[serving.kind] if name in answers}
+    names = output_names(serving.kind)
+    return {name: answers[name] for name in names if name in answers}
+
+
+def output_names(kind: str) -> tuple[str, ...]:
+    """Returns the outputs of a kind's files; a model may lack some."""
+    return (*ROW_OUTPUTS[kind], *OPTIONAL_ROW_OUTPUTS.get(kind, ()))
 
 
 def convert(

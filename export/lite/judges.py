@@ -15,6 +15,7 @@ from bert_tf.checkpoints.hub import record_of
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
+from bert_tf.inference.kinds import KINDS
 from bert_tf.run_record import recorded
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.classification import task as classification
@@ -27,11 +28,6 @@ from bert_tf.tasks.tagging import task as tagging
 from bert_tf.tasks.tagging.files import column_of, read_tagged
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
-PROBLEM_TYPE_OF_KIND = {
-    "classifier": "single_label",
-    "multi_label": "multi_label",
-    "regression": "regression",
-}
 LEAST = 1e-30  # Of a probability whose logarithm is taken.
 SAME_NUMBER = 0.02  # Numbers as near as this share of the range of all are the same answer.
 RowOutputs = dict[str, list[np.ndarray]]
@@ -119,7 +115,7 @@ def make_judge(served: Serving, model_dir: str, split: str = "dev", file: str = 
     own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
     if not file:
         check_recorded_files(folder, own, split)
-    if served.kind in PROBLEM_TYPE_OF_KIND:
+    if KINDS[served.kind].problem_type:
         return _judge_texts(served, folder, split, file, own, tokenizer)
     if not own:
         return None
@@ -151,7 +147,7 @@ def _judge_texts(
     served: Serving, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
 ) -> Judge | None:
     given = _config(ClassifierConfig, folder)
-    kind = PROBLEM_TYPE_OF_KIND[served.kind]
+    kind = KINDS[served.kind].problem_type
     glue = glue_task(given.task_name) if given.task_name else None
     if glue and not file:
         if split not in glue.splits or not given.data_dir:

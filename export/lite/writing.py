@@ -44,6 +44,7 @@ class Request:
     max_loss: float | None = None
     no_gate: bool = False
     text_input: bool = False
+    side: str = ""
 
 
 def write(request: Request) -> Verdict:
@@ -59,7 +60,8 @@ def write(request: Request) -> Verdict:
     for name in ("eval_file", "max_loss"):
         if request.no_gate and getattr(request, name) not in ("", None):
             raise ValueError(f"--no_gate computes no scores; leave it or --{name} out.")
-    serving = load(request.model_dir, request.kind, request.max_seq_length, unpad=False)
+    side = {"side": request.side} if request.side else {}
+    serving = load(request.model_dir, request.kind, request.max_seq_length, unpad=False, **side)
     check_kind(serving)
     if request.text_input:
         check_text_input(serving, request.quantize)

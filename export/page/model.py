@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.sentences import split_sentences
+from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
 from bert_tf.search.serving import SearchServing
 from bert_tf.search.words import word_spans
@@ -32,8 +33,6 @@ NUM_FILLINGS = 3
 MAX_SCORED = 128  # Longest text whose words are scored, in tokens; each needs a call of the model.
 MAX_ROUNDS = 3  # rounds of rewriting
 SAMPLE_WORDS = 10  # words in the sample query of a search
-# Kinds that read texts of any length, in windows; the others cut them.
-IN_WINDOWS = ("tagger", "question_answering")
 NAMES = (
     "Ada Lovelace met Charles Babbage in London in June 1833. "
     "Years later she wrote about his engine for Taylor's Scientific Memoirs."
@@ -134,7 +133,7 @@ class DemoModel:
         outputs = {name: value.numpy() for name, value in self._answer(*arguments).items()}
         milliseconds = 1000 * (time.perf_counter() - start)
         is_full = [False] * len(columns[0])
-        if self.kind not in IN_WINDOWS:
+        if not KINDS[self.kind].reads_windows:
             rows = max(map(len, columns))
             # The query of a reranker is repeated for each document.
             repeated = [tf.repeat(t, rows // len(c)) for t, c in zip(tensors, columns, strict=True)]

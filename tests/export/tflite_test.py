@@ -14,18 +14,20 @@ import pytest
 
 from bert_tf.inference.serving_models import load
 from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.metadata import ROW_OUTPUTS
 from bert_tf.serving.model import Serving
 from bert_tf.text.packing import PackedText, pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from export.lite import accuracy_gate
 from export.lite import writing as tflite_writing
-from export.lite.conversion import OUTPUTS, convert
+from export.lite.conversion import convert, output_names
 from export.lite.writing import Request, write
 from tests.export.made_models import SHAPE, TEXTS, write_model
 
 # A conversion takes seconds: one kind in the fast tests, and all in the full ones.
 FEW_KINDS = [
-    pytest.param(kind, marks=() if kind == "classifier" else pytest.mark.slow) for kind in OUTPUTS
+    pytest.param(kind, marks=() if kind == "classifier" else pytest.mark.slow)
+    for kind in ROW_OUTPUTS
 ]
 # The largest difference of a probability from Keras, of models whose weights are random.
 BOUNDS = {"float16": 0.01, "dynamic": 0.2}
@@ -89,7 +91,7 @@ def test_float32_equals_keras_for_any_batch_and_length(kind):
         for length in (3, 16, 48):
             batch = random_batch(served, num_rows, length)
             found = differences(kind, "none", batch)
-            assert set(found) == set(OUTPUTS[kind])
+            assert set(found) == set(output_names(kind))
             # Vectors of random weights are not small; other outputs are.
             assert max(found.values()) < 1e-5, (num_rows, length, found)
 
@@ -172,7 +174,7 @@ def text_file(kind: str, form: str = "none") -> pathlib.Path:
 @pytest.mark.parametrize("kind", ["classifier", pytest.param("embeddings", marks=pytest.mark.slow)])
 def test_text_input_answers_as_python(kind):
     model = LiteModel(text_file(kind))
-    (name,) = OUTPUTS[kind]
+    (name,) = ROW_OUTPUTS[kind]
     expected = served_of(kind).from_texts(VISIBLE_TEXTS)[name]
     assert len(np.unique(np.round(expected, 4), axis=0)) >= 4  # Else any answer would do.
     np.testing.assert_allclose(model.from_texts(VISIBLE_TEXTS)[name], expected, atol=1e-5)

@@ -8,8 +8,6 @@ import pytest
 import bert_tf
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.inference import serving_models
-from export.saving import writing
 from tests.export.made_models import ODD_TEXT, make_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune
@@ -70,8 +68,9 @@ def test_vectors_are_the_same(tmp_path, record_property, name, is_multilingual):
 
 def test_an_export_of_queries_embeds_queries(tmp_path):
     folder, model = make_folder(tmp_path / "run", "queries")
-    served = serving_models.load(str(folder), "embeddings", side="query")
-    writing.save(served, tmp_path / "saved", 1, str(folder))
+    given = {"model_dir": folder, "output_dir": tmp_path / "saved", "side": "query"}
+    done = run("export.saved_model", **given)
+    assert done.returncode == 0, done.printed
     predictor = bert_tf.load(tmp_path / "saved")
     expected = model.encode_query(TEXTS)
     assert largest_difference(expected, predictor.encode_query(TEXTS)) < 1e-5

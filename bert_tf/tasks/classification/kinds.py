@@ -69,6 +69,7 @@ CLASSIFIER = Kind(
     is_default=has_classes,
     recorded=recorded_classes,
     options=("texts",),
+    problem_type="single_label",
 )
 MULTI_LABEL = Kind(
     name="multi_label",
@@ -80,6 +81,7 @@ MULTI_LABEL = Kind(
     is_default=has_several_labels,
     recorded=recorded_classes,
     options=("texts",),
+    problem_type="multi_label",
 )
 REGRESSION = Kind(
     name="regression",
@@ -91,6 +93,7 @@ REGRESSION = Kind(
     is_default=has_a_number,
     recorded=recorded_texts,
     options=("texts",),
+    problem_type="regression",
     has_one_label=True,
 )
 ZERO_SHOT = Kind(

@@ -60,4 +60,5 @@ QUESTION_ANSWERING = Kind(
     recorded=recorded_windows,
     options=("null_score_diff_threshold",),
     inputs=("question", "context"),
+    reads_windows=True,
 )

@@ -22,4 +22,5 @@ TAGGER = Kind(
     serving="bert_tf.tasks.tagging.serving.TaggingServing",
     is_default=has_tags,
     recorded=recorded_labels,
+    reads_windows=True,
 )

@@ -62,5 +62,5 @@ $(VENV)/installed: requirements_lock.txt | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs build/site .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) runs build/site build/golden .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

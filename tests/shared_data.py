@@ -8,12 +8,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.golden.archives import SUFFIX, unpacked
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def golden_file(*parts: str) -> pathlib.Path:
     """Returns the path of a golden file or folder; `tests/golden/README.md` says what is there."""
-    path = pathlib.Path(ROOT, "tests", "golden", *parts)
+    golden = ROOT / "tests" / "golden"
+    path = golden.joinpath(*parts)
+    for count, name in enumerate(parts):
+        archive = golden.joinpath(*parts[:count], f"{name}{SUFFIX}")
+        if archive.exists():
+            path = unpacked(archive).joinpath(*parts[count + 1 :])
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing from the checkout")
     return path

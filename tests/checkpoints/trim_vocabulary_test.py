@@ -19,11 +19,9 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
 from tests.programs import fail, finish, run
-from tests.shared_data import ROOT
+from tests.shared_data import golden_file
 
-VOCABULARIES = ROOT / "tests/golden/vocab"
-FAMILIES = ROOT / "tests/golden/families"
-ROBERTA = FAMILIES / "roberta/masked_lm"
+ROBERTA = golden_file("families", "roberta", "masked_lm")
 TEXTS = [
     "The cat sat by the river; unaffable, isn't it?",
     "  Déjà vu in Zürich, 中文 and привет мир. ",
@@ -84,7 +82,7 @@ def convert(source: pathlib.Path, output: pathlib.Path, files: str, **flags) -> 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_a_bert_of_hugging_face_answers_as_before(name, tmp_path):
-    vocab = Vocab.read(VOCABULARIES / f"bert-base-{name}-vocab.txt")
+    vocab = Vocab.read(golden_file("vocab", f"bert-base-{name}-vocab.txt"))
     made = make_model(vocab, name == "uncased", "pretrained")
     before = write_checkpoint(made, tmp_path / "model", "huggingface")
     (tmp_path / "a.txt").write_text("\n".join(TEXTS[:2]) + "\n", encoding="utf8")
@@ -116,7 +114,7 @@ def test_a_byte_bpe_roberta_answers_as_before(tmp_path):
 
 @pytest.mark.parametrize("family", ["xlm_roberta", "mmbert"])
 def test_a_sentencepiece_model_answers_as_before(family, tmp_path):
-    folder = FAMILIES / family / "masked_lm"
+    folder = golden_file("families", family, "masked_lm")
     golden = json.loads((folder / "tokenizer_golden.json").read_text(encoding="utf8"))
     rows = golden if isinstance(golden, list) else golden["texts"]
     texts = [row["text"] for row in rows[:4]] + TEXTS
@@ -164,7 +162,7 @@ def test_random_words_keep_their_tokens():
 
 
 def test_a_cased_model_of_lower_case_texts_can_be_read_again(tmp_path):
-    vocab = Vocab.read(VOCABULARIES / "bert-base-cased-vocab.txt")
+    vocab = Vocab.read(golden_file("vocab", "bert-base-cased-vocab.txt"))
     made = make_model(vocab, False)
     words = [token for token in vocab.tokens if token.islower() and token.isalpha()][:3000]
     small = trim_vocabulary(made, lambda: words)
@@ -174,7 +172,7 @@ def test_a_cased_model_of_lower_case_texts_can_be_read_again(tmp_path):
 
 
 def test_added_words_are_not_trimmed(tmp_path):
-    vocab = Vocab.read(VOCABULARIES / "bert-base-uncased-vocab.txt")
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
     write_checkpoint(make_model(vocab, True), tmp_path / "model", "bert_tf")
     (tmp_path / "texts.csv").write_text('text,label\n"the river, again",1\n')
     (tmp_path / "words.txt").write_text("rivercat\n")

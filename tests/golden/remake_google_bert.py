@@ -27,8 +27,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from archives import SUFFIX, edited, unpacked
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+VOCABULARIES = FOLDER / f"vocab{SUFFIX}"
 TOLERANCE = 1e-5
 # The flags of each file of examples; all others keep the original's defaults.
 RECORDS = {
@@ -103,7 +105,7 @@ class Comparison:
 
     def report(self, path: pathlib.Path, difference: float) -> None:
         verdict = "equal" if difference == 0 else f"largest difference {difference:.1e}"
-        print(f"{path.relative_to(FOLDER)}: {verdict}", flush=True)
+        print(f"{path.parent.name}/{path.name}: {verdict}", flush=True)
         self.failed |= not difference <= TOLERANCE
 
     def arrays(self, path: pathlib.Path, computed: dict[str, np.ndarray]) -> None:
@@ -206,7 +208,7 @@ def compute_records(repository: pathlib.Path, folder: pathlib.Path, comparison: 
                 f"--repository={repository}",
                 "--create_examples",
                 f"--input_file={FOLDER / 'google-bert-sample_text.txt'}",
-                f"--vocab_file={FOLDER / 'vocab' / 'bert-base-uncased-vocab.txt'}",
+                f"--vocab_file={unpacked(VOCABULARIES) / 'bert-base-uncased-vocab.txt'}",
                 f"--output_file={records}",
                 *flags,
             ]
@@ -238,7 +240,7 @@ def compute_tokens(comparison: Comparison) -> None:
     tokenization = importlib.import_module("tokenization")
     for casing in ("uncased", "cased"):
         path = FOLDER / f"tokenization-golden-{casing}.jsonl.xz"
-        vocabulary = FOLDER / "vocab" / f"bert-base-{casing}-vocab.txt"
+        vocabulary = unpacked(VOCABULARIES) / f"bert-base-{casing}-vocab.txt"
         tokenizer = tokenization.FullTokenizer(str(vocabulary), do_lower_case=casing == "uncased")
         with lzma.open(path, "rt", encoding="utf8") as file:
             rows = [json.loads(line) for line in file]
@@ -263,7 +265,8 @@ def main() -> None:
         sys.argv = ["create_pretraining_data.py", *flags]
         runpy.run_path(str(repository / "create_pretraining_data.py"), run_name="__main__")
     comparison = Comparison(arguments.write)
-    compute_forward(FOLDER / "google-tf1-checkpoint", comparison)
+    with edited(FOLDER / f"google-tf1-checkpoint{SUFFIX}", arguments.write) as folder:
+        compute_forward(folder, comparison)
     compute_tokens(comparison)
     compute_records(repository, FOLDER / "google-pretraining-records", comparison)
     sys.exit(int(comparison.failed))

@@ -3,7 +3,7 @@
 Both libraries come without stubs, so that `Tensor` is Any to mypy; the names are for the reader.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     Strategy: TypeAlias = tf.distribute.Strategy
     Model: TypeAlias = keras.Model
     Layer: TypeAlias = keras.layers.Layer
+    Optimizer: TypeAlias = keras.optimizers.Optimizer
+    Callback: TypeAlias = keras.callbacks.Callback
 else:  # Python evaluates signatures, but nothing reads them while the program runs.
-    Tensor = Dataset = Strategy = Model = Layer = Any
+    Tensor = Dataset = Strategy = Model = Layer = Optimizer = Callback = Any
 
 Batch: TypeAlias = Mapping[str, Tensor]
 Outputs: TypeAlias = dict[str, Any]  # Tensors and lists of them.
@@ -29,6 +31,11 @@ Column: TypeAlias = Iterable[Any]
 TextColumn: TypeAlias = Column  # Of str, or of bytes in UTF-8.
 Texts: TypeAlias = Column  # A column of texts or of pairs, or a tuple of two columns of texts.
 Labels: TypeAlias = Column  # Names, ids, one-hot rows, or numbers.
+
+# Arguments of Keras' `fit`, `evaluate` and `predict`.
+KerasInput: TypeAlias = Column | Batch | Dataset  # Also a generator or a `PyDataset` of batches.
+ClassWeight: TypeAlias = str | Mapping[Any, float]  # "balanced", or by name or index of a class.
+Callbacks: TypeAlias = Callback | Sequence[Callback]
 
 
 class ModelOptions(TypedDict, total=False):

@@ -1,8 +1,21 @@
 """Keras' cross entropies, given to `compile` of a model whose outputs are unnormalised scores."""
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
+
+from bert_tf.type_names import Tensor
+
+# The argument `loss` of `compile`: one loss, or one for each output.
+LossArgument: TypeAlias = (
+    str
+    | keras.losses.Loss
+    | Callable[[Tensor, Tensor], Tensor]
+    | Mapping[str, Any]
+    | Sequence[Any]
+    | None
+)
 
 _CROSS_ENTROPIES = (
     keras.losses.SparseCategoricalCrossentropy,
@@ -21,21 +34,23 @@ _NAMES = {
 }
 
 
-def loss_of_scores(loss: Any) -> Any:
-    """Returns a loss of `compile`, where a name of a cross entropy means that of scores.
+def loss_of_scores(loss: LossArgument) -> LossArgument:
+    """Returns the loss for `compile`, with a cross entropy given by name computed from logits.
 
-    By a name, or as a function, Keras takes them for losses of probabilities.
+    Keras itself reads such a name, or the function of that name, as a loss of probabilities.
     """
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", "")
-    return _NAMES[name](from_logits=True) if name in _NAMES else loss
+    if name in _NAMES:
+        return _NAMES[name](from_logits=True)
+    return loss
 
 
-def takes_probabilities(loss: Any) -> bool:
+def takes_probabilities(loss: LossArgument) -> bool:
     """Returns whether a loss is a cross entropy that expects probabilities instead of scores."""
     return isinstance(loss, _CROSS_ENTROPIES) and not loss.from_logits
 
 
-def takes_one_hot(loss: Any) -> bool:
+def takes_one_hot(loss: LossArgument) -> bool:
     """Returns whether a loss expects one-hot labels, not indices of classes."""
     is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
     others = (*_CROSS_ENTROPIES, keras.losses.CategoricalHinge, keras.losses.KLDivergence)

@@ -7,11 +7,18 @@ import keras
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning_defaults import default_learning_rate
-from bert_tf.models.compiled_losses import loss_of_scores, takes_one_hot, takes_probabilities
+from bert_tf.models.compiled_losses import (
+    LossArgument,
+    loss_of_scores,
+    takes_one_hot,
+    takes_probabilities,
+)
+from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import LabelLoss, WeightedSum
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import WarmupFactor
+from bert_tf.type_names import Batch, Callbacks, Fields, Optimizer, Strategy, Tensor
 
 # The defaults of the fine-tuning programs.
 OPTIMIZER = OptimizerConfig("adamw")
@@ -26,34 +33,48 @@ class DefaultCompileMixin(FromPretrained):
     A subclass defines `task_loss` and `default_metrics`.
     """
 
-    bert: Any
-    optimizer: Any
-    distribute_strategy: Any
-    trainable_variables: Any
-    jit_compile: Any
-    run_eagerly: Any
-    losses: Any
+    bert: BertEncoder
+    optimizer: Optimizer
+    distribute_strategy: Strategy
+    trainable_variables: list[keras.Variable]
+    jit_compile: bool
+    run_eagerly: bool
+    losses: list[Tensor]
     is_compiled_by_default = False
     _has_own_loss = False
     _takes_one_hot = False
     _loss_of_probabilities = ""  # name of the loss, if `compile` got one of probabilities
-    _traced_for: Any = None
+    _traced_for: tuple[Any, ...] | None = None  # See `_what_is_traced`.
     label_loss = LabelLoss()  # of the last `fit`
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
-        """Returns the loss of a batch; `weights` may be None."""
+    def task_loss(
+        self, x: Batch, y: Tensor | Batch, outputs: Tensor | Batch, weights: Tensor | Batch | None
+    ) -> WeightedSum:
+        """Returns the loss of a batch.
+
+        Args:
+          x: the encoder's inputs.
+          y: labels; a dict for a model with several outputs, like `outputs` and `weights`.
+          outputs: the unnormalized scores.
+          weights: weights of the labels; None: 1.
+        """
         raise NotImplementedError
 
     @property
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[Any] | dict[str, list[Any]]:
         """Metrics to report besides the loss, as for `compile`."""
         return ["accuracy"]
 
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **options: Any) -> None:
+    def compile(
+        self,
+        optimizer: str | Fields | Optimizer = "rmsprop",
+        loss: LossArgument = None,
+        **options: Any,
+    ) -> None:
         """Compiles as Keras' `compile`; without a loss, the loss of the task is used.
 
-        The model's outputs are unnormalised scores, so a cross entropy that is given by its name
-        takes scores.
+        The model's outputs are unnormalized scores, so a cross entropy given by name is computed
+        from logits.
         """
         loss = loss_of_scores(loss)
         self._takes_one_hot = takes_one_hot(loss)
@@ -62,22 +83,25 @@ class DefaultCompileMixin(FromPretrained):
         self.is_compiled_by_default = False
         self._has_own_loss = loss is None
         if options.get("jit_compile") is True:
-            self.bert.leave_out_padding(False)  # XLA wants fixed shapes.
+            # Without the padding, the number of tokens differs in each batch, but XLA needs fixed
+            # shapes.
+            self.bert.leave_out_padding(False)
         super().compile(optimizer, loss, **options)  # type: ignore[misc]
 
     def compile_for(self, num_train_steps: int, learning_rate: float | None = None) -> None:
-        """Compiles the model as the fine-tuning programs do by default.
+        """Compiles the model with the defaults of the fine-tuning programs.
 
-        AdamW with bias correction, decay 0.01 except for LayerNorm and biases, gradients clipped to
-        norm 1; the rate rises for a tenth of the steps and falls to 0 at the last.
+        AdamW with bias correction, weight decay 0.01 except for LayerNorm and biases, and gradients
+        clipped to norm 1. The rate rises during the first tenth of the steps and falls to 0 at the
+        last.
 
         Args:
           num_train_steps: steps of the whole `fit`.
-          learning_rate: peak; None: the one for the width of the encoder, see
+          learning_rate: peak rate; None: the default for the encoder's width, see
             `bert_tf.fine_tuning_defaults`.
 
-        Callbacks such as `ReduceLROnPlateau` read and set the peak. A model that was compiled so
-        before is not traced again.
+        Callbacks such as `ReduceLROnPlateau` read and set the peak. Calling this again keeps the
+        traced training step, unless an option that the graph depends on has changed.
         """
         rate = learning_rate
         if rate is None:
@@ -90,6 +114,7 @@ class DefaultCompileMixin(FromPretrained):
         )
         steps = (config.num_train_steps, config.num_warmup_steps)
         if self.is_compiled_by_default and self._traced_for == self._what_is_traced():
+            # The traced step still fits: restart its optimizer instead of tracing again.
             self.optimizer.restart(rate)
             self.optimizer.rate_factor.set_steps(*steps)
             return
@@ -112,10 +137,18 @@ class DefaultCompileMixin(FromPretrained):
         options = (self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute)
         return paths, *options, self.label_loss
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """Returns the loss of the task, if none was given to `compile`."""
+    def own_loss(
+        self,
+        x: Batch,
+        y: Tensor | Batch | None,
+        outputs: Tensor | Batch,
+        weights: Tensor | Batch | None,
+        training: bool,
+    ) -> Tensor | None:
+        """Returns the loss of the task; None if `compile` was given another loss."""
         if not self._has_own_loss or y is None:
             return None
+        # `losses` are those that layers added, such as regularizers.
         return sum(self.losses, self.task_loss(x, y, outputs, weights).mean())
 
     def _check_loss(self) -> None:
@@ -128,7 +161,7 @@ class DefaultCompileMixin(FromPretrained):
             )
 
     def save(self, *arguments: Any, **options: Any) -> None:
-        """Saves as Keras' `save`, without an optimizer that `fit` made: it has no later use."""
+        """Saves as Keras' `save`, without an optimizer that `fit` made: its schedule has ended."""
         if not self.is_compiled_by_default:
             super().save(*arguments, **options)  # type: ignore[misc]
             return
@@ -139,20 +172,20 @@ class DefaultCompileMixin(FromPretrained):
         finally:
             self.optimizer = optimizer
 
-    def get_compile_config(self) -> Any:
-        """Returns nothing for a model compiled by default: its schedule has ended."""
+    def get_compile_config(self) -> Fields | None:
+        """Returns None for a model compiled by default: its schedule has ended."""
         return None if self.is_compiled_by_default else super().get_compile_config()  # type: ignore
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
+    def compile_from_config(self, config: Fields) -> None:
         """Compiles a loaded model as the saved one was."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
 
-def check_rate_is_settable(optimizer: Any, callbacks: Any) -> None:
+def check_rate_is_settable(optimizer: Optimizer, callbacks: Callbacks | None) -> None:
     """Raises ValueError if a callback would set the rate of an optimizer that has a schedule."""
-    listed = getattr(callbacks, "callbacks", callbacks) or ()
+    listed = getattr(callbacks, "callbacks", callbacks) or ()  # Also a `CallbackList`.
     if isinstance(listed, keras.callbacks.Callback):
         listed = (listed,)
     setting = [type(one).__name__ for one in listed if isinstance(one, RATE_CALLBACKS)]

@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 from keras import ops
@@ -19,22 +19,31 @@ from bert_tf.network.heads import HeadTransform, label_head
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.packing import INPUTS
+from bert_tf.type_names import Batch, Layer, LayerOptions, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-NORMALIZED = "normalized_"  # Begins the names of poolings whose vectors have length 1.
+NORMALIZED = "normalized_"  # prefix of poolings whose vectors have length 1
 
 
-def head_dropout(model: Any) -> Dropout:
+class FineTunedOptions(LayerOptions, total=False):
+    """Arguments of `FineTunedModel` that its subclasses pass on."""
+
+    recompute: bool
+    unpad: bool | None
+    preprocessor: BertPreprocessor | None
+
+
+def head_dropout(model: "FineTunedModel") -> Dropout:
     """Makes the dropout before a fine-tuned model's head."""
     config = model.config
-    salt = 1 + 3 * config.num_hidden_layers  # The encoder's layers have the numbers before.
+    salt = 1 + 3 * config.num_hidden_layers  # The encoder's dropouts use the salts below this one.
     return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
 
 
 class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
-    """The encoder, dropout and one head; subclasses define its purpose.
+    """Base of fine-tuned models: the encoder, dropout and one head.
 
     Args:
       config: shape of the network.
@@ -42,8 +51,9 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
       head: name of the head's weights in checkpoints, after cls/.
       use_pooler: whether the encoder has a pooler.
       recompute: see `BertEncoder`.
-      unpad: see `BertEncoder`; None: yes with a preprocessor, unless XLA compiles the model.
+      unpad: see `BertEncoder`; None: true with a preprocessor, unless XLA compiles the model.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
+      kwargs: the other arguments of a Keras model.
     """
 
     head_name = ""
@@ -58,7 +68,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         recompute: bool = False,
         unpad: bool | None = None,
         preprocessor: BertPreprocessor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if num_labels < 1:
@@ -66,8 +76,9 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
                 f"num_labels is {num_labels}, and there is no {head} head to take it from: give "
                 f"labels=[...] for a new head with these names, or num_labels."
             )
-        self.config, self.num_labels = config, num_labels
-        self.autocast = False  # See `BertEncoder`.
+        self.config = config
+        self.num_labels = num_labels
+        self.autocast = False  # Keras would round ids that come as floats.
         self._texts = Preprocessing(None)
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
@@ -83,22 +94,24 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         if unpad is None:
             self.bert.leave_out_padding(preprocessor is not None and not self.jit_compile)
 
-    def make_head(self, num_labels: int, head: str) -> Any:
+    def make_head(self, num_labels: int, head: str) -> Layer:
         """Makes and builds the head, under the name scope of heads."""
         return label_head(self, num_labels, head)
 
-    def score_pieces(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
-        """Returns the head's scores of each piece, float32 [B, T, C]."""
+    def score_pieces(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
+        """Returns the head's scores of each token, float32 [B, T, C]."""
         seed = self.bert.draw_dropout_seed(training, seed)
         encoded = self.bert(inputs, training=training, dropout_seed=seed)
         return self._score(encoded["sequence_output"], seed)
 
-    def score_texts(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+    def score_texts(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
         """Returns the head's scores of each text, float32 [B, C]."""
         seed = self.bert.draw_dropout_seed(training, seed)
         return self._score(self.pool_texts(inputs, training, seed), seed)
 
-    def pool_texts(self, inputs: dict[str, Any], training: bool = False, seed: Any = None) -> Any:
+    def pool_texts(
+        self, inputs: Batch, training: bool = False, seed: Tensor | None = None
+    ) -> Tensor:
         """Returns one vector for each text by `classifier_pooling`, [B, D]."""
         pooling = self.config.classifier_pooling
         encoded = self.bert(inputs, training=training, dropout_seed=seed)
@@ -106,27 +119,29 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
             return encoded["pooled_output"]
         sequence = encoded["sequence_output"]  # [B, T, D]
         kind = pooling_of(pooling.removeprefix(NORMALIZED), self.config.pooled_token)
-        pooled = pool_tokens(sequence, inputs["input_mask"], kind)
+        pooled = pool_tokens(sequence, inputs["input_mask"], kind)  # [B, D]
         if pooling.startswith(NORMALIZED):
             pooled = l2_normalize(pooled)
+        # Pooling computes in float32; the head takes the encoder's dtype, such as bfloat16.
         return ops.cast(pooled, sequence.dtype)
 
-    def score_choices(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
-        """Returns the head's score of each of C texts per row, float32 [B, C].
+    def score_choices(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
+        """Returns the head's score of each of C texts per example, float32 [B, C].
 
         Args:
           inputs: the encoder's inputs, int32 [B, C, T].
           training, seed: see `BertEncoder`.
         """
         _, num_choices, length = ops.shape(inputs["input_word_ids"])
-        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
+        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}  # [B * C, T]
         if "packed_places" in inputs:  # The texts are packed already.
-            starts = ops.reshape(inputs["packed_starts"], (-1,))
-            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
+            rows["packed_places"] = inputs["packed_places"]
+            rows["packed_starts"] = ops.reshape(inputs["packed_starts"], (-1,))
         scores = self.score_texts(rows, training, seed)  # [B * C, 1]
         return ops.reshape(scores, (-1, num_choices))
 
-    def _score(self, encoded: Any, seed: Any) -> Any:
+    def _score(self, encoded: Tensor, seed: Tensor | None) -> Tensor:
+        """Returns the head's scores, float32 [..., C], of vectors [..., D]."""
         if self.config.head_transform:
             encoded = self.transform(encoded)
         return self.head(self.dropout(encoded, seed))
@@ -161,7 +176,8 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
         if new_head:
-            checkpoint, allow_missing = without_task_heads(checkpoint), (*allow_missing, "cls/")
+            checkpoint = without_task_heads(checkpoint)
+            allow_missing = (*allow_missing, "cls/")
         try:
             return super().from_checkpoint(checkpoint, allow_missing, **arguments)
         except ValueError as error:
@@ -181,9 +197,9 @@ class LabelledModel(FineTunedModel):
     Args:
       config: shape of the network.
       num_labels: C; 0: as many as there are names.
-      labels: the names, in the order of the head's rows; None if they have none.
-      arguments: of `FineTunedModel`, from the head on.
-      options: of `FineTunedModel`.
+      labels: the names, in the order of the head's rows; None for classes without names.
+      head, use_pooler: see `FineTunedModel`.
+      options: the other arguments of `FineTunedModel`.
     """
 
     def __init__(
@@ -191,30 +207,31 @@ class LabelledModel(FineTunedModel):
         config: ModelConfig,
         num_labels: int,
         labels: Sequence[Any] | None,
-        *arguments: Any,
-        **options: Any,
+        head: str,
+        use_pooler: bool,
+        **options: Unpack[FineTunedOptions],
     ) -> None:
         names = None if labels is None else check_labels(labels)
         if names and num_labels not in (0, len(names)):
             raise ValueError(
                 f"num_labels is {num_labels}, but there are {len(names)} labels: leave it out."
             )
-        super().__init__(config, len(names) if names else num_labels, *arguments, **options)
+        super().__init__(config, len(names) if names else num_labels, head, use_pooler, **options)
         self._names = names
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Names of the classes, in the order of the scores; None if they have none."""
+        """Names of the classes, in the order of the scores; None without names."""
         return self._names
 
     @property
     def known_labels(self) -> tuple[str, ...]:
-        """Names of the classes, or their numbers if they have none."""
+        """Names of the classes, or their indices as text."""
         return self._names or tuple(map(str, range(self.num_labels)))
 
     @property
     def labels_to_read(self) -> tuple[str, ...]:
-        """Names as `read_label_ids` has them."""
+        """Names as `read_label_ids` takes them, with "" for a class without a name."""
         return self._names or ("",) * self.num_labels
 
     def get_config(self) -> dict[str, Any]:
@@ -281,9 +298,9 @@ def check_same_labels(checkpoint: "Checkpoint", labels: tuple[str, ...]) -> None
         and checkpoint.num_labels == len(labels)
     ):
         return
-    theirs = f" {list(checkpoint.labels)[:10]}" if checkpoint.labels else ""
+    known = f" {list(checkpoint.labels)[:10]}" if checkpoint.labels else ""
     raise ValueError(
-        f"{checkpoint.source} has a head of {checkpoint.num_labels} labels{theirs}, but labels is "
+        f"{checkpoint.source} has a head of {checkpoint.num_labels} labels{known}, but labels is "
         f"{list(labels)[:10]}. Leave labels out to keep that head, or give new_head=True to start "
         "with a new one."
     )

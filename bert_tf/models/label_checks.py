@@ -1,11 +1,11 @@
 """Checks of labels inside the graph of a training step."""
 
-from typing import Any
-
 import tensorflow as tf
 
+from bert_tf.type_names import Tensor
 
-def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
+
+def checked_ids(labels: Tensor, weights: Tensor | None, count: int | Tensor) -> Tensor:
     """Returns label ids, int32 [...], which are checked when they are computed.
 
     An out-of-range label would silently lower the scores of all classes.
@@ -13,7 +13,7 @@ def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
     Args:
       labels: integers [...].
       weights: float [...]; labels of weight 0 are not checked; None: all are.
-      count: number of classes; an integer, or a tensor [].
+      count: number of classes; a tensor has shape [].
 
     Raises:
       tf.errors.InvalidArgumentError: from the graph, unless they are in [0, count).
@@ -28,9 +28,9 @@ def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
         return tf.identity(labels)
 
 
-def one_hot_ids(labels: Any) -> tf.Tensor:
+def one_hot_ids(labels: Tensor) -> Tensor:
     """Returns the indices of one-hot labels [B, C], int32 [B]; checked when they are computed."""
-    is_one = tf.cast(labels, tf.float32)
+    is_one = tf.cast(labels, tf.float32)  # [B, C]
     are_bits = tf.reduce_all((is_one == 0) | (is_one == 1))
     is_right = are_bits & tf.reduce_all(tf.reduce_sum(is_one, -1) == 1)
     message = "Labels of shape [B, C] are one-hot: expected one 1 in each row. Several labels per "

@@ -17,15 +17,15 @@ takes raw texts itself. There are three ways to use it by hand, all with the sam
     model = keras.Model(texts, classifier(preprocessor(texts)))
 
 In a dataset the work is done on the CPU in parallel with the training step, so prefer that for
-training. Keras compiles a model that holds the layer without XLA, which does not support strings,
-and its `fit` and `predict` need strings as tensors, `tf.constant(["A text."])`, not as lists or
+training. XLA does not support strings, so Keras compiles a model with this layer without it. `fit`
+and `predict` of such a model need strings as tensors, `tf.constant(["A text."])`, not as lists or
 NumPy's `str_`. `model.export` makes a SavedModel that serves raw strings. To load a saved model,
 `import bert_tf` first.
 """
 
 import os
 import pathlib
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import tensorflow as tf
@@ -35,6 +35,7 @@ from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab, read_vocab
+from bert_tf.type_names import Fields, ModelOptions, Tensor, TextColumn
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -52,7 +53,7 @@ class BertPreprocessor(keras.layers.Layer):
 
     Call arguments:
       texts: strings [B], UTF-8, as a tensor, an array or a list.
-      second_texts: the second texts of pairs, strings [B]; an empty one counts as none.
+      second_texts: the second texts of pairs, strings [B]; "" for an example of a single text.
 
     Returns:
       dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at tokens) and `input_type_ids` (the
@@ -69,15 +70,16 @@ class BertPreprocessor(keras.layers.Layer):
         max_seq_length: int = 128,
         pad_to_max_length: bool = False,
         name: str = "bert_preprocessor",
-        **kwargs: Any,
+        **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.vocab = read_vocab(vocab) if isinstance(vocab, str | os.PathLike) else vocab
         self.do_lower_case = do_lower_case
-        self.max_seq_length, self.pad_to_max_length = max_seq_length, pad_to_max_length
+        self.max_seq_length = max_seq_length
+        self.pad_to_max_length = pad_to_max_length
         self._check_room(num_special_tokens(False))
         self._tokenizer = make_graph_tokenizer(self.vocab, do_lower_case)
-        self.supports_jit = False
+        self.supports_jit = False  # XLA has no strings.
         self.built = True
 
     @classmethod
@@ -111,28 +113,36 @@ class BertPreprocessor(keras.layers.Layer):
         casing = {"do_lower_case": checkpoint.config.do_lower_case}
         return cls(checkpoint.vocab, max_seq_length=max_seq_length, **{**casing, **arguments})
 
-    def __call__(self, texts: Any, second_texts: Any = None, **kwargs: Any) -> Any:
-        texts = _as_strings(texts, "texts")
+    def __call__(
+        self, texts: TextColumn, second_texts: TextColumn | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        # Keras' `__call__` does not convert lists of strings.
+        first = _as_strings(texts, "texts")
         if second_texts is None:
-            return super().__call__(texts, **kwargs)
+            return super().__call__(first, **kwargs)
         self._check_room(num_special_tokens(True, self.vocab.num_separators))
-        second_texts = _as_strings(second_texts, "second_texts")
-        if not tf.TensorShape(texts.shape).is_compatible_with(second_texts.shape):
+        second = _as_strings(second_texts, "second_texts")
+        if not tf.TensorShape(first.shape).is_compatible_with(second.shape):
             raise ValueError(
-                f"{texts.shape[0]} texts and {second_texts.shape[0]} second texts; expected equal "
+                f"{first.shape[0]} texts and {second.shape[0]} second texts; expected equal "
                 f"numbers."
             )
-        return super().__call__(texts, second_texts, **kwargs)
+        return super().__call__(first, second, **kwargs)
 
-    def call(self, texts: Any, second_texts: Any = None) -> dict[str, Any]:
+    def call(self, texts: Tensor, second_texts: Tensor | None = None) -> dict[str, Tensor]:
+        # The tokenizer returns [B, (words), (tokens)].
         first = self._tokenizer.tokenize(texts).merge_dims(1, 2)  # [B, (tokens)]
         length = self.max_seq_length if self.pad_to_max_length else None
         if second_texts is None:
-            kept = tf.minimum(first.row_lengths(), self.max_seq_length - 2)
+            kept = tf.minimum(first.row_lengths(), self.max_seq_length - 2)  # [CLS] and [SEP]
             return pack_rows(self.vocab, cut(first, kept), length=length)
-        second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)
-        sizes = (first.row_lengths(), second.row_lengths(), self.max_seq_length)
-        kept, second_kept = longest_first_lengths(*sizes, self.vocab.num_separators)
+        second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)  # [B, (tokens)]
+        kept, second_kept = longest_first_lengths(
+            first.row_lengths(),
+            second.row_lengths(),
+            self.max_seq_length,
+            self.vocab.num_separators,
+        )
         return pack_rows(self.vocab, cut(first, kept), cut(second, second_kept), length)
 
     def _check_room(self, num_special: int) -> None:
@@ -142,7 +152,7 @@ class BertPreprocessor(keras.layers.Layer):
                 f"so expected at least {num_special + 1}."
             )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {
             **super().get_config(),
             "vocab": to_config(self.vocab),
@@ -152,28 +162,30 @@ class BertPreprocessor(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: Fields) -> Self:
         return cls(**{**config, "vocab": vocab_from_config(config["vocab"])})
 
 
-def _as_strings(texts: Any, name: str) -> Any:
-    """Returns a tensor of strings [B], or Keras' stand-in for one.
+def _as_strings(texts: TextColumn, name: str) -> Tensor:
+    """Returns the texts as a tensor of strings [B]; a `KerasTensor` is returned as it is.
 
     Raises:
-      ValueError: if it is something else.
+      ValueError: if they are not strings of rank 1.
     """
+    strings: Tensor = texts
     if not isinstance(texts, keras.KerasTensor):
         try:
-            texts = tf.convert_to_tensor(texts)
+            strings = tf.convert_to_tensor(texts)
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{name}: received {texts!r:.100}, expected strings [B] ({error})."
             ) from None
-    shape, dtype = tf.TensorShape(texts.shape), tf.as_dtype(texts.dtype)
+    shape = tf.TensorShape(strings.shape)
+    dtype = tf.as_dtype(strings.dtype)
     if dtype != tf.string or shape.rank not in (1, None):
         raise ValueError(
             f"{name}: received {dtype.name} of shape {shape}, "
             "expected strings of shape [B]: a batch of texts, not a single one; for pairs, pass "
             "the second texts as second_texts."
         )
-    return texts
+    return strings

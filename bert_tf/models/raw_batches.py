@@ -1,7 +1,7 @@
-"""Generators and `PyDataset`s whose batches are texts, as Keras' loop takes them.
+"""Packs generators and `PyDataset`s whose batches are texts for Keras' loop.
 
-Keras fixes the shapes by the first batches, so all are padded to one length. Layers that skip
-padding do not compute it.
+Keras takes the shapes of a generator from its first batches, so all batches are padded to the same
+length. Layers that skip the padding do not compute it.
 """
 
 import itertools
@@ -13,24 +13,28 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.examples.columns import TO_LIST
+from bert_tf.type_names import Column, Dataset, KerasInput
 
-Pack = Callable[[Any], Any]
+# Inputs, labels and weights of a batch for Keras' loop.
+KerasBatch = tuple[dict[str, Any], Any, Any]
+Pack = Callable[[Any], KerasBatch]
 
 
 class PackedBatches(keras.utils.PyDataset):
-    """Another `PyDataset`, whose batches are packed. Threads do the work, not processes.
+    """The batches of another `PyDataset`, packed.
 
     Args:
-      data: the other one.
-      pack: makes what Keras trains on of a batch.
+      data: the dataset with batches of texts.
+      pack: returns a batch for Keras' loop.
     """
 
     def __init__(self, data: keras.utils.PyDataset, pack: Pack) -> None:
+        # Threads instead of processes, which would each need a copy of the model to pack batches.
         super().__init__(workers=data.workers, max_queue_size=data.max_queue_size)
         self._data = data
         self._pack = pack
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> KerasBatch:
         return self._pack(self._data[index])
 
     def __len__(self) -> int:
@@ -47,8 +51,8 @@ class PackedBatches(keras.utils.PyDataset):
         self._data.on_epoch_end()
 
 
-def is_stream(x: Any) -> bool:
-    """Returns whether input comes in batches, from Python."""
+def is_stream(x: object) -> bool:
+    """Returns whether the input is a generator or a `PyDataset` of batches."""
     return isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__")
 
 
@@ -64,7 +68,7 @@ def first_batch(data: Any) -> tuple[Any, Any]:
         first = next(data)
     except StopIteration:
         raise ValueError("The generator is empty; expected batches of (texts, labels).") from None
-    # Keras knows generators by their type.
+    # A generator expression, because Keras does not accept `itertools.chain` as a generator.
     return first, (batch for batch in itertools.chain([first], data))
 
 
@@ -75,24 +79,24 @@ def parts_of(batch: Any) -> tuple[Any, Any, Any]:
     return batch, None, None
 
 
-def packed(data: Any, pack: Pack) -> Any:
+def packed(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
     """Returns the data with packed batches."""
     if isinstance(data, keras.utils.PyDataset):
         return PackedBatches(data, pack)
     return (pack(batch) for batch in data)
 
 
-def inputs_in(data: Any, steps: int | None) -> Iterator[Any]:
+def inputs_in(data: Iterable[Any], steps: int | None) -> Iterator[Any]:
     """Yields the inputs of each batch, without labels.
 
     Args:
-      data: as Keras' `predict` takes it.
-      steps: batches; None: all.
+      data: a generator or a `PyDataset`.
+      steps: number of batches; None: all.
 
     Raises:
-      ValueError: if a `PyDataset` has no end.
+      ValueError: if a `PyDataset` is infinite and there are no `steps`.
     """
-    batches: Iterable[Any] = data
+    batches = data
     if isinstance(data, keras.utils.PyDataset):
         count = steps or data.num_batches
         if count is None:
@@ -102,35 +106,38 @@ def inputs_in(data: Any, steps: int | None) -> Iterator[Any]:
         yield parts_of(batch)[0]
 
 
-def is_symbolic(column: Any) -> bool:
-    """Returns whether a column of texts is a tensor of a graph, without values."""
+def is_symbolic(column: object) -> bool:
+    """Returns whether a column of texts is a symbolic tensor, which has no values yet."""
     is_tensor = tf.is_tensor(column) and not hasattr(column, "numpy")
     return is_tensor or isinstance(column, keras.KerasTensor)
 
 
 def holds_texts(x: Any) -> bool:
-    """Returns whether the first value of some input is a text."""
+    """Returns whether the first value of some input, however nested, is a text."""
     while isinstance(x, list | tuple) and x:
         x = x[0]
     if isinstance(x, str | bytes):
         return True
-    kind = getattr(getattr(x, "dtype", None), "kind", "")
-    if kind == "O" and len(x):
+    dtype = getattr(x, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if kind == "O" and len(x):  # Objects, such as strings in a column of pandas.
         return holds_texts(list(x))
-    return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string
+    return kind in ("U", "S") or dtype == tf.string
 
 
-def is_text_column(values: Any) -> bool:
-    """Returns whether a value is a column of texts, in any form, or of lists of them."""
+def is_text_column(values: Column | Dataset | None) -> bool:
+    """Returns whether a value is a column of texts, or of lists of texts."""
     if isinstance(values, str | bytes | tf.data.Dataset) or values is None:
         return False
     if isinstance(values, list | tuple | np.ndarray):
         return holds_texts(values)
-    method = next((name for name in TO_LIST if hasattr(values, name)), "")
-    return bool(method) and holds_texts(getattr(values, method)())
+    for method in TO_LIST:
+        if hasattr(values, method):
+            return holds_texts(getattr(values, method)())
+    return False
 
 
-def unpack_text_columns(data: Any) -> tuple[Any, Any, Any]:
+def unpack_text_columns(data: KerasInput) -> tuple[Any, Any, Any]:
     """Returns x, y and weights of validation data whose x may be a tuple of columns without y.
 
     Args:
@@ -144,4 +151,4 @@ def unpack_text_columns(data: Any) -> tuple[Any, Any, Any]:
         return data
     if len(data) == 2 and not is_text_column(data[1]):
         return *data, None
-    return data, None, None
+    return data, None, None  # A tuple of columns of texts is x alone.

@@ -1,7 +1,7 @@
 """A model's outputs of tokenized rows of all lengths, computed without padding."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,19 +10,27 @@ import tensorflow as tf
 
 from bert_tf.examples.rows import TokenizedDataset, longest_first
 from bert_tf.text.packing import INPUTS
+from bert_tf.type_names import Batch, Callbacks, Outputs, Tensor
 
 
 class RowOutputs:
-    """Gives a Keras model `predict_rows`; mixed in before it."""
+    """Mixin that gives a Keras model `predict_rows`; inherited before `keras.Model`."""
 
     # Whether the outputs have an axis of tokens.
     scores_tokens = False
-    _compute_rows: Any = None
+    _compute_rows: Callable[[Batch], Tensor | Outputs] | None = None
 
     def predict_rows(
-        self, rows: TokenizedDataset, batch_size: int, verbose: Any = 0, callbacks: Any = None
+        self,
+        rows: TokenizedDataset,
+        batch_size: int,
+        verbose: int | str | None = 0,
+        callbacks: Callbacks | None = None,
     ) -> list[Any]:
-        """Returns the model's outputs of each row, in the order of the rows, without padding."""
+        """Returns the model's outputs of each row, in the order of the rows, without padding.
+
+        An output is an array, or a dict of arrays for a model with several outputs.
+        """
         order = longest_first(rows)
         starts = range(0, len(rows), batch_size)
         callback_list = keras.callbacks.CallbackList(
@@ -39,7 +47,7 @@ class RowOutputs:
         for step, start in enumerate(starts):
             row_ids = order[start : start + batch_size]
             callback_list.on_predict_batch_begin(step)
-            length = int(rows.lengths[row_ids[0]])
+            length = int(rows.lengths[row_ids[0]])  # The first row of a batch is its longest.
             batch = rows.batch(row_ids, len(row_ids), length)
             outputs = compute({name: batch[name] for name in INPUTS})
             outputs = tf.nest.map_structure(lambda values: values.numpy(), outputs)
@@ -49,11 +57,11 @@ class RowOutputs:
         callback_list.on_predict_end()
         return row_outputs
 
-    def _compute_function(self, rows: TokenizedDataset) -> Any:
-        """Returns the model as a graph for rows of all lengths."""
+    def _compute_function(self, rows: TokenizedDataset) -> Callable[[Batch], Tensor | Outputs]:
+        """Returns the model as a graph, traced once for all lengths of rows."""
         if self._compute_rows is None:
             model: Any = self
-            shape = [None] * (3 if rows.num_choices else 2)
+            shape = [None] * (3 if rows.num_choices else 2)  # [B, C, T] or [B, T]
             specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
             call = tf.autograph.experimental.do_not_convert(
                 lambda batch: model(batch, training=False)
@@ -63,18 +71,21 @@ class RowOutputs:
 
     def _row_of(self, outputs: Any, position: int, length: int) -> Any:
         """Returns the outputs of one row of a batch, without its padding."""
-        kept = (position, slice(length)) if self.scores_tokens else position
+        kept: Any = position
+        if self.scores_tokens:  # [B, T, ...]
+            kept = (position, slice(length))
         return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
 
 def stack(values: Sequence[Any]) -> Any:
     """Stacks the outputs of rows, arrays or dicts of them; shorter ones are padded with 0."""
-    if isinstance(values[0], dict):
-        return {name: stack([value[name] for value in values]) for name in values[0]}
-    longest = max((len(value) for value in values if value.ndim), default=0)
     first = values[0]
+    if isinstance(first, dict):
+        return {name: stack([value[name] for value in values]) for name in first}
     if first.ndim == 0 or all(value.shape == first.shape for value in values):
         return np.stack(values)
+    # Scores of tokens [T, ...], where T is another in each row.
+    longest = max(map(len, values))
     joined = np.zeros((len(values), longest, *first.shape[1:]), first.dtype)
     for index, value in enumerate(values):
         joined[index, : len(value)] = value

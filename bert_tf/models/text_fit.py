@@ -3,7 +3,7 @@
     texts, labels --read_examples--> TokenizedDataset in memory --batches, padded to the longest-->
         (inputs, labels, weights) -> Keras' own loop
 
-Everything else, such as dicts of ids or datasets of them, goes to Keras unchanged. A model that has
+All other input, such as dicts of ids or datasets of them, goes to Keras unchanged. A model that has
 not been compiled is compiled for each `fit` with the defaults of fine-tuning; see `compile_for`.
 """
 
@@ -30,6 +30,7 @@ from bert_tf.models.default_compile import DefaultCompileMixin, check_rate_is_se
 from bert_tf.models.fit_input import FitArguments, FitInput, check_is_alone, counted
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.raw_batches import (
+    KerasBatch,
     first_batch,
     holds_texts,
     inputs_in,
@@ -43,41 +44,53 @@ from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
+from bert_tf.type_names import (
+    Batch,
+    Callbacks,
+    ClassWeight,
+    Column,
+    KerasInput,
+    Labels,
+    Tensor,
+    Texts,
+)
 
-KerasBatch = tuple[dict[str, Any], Any, Any]
+# What `fit`, `evaluate` and `predict` show: 0, 1, 2, or "auto".
+Verbosity = int | str
 
 
 class Examples(Protocol):
-    """Raw input that was read, with the rows that the model sees of it."""
+    """Raw input that was read, and the rows that the model computes for it."""
 
     @property
     def rows(self) -> TokenizedDataset: ...
 
 
 class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
-    """Gives a Keras model with `bert`, its encoder, the loop for raw input; mixed in before it.
+    """Mixin that gives a Keras model with the encoder `bert` a loop for raw input.
 
-    `WithPreprocessor`, mixed in after this class, gives the tokenizer and its settings.
-
-    A subclass defines its raw input (`read_examples`), what Keras gets from a batch (`keras_batch`)
-    and the loss (`task_loss`).
+    Inherited before `keras.Model`. `WithPreprocessor`, inherited after this class, provides the
+    tokenizer and its settings. A subclass defines its raw input (`read_examples`), the form of its
+    batches (`keras_batch`) and its loss (`task_loss`).
     """
 
     preprocessor: BertPreprocessor | None
     needed_preprocessor: BertPreprocessor
     tokenizer: Tokenizer
     max_seq_length: int
-    # Whether there is nothing to train on without labels.
+    # Whether training needs labels; models that read texts alone can train without.
     needs_labels = True
-    # Classes of whole texts; 0: there are none.
+    # Number of classes of whole texts; 0 for a model that does not classify them.
     num_text_classes = 0
-    # Whether a tuple is a column of examples; of other models it may be one of columns.
+    # Whether a tuple is a column of examples; for other models it is a tuple of columns.
     is_one_column = False
 
     # Defined by a subclass ---------------------------------------------------------------------
 
     @abc.abstractmethod
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> Examples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> Examples:
         """Reads raw input.
 
         Args:
@@ -86,51 +99,50 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
           weights: weight of each example; None: 1.
 
         Raises:
-          ValueError: naming the first thing that is missing or wrong.
+          ValueError: naming the first value that is missing or wrong.
         """
 
     @abc.abstractmethod
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
-        """Returns inputs, labels and weights of a batch of the rows."""
+        """Returns inputs, labels and weights of a batch from `TokenizedDataset.batch`."""
 
     @abc.abstractmethod
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
-        """Returns the loss of a batch; `weights` may be None."""
+    def task_loss(
+        self, x: Batch, y: Tensor | Batch, outputs: Tensor | Batch, weights: Tensor | Batch | None
+    ) -> WeightedSum:
+        """Returns the loss of a batch; see `DefaultCompileMixin`."""
 
     def join_rows(self, examples: Any, outputs: list[Any]) -> list[Any]:
-        """Returns the outputs of each example from those of its rows, which may be several."""
+        """Returns the outputs of each example from those of its rows, such as its windows."""
         return outputs
-
-    @property
-    def default_metrics(self) -> Any:
-        """Metrics to report besides the loss, as for `compile`."""
-        return ["accuracy"]
 
     # Keras' methods ----------------------------------------------------------------------------
 
     def fit(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: KerasInput | None = None,
+        y: Labels | None = None,
         batch_size: int | None = None,
         epochs: int | None = None,
-        verbose: Any = "auto",
-        callbacks: Any = None,
+        verbose: Verbosity = "auto",
+        callbacks: Callbacks | None = None,
         validation_split: float = 0.0,
-        validation_data: Any = None,
+        validation_data: KerasInput | None = None,
         shuffle: bool = True,
-        class_weight: Any = None,
-        sample_weight: Any = None,
+        class_weight: ClassWeight | None = None,
+        sample_weight: Column | None = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
-        validation_freq: Any = 1,
+        validation_freq: int | Sequence[int] = 1,
         learning_rate: float | None = None,
         label_smoothing: float = 0.0,
         focal_gamma: float = 0.0,
-    ) -> Any:
-        """Trains, as Keras' `fit`, on raw input or on ids; arguments beyond Keras':
+    ) -> keras.callbacks.History:
+        """Trains as Keras' `fit`, on raw input or on ids.
+
+        The other arguments are those of Keras.
 
         Args:
           x, y: raw input and labels as for `read_examples` of the class, a `tf.data` dataset of
@@ -186,7 +198,8 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
     def _raw_input(self, arguments: FitArguments) -> FitInput:
         """Reads raw input; see `fit`."""
         arguments.split_validation(self.is_one_column)
-        x, y = arguments.x, arguments.y
+        x: Any = arguments.x
+        y = arguments.y
         if y is None and self.needs_labels:
             raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
         weights = self.weigh_classes(y, arguments.class_weight, arguments.sample_weight)
@@ -201,14 +214,16 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         data, steps = self.training_data(examples, batch_size, seed, arguments.initial_epoch)
         options = {
             "steps_per_epoch": arguments.steps_per_epoch or steps,
-            "shuffle": False,  # The dataset shuffles the rows itself.
+            "shuffle": False,  # `training_data` determines the order.
         }
         num_rows = len(examples.rows)
         return FitInput(data, options, batch_size, num_rows, arguments.validation_data)
 
     def _keras_input(self, arguments: FitArguments) -> FitInput:
-        """Returns input that Keras takes, with texts in streams and datasets as ids; see `fit`."""
-        x, y, class_weight = arguments.x, arguments.y, arguments.class_weight
+        """Returns input for Keras, with texts in streams and datasets as ids; see `fit`."""
+        x = arguments.x
+        y = arguments.y
+        class_weight = arguments.class_weight
         options: dict[str, Any] = {"shuffle": False}
         if isinstance(x, tf.data.Dataset):
             check_is_alone(
@@ -223,7 +238,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             options["sample_weight"] = arguments.sample_weight
             options["batch_size"] = arguments.batch_size
             options["validation_split"] = arguments.validation_split
-            # Keras would warn of a stream that is to be shuffled.
+            # Keras warns when it is asked to shuffle a generator.
             options["shuffle"] = arguments.shuffle and not hasattr(x, "__next__")
         options["steps_per_epoch"] = arguments.steps_per_epoch
         options["class_weight"] = class_weight
@@ -238,7 +253,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         steps_per_epoch: int | None,
         learning_rate: float | None,
     ) -> int:
-        """Compiles a model that takes the defaults; returns the number of epochs.
+        """Compiles the model unless it has been compiled by hand; returns the number of epochs.
 
         Raises:
           ValueError: if the model is compiled and a learning rate is given.
@@ -267,11 +282,11 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
     def evaluate(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: KerasInput | None = None,
+        y: Labels | None = None,
         batch_size: int | None = None,
-        verbose: Any = "auto",
-        sample_weight: Any = None,
+        verbose: Verbosity = "auto",
+        sample_weight: Column | None = None,
         **options: Any,
     ) -> Any:
         """Evaluates as Keras' `evaluate`, also on raw input."""
@@ -289,13 +304,13 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
     def predict(
         self,
-        x: Any,
+        x: KerasInput,
         batch_size: int | None = None,
-        verbose: Any = "auto",
+        verbose: Verbosity = "auto",
         steps: int | None = None,
-        callbacks: Any = None,
+        callbacks: Callbacks | None = None,
     ) -> Any:
-        """Predicts as Keras' `predict`, also on raw input: unnormalised scores in its order.
+        """Predicts as Keras' `predict`, also on raw input: unnormalized scores in its order.
 
         Rows of similar length are computed together.
         """
@@ -319,13 +334,13 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
     def train_on_batch(
         self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        class_weight: Any = None,
+        x: KerasInput,
+        y: Labels | None = None,
+        sample_weight: Column | None = None,
+        class_weight: ClassWeight | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """Trains on a batch as Keras' method, also of raw input."""
+        """Trains on a batch as Keras' `train_on_batch`, also on raw input."""
         self._check_loss()
         if self.is_raw(x):
             weights = self.weigh_classes(y, class_weight, sample_weight)
@@ -334,23 +349,27 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)  # type: ignore[misc]
 
     def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+        self,
+        x: KerasInput,
+        y: Labels | None = None,
+        sample_weight: Column | None = None,
+        return_dict: bool = False,
     ) -> Any:
-        """Evaluates a batch as Keras' method, also of raw input."""
+        """Evaluates a batch as Keras' `test_on_batch`, also of raw input."""
         if self.is_raw(x):
             x, y, sample_weight = self.pack_batch(x, y, sample_weight, is_evaluated=True)
         return super().test_on_batch(x, y, sample_weight, return_dict)  # type: ignore[misc]
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Predicts a batch as Keras' method, also of raw input; see `predict`."""
+        """Predicts a batch as Keras' `predict_on_batch`, also of raw input; see `predict`."""
         if self.is_raw(x):
             return self.predict(x, len(x[0]) if isinstance(x, tuple) else len(x), verbose=0)
         return super().predict_on_batch(x)  # type: ignore[misc]
 
     # Raw input ---------------------------------------------------------------------------------
 
-    def is_raw(self, x: Any) -> bool:
-        """Returns whether input is raw, or goes to Keras unchanged.
+    def is_raw(self, x: KerasInput | None) -> bool:
+        """Returns whether the input is raw; other input goes to Keras unchanged.
 
         Raises:
           ValueError: if a dict lacks an input of the encoder.
@@ -366,13 +385,17 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if x is None or isinstance(x, tf.data.Dataset) or is_stream(x):
             return False
         if not self.preprocessor:
-            return holds_texts(x) and bool(self.needed_preprocessor)
+            if not holds_texts(x):
+                return False
+            # Raises an error that tells how to get a preprocessor.
+            return bool(self.needed_preprocessor)
         return not hasattr(x, "element_spec")
 
-    def inputs_of(self, x: Any) -> dict[str, Any]:
-        """Returns the inputs for raw input; of a text in several windows, each is a row."""
+    def inputs_of(self, x: Any) -> dict[str, Tensor]:
+        """Returns the encoder's inputs for raw input; each window of a long text is a row."""
         columns = x if isinstance(x, tuple) else (x,)
-        if all(is_symbolic(column) for column in columns):  # Inside a graph, or Keras' functional.
+        # In a graph and in Keras' functional API the texts have no values yet.
+        if all(is_symbolic(column) for column in columns):
             return self.needed_preprocessor(*columns)
         rows = self.read_examples(x).rows
         batch = rows.batch(np.arange(len(rows)), len(rows), int(rows.lengths.max()))
@@ -380,18 +403,19 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
     def pack_batch(
         self,
-        x: Any,
-        y: Any,
-        weights: Any = None,
+        x: Texts,
+        y: Labels | None,
+        weights: Column | None = None,
         is_evaluated: bool = False,
         length: int = 0,
     ) -> KerasBatch:
-        """Returns a batch of raw input as Keras trains on it.
+        """Returns a batch of raw input for Keras' loop.
 
         Args:
           x, y, weights: as for `read_examples`.
-          is_evaluated: whether it is evaluated, so that each text has the same weight.
-          length: length of the rows; 0: one of a few lengths.
+          is_evaluated: whether the batch is for evaluation, where each text has the same weight,
+            however many windows it has.
+          length: length of the rows; 0: the smallest bucket that fits.
 
         Raises:
           ValueError: if there are no labels, or as `read_examples`.
@@ -410,26 +434,29 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         batch = self.keras_batch(rows.batch(np.arange(len(rows)), len(rows), length))
         return tf.nest.map_structure(np.asarray, batch)
 
-    def joined(self, batches: list[Any]) -> Any:
-        """Returns the raw input of several batches as that of one."""
+    def joined(self, batches: list[Any]) -> Texts:
+        """Returns the raw input of several batches as one batch."""
         if isinstance(batches[0], tuple) and not self.is_one_column:
             columns = zip(*batches, strict=True)
             return tuple(list(itertools.chain.from_iterable(column)) for column in columns)
         return list(itertools.chain.from_iterable(batches))
 
-    def _ids_of(self, y: Any) -> Any:
+    def _ids_of(self, y: Labels | None) -> Labels | None:
         """Returns labels of inputs that are ids, as the model's own loss takes them."""
         takes_ids = self._has_own_loss or not self.compiled  # type: ignore[attr-defined]
         return self.label_ids(y) if takes_ids and y is not None else y
 
-    def label_ids(self, y: Any) -> Any:
+    def label_ids(self, y: Labels) -> Labels:
         """Returns labels of inputs that are ids, in the form of the loss."""
         return y
 
     def _stream_of(
-        self, data: Any, class_weight: Any = None, is_evaluated: bool = False
-    ) -> tuple[Any, Any]:
-        """Returns batches of texts as batches of ids, all else as it is; and Keras' class_weight.
+        self, data: Any, class_weight: ClassWeight | None = None, is_evaluated: bool = False
+    ) -> tuple[Any, ClassWeight | None]:
+        """Packs the batches of a stream of texts; other data are returned as they are.
+
+        Returns:
+          The data, and the class weights for Keras: None if `pack` applies them.
 
         Raises:
           ValueError: if classes are to be balanced, for which all labels must be known.
@@ -466,13 +493,17 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             )
         return data
 
-    def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
+    def weigh_classes(
+        self, y: Labels | None, class_weight: ClassWeight | None, sample_weight: Column | None
+    ) -> Column | None:
         """Returns the weight of each example; None for 1."""
         if class_weight is not None:
             raise ValueError(f"{type(self).__name__} has no class_weight; give sample_weight.")
         return sample_weight
 
-    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+    def choose_label_loss(
+        self, config: LabelLossConfig, y: Labels | None, class_weight: ClassWeight | None
+    ) -> ClassWeight | None:
         """Sets the loss of the labels for `fit`.
 
         Args:
@@ -496,32 +527,32 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if label_loss != LabelLoss() and self.compiled and not self._has_own_loss:  # type: ignore[attr-defined]
             raise ValueError(f"fit: {label_loss} needs the model's own loss; give none to compile.")
         if label_loss != self.label_loss:
-            self.train_function = None  # Keras' graph of a step, made for the loss before.
+            self.train_function = None  # Keras traces a new step, with this loss.
         self.label_loss = label_loss
 
     def prepare_head(self, examples: Any) -> None:
         """Prepares the head for training on these examples; a subclass overrides it."""
 
     def judged_rows(self, examples: Any) -> TokenizedDataset:
-        """Returns the rows of examples that are evaluated, with their weights."""
+        """Returns the rows for evaluation, with their weights."""
         return examples.rows
 
     def training_data(
         self, examples: Examples, batch_size: int, seed: int | None, first_epoch: int = 0
     ) -> tuple[tf.data.Dataset, int]:
-        """Returns an endless dataset of what Keras trains on, and its batches an epoch."""
+        """Returns an endless dataset of batches for Keras, and the number of batches per epoch."""
         rows = examples.rows
         steps = -(-len(rows) // batch_size)
         buckets = self._buckets(rows)
         data, steps = epoch_batches(rows, batch_size, first_epoch * steps, seed, buckets)
         return data.map(self.keras_batch), steps
 
-    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+    def unpack_texts(self, data: KerasInput) -> tuple[Any, Any, Any]:
         """Returns x, y and weights of validation data."""
         return keras.utils.unpack_x_y_sample_weight(data)
 
-    def evaluation_data(self, data: Any, batch_size: int) -> Any:
-        """Returns validation data as Keras takes it: raw input as a dataset, all else as it is."""
+    def evaluation_data(self, data: KerasInput, batch_size: int) -> KerasInput:
+        """Returns validation data for Keras: raw input as a dataset, other data as they are."""
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
         if is_stream(data):
@@ -537,7 +568,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         return batches.map(self.keras_batch)
 
     def _buckets(self, rows: TokenizedDataset) -> list[int]:
-        """Returns the lengths that batches are padded to."""
+        """Returns the lengths that batches are padded to, which limits the shapes to trace."""
         is_fixed = bool(self.preprocessor and self.preprocessor.pad_to_max_length)
         longest = self.max_seq_length if is_fixed else max(1, int(rows.lengths.max()))
         return length_buckets(longest, bool(self.jit_compile), is_fixed)

@@ -1,4 +1,4 @@
-"""Models with a preprocessor, which is read and saved with the weights and used on raw texts."""
+"""Mixin for models with a preprocessor, which is read and saved together with the weights."""
 
 import pathlib
 import typing
@@ -12,15 +12,17 @@ from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+from bert_tf.type_names import Fields
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+    from bert_tf.config import ModelConfig
 
 FROM_CHECKPOINT = "from_checkpoint"
 
 
 class Preprocessing:
-    """A model's preprocessor and tokenizer. Not a Keras object, so that Keras sees no layer in it.
+    """Holds a model's preprocessor and tokenizer, hidden from Keras, which would track the layer.
 
     Args:
       preprocessor: None for a model that only takes ids.
@@ -54,13 +56,14 @@ class Preprocessing:
 
 
 class WithPreprocessor(FromPretrained):
-    """Gives a Keras model `preprocessor`; mixed in before it."""
+    """Mixin that gives a Keras model a `preprocessor`; inherited before `keras.Model`."""
 
     default_length = 128
     _texts: Preprocessing
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "preprocessor":  # Keras would count it as a layer, one that XLA cannot compile.
+        # Keras would track the preprocessor as a layer, and then compile the model without XLA.
+        if name == "preprocessor":
             WithPreprocessor.preprocessor.__set__(self, value)  # type: ignore[attr-defined]
         else:
             super().__setattr__(name, value)
@@ -78,7 +81,7 @@ class WithPreprocessor(FromPretrained):
 
     @property
     def needed_preprocessor(self) -> BertPreprocessor:
-        """The preprocessor; without one a ValueError says what to do."""
+        """The preprocessor; raises ValueError without one."""
         return self._texts.needed
 
     @property
@@ -91,7 +94,7 @@ class WithPreprocessor(FromPretrained):
         """Maximum length of a row made from raw input."""
         return self._texts.preprocessor.max_seq_length if self._texts.preprocessor else 0
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         preprocessor = self.preprocessor
         saved = None
         if preprocessor is not None:
@@ -99,7 +102,7 @@ class WithPreprocessor(FromPretrained):
         return {**super().get_config(), "preprocessor": saved}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: Fields) -> Self:
         saved = config.get("preprocessor")  # Files of earlier versions do not have it.
         if isinstance(saved, dict):
             config = {**config, "preprocessor": keras.saving.deserialize_keras_object(saved)}
@@ -125,8 +128,8 @@ class WithPreprocessor(FromPretrained):
             these weights keep their random initial values.
           allow_unexpected: prefixes of names in the files that may be left out. Heads that this
             class does not have are always left out and logged.
-          preprocessor: your own; None for a model that only takes ids. By default it is made
-            from the checkpoint's vocabulary, if there is one.
+          preprocessor: a `BertPreprocessor`; None for a model that only takes ids. By default one
+            is made from the checkpoint's vocabulary, if it has one.
           max_seq_length: maximum length of the new preprocessor's rows; 0: as in the run's
             training, else `default_length` or all positions.
           arguments: arguments of the constructor, except the configuration, which comes with
@@ -151,12 +154,12 @@ class WithPreprocessor(FromPretrained):
 def make_preprocessor(
     checkpoint: "Checkpoint", max_seq_length: int = 0, default_length: int = 128
 ) -> BertPreprocessor | None:
-    """Makes the preprocessor of a checkpoint; without a vocabulary None, which is logged.
+    """Makes the preprocessor of a checkpoint; returns None, and logs it, without a vocabulary.
 
     Args:
-      checkpoint: as read.
+      checkpoint: the checkpoint.
       max_seq_length: see `WithPreprocessor.from_pretrained`.
-      default_length: used if neither that nor a run's record gives a length.
+      default_length: length if neither `max_seq_length` nor a run's record gives one.
 
     Raises:
       ValueError: if the model has fewer positions.
@@ -178,7 +181,7 @@ def make_preprocessor(
     return made
 
 
-def check_fits(preprocessor: Any, config: Any) -> None:
+def check_fits(preprocessor: object, config: "ModelConfig") -> None:
     """Raises ValueError unless a preprocessor's rows fit a model of the configuration."""
     if not isinstance(preprocessor, BertPreprocessor):
         raise ValueError(

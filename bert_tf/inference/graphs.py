@@ -7,47 +7,44 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.serving.metadata import Metadata
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
+from bert_tf.type_names import Tensor
 
 Row = dict[str, Any]
+# A function of one tensor for each input; returns the outputs by name.
+Function = Callable[..., dict[str, Tensor]]
 
 
 class GraphModel:
-    """Functions of texts with the card that describes them; see `predictor.TextModel`.
+    """A SavedModel's functions of texts and its metadata; see `output_answers.TextModel`.
 
     Args:
       card: kind, inputs, labels, max_seq_length.
       functions: by the signature's name; each takes and returns tensors.
-      device: of TensorFlow; "": its own choice.
+      device: TensorFlow's name of the device; "": chosen by TensorFlow.
     """
 
-    def __init__(
-        self, card: Row, functions: dict[str, Callable[..., dict[str, tf.Tensor]]], device: str
-    ) -> None:
-        self.card, self._functions, self._device = card, functions, device
+    def __init__(self, card: Metadata, functions: dict[str, Function], device: str) -> None:
+        self.card = card
+        self._functions = functions
+        self._device = device
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
-        """Makes it of a version that `export.saved_model` wrote.
+        """Loads a version that `export.saved_model` wrote.
 
         Raises:
-          ValueError: if it is of another program, or cannot be loaded.
+          ValueError: if another program wrote it, or it cannot be loaded.
         """
         card = read_card(folder)
         with on_device(device):
             signatures = load_signatures(folder, card)
-        names = {"serving_default": card["inputs"], "words": ["words"]}
-
-        def positional(signature: Any, names: Sequence[str]) -> Callable[..., Any]:
-            return lambda *columns: call_signature(
-                signature, dict(zip(names, columns, strict=True))
-            )
-
-        functions = {
-            name: positional(signatures[name], inputs)
-            for name, inputs in names.items()
-            if name in signatures
-        }
+        input_names = {"serving_default": card["inputs"], "words": ["words"]}
+        functions = {}
+        for name, inputs in input_names.items():
+            if name in signatures:  # Only taggers have "words".
+                functions[name] = _positional(signatures[name], inputs)
         return cls(card, functions, device)
 
     def rows(self, *columns: Sequence[Any]) -> list[Row]:
@@ -56,17 +53,27 @@ class GraphModel:
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns the outputs by name for each list of words."""
-        return self._call("words", [tf.ragged.constant(sentences, tf.string).to_tensor("")])
+        words = tf.ragged.constant(sentences, tf.string).to_tensor("")  # [B, W]
+        return self._call("words", [words])
 
-    def _call(self, name: str, tensors: list[tf.Tensor]) -> list[Row]:
+    def _call(self, name: str, tensors: list[Tensor]) -> list[Row]:
         with on_device(self._device):
             outputs = self._functions[name](*tensors)
-        arrays = {name: value.numpy() for name, value in outputs.items()}
+        arrays = {name: value.numpy() for name, value in outputs.items()}  # [B, ...] each
         count = len(next(iter(arrays.values())))
         return [{name: array[i] for name, array in arrays.items()} for i in range(count)]
 
 
-def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
+def _positional(signature: Callable[..., dict[str, Tensor]], names: Sequence[str]) -> Function:
+    """Returns a signature, which takes its inputs by name, as a function of positional inputs."""
+
+    def call(*columns: Tensor) -> dict[str, Tensor]:
+        return call_signature(signature, dict(zip(names, columns, strict=True)))
+
+    return call
+
+
+def on_device(device: str) -> contextlib.AbstractContextManager[None]:
     """Returns a context that puts operations on a device; for "" it does nothing."""
     return tf.device(device) if device else contextlib.nullcontext()
 
@@ -75,7 +82,7 @@ def find_device(name: str) -> str:
     """Returns TensorFlow's name of a device.
 
     Args:
-      name: "cpu", "gpu", "gpu:1" or TensorFlow's own; "": its own choice.
+      name: "cpu", "gpu", "gpu:1" or a name of TensorFlow; "": chosen by TensorFlow.
 
     Raises:
       ValueError: if there is no device with this name.

@@ -1,7 +1,5 @@
 """Trained checkpoints as Keras models that answer for a `Predictor`."""
 
-from typing import Any
-
 from bert_tf.inference.kinds import find
 from bert_tf.inference.serving_models import (
     TrainedModel,
@@ -11,16 +9,18 @@ from bert_tf.inference.serving_models import (
 )
 from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.kind import PAIR, SINGLE
+from bert_tf.serving.metadata import Metadata
 from bert_tf.tasks.question_answering.features import check_room
+from bert_tf.type_names import Model
 
 
 def make_keras_model(
     trained: TrainedModel, max_seq_length: int = 0, pair: bool | None = None
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Model, Metadata]:
     """Makes the Keras model of a checkpoint, ready for inference.
 
     Args:
-      trained: a checkpoint of a kind that answers.
+      trained: a checkpoint whose kind has methods of `Predictor`.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
 

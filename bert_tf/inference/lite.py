@@ -1,7 +1,8 @@
 """LiteRT files with texts: rows and windows made in Python, without TensorFlow.
 
 The answers are those of `bert_tf.serving`, whose classes compute them in the graph. Here the file
-computes probabilities or logits of rows, and the rest is done as the programs do.
+computes only probabilities or logits of rows; the answers are made of them in Python, by the same
+classes as in the programs.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from bert_tf.text.packing import INPUTS, by_length
 
 Row = dict[str, Any]
 INFERENCE_LOGITS = ("entailment", "contradiction")
-# What the metadata of a file say of `SquadConfig`, for files of older releases perhaps nothing.
+# Fields of `SquadConfig` in the metadata of a file; files of earlier releases may lack them.
 READING = (
     "doc_stride",
     "max_query_length",
@@ -49,7 +50,7 @@ class LiteClassifier(ClassifierAnswers):
         self.tokenizer = lite.tokenizer
         self.max_seq_length = lite.card["max_seq_length"]
         self.long_texts = lite.long_texts
-        # The probabilities of the file already have the temperature.
+        # The file has applied the temperature already, so only the thresholds are given.
         thresholds = lite.card.get("thresholds")
         self.decisions = Decisions.of(self.problem_type, lite.labels, thresholds=thresholds)
 
@@ -64,7 +65,7 @@ class LiteClassifier(ClassifierAnswers):
 
 
 class LiteZeroShot(ClassifierAnswers):
-    """The answers of a LiteRT file of a zero-shot classifier, which has two logits of a pair.
+    """The answers of a LiteRT file of a zero-shot classifier, which computes two logits of a pair.
 
     Args:
       lite: the file.
@@ -136,7 +137,9 @@ class LiteSpanLabeler(QuestionAnswers):
         return outputs
 
 
-def lite_answers(lite: LiteModel) -> Any:
+def lite_answers(
+    lite: LiteModel,
+) -> ClassifierAnswers | TaggerAnswers | QuestionAnswers | OutputAnswers:
     """Returns the answers of a LiteRT file by its kind."""
     kind = lite.card["kind"]
     if kind in KINDS and KINDS[kind].problem_type:
@@ -147,8 +150,7 @@ def lite_answers(lite: LiteModel) -> Any:
         return LiteTagger(lite)
     if kind == "question_answering":
         return LiteSpanLabeler(lite)
-    texts: Any = LiteTexts(lite)
-    return OutputAnswers(texts)
+    return OutputAnswers(LiteTexts(lite))
 
 
 def lite_rows(
@@ -166,7 +168,7 @@ def lite_rows(
 
 
 class LiteTexts:
-    """A LiteRT file as a `TextModel`, for kinds whose rows are the answers.
+    """A LiteRT file as a `TextModel`, for kinds whose outputs need no further computation.
 
     Args:
       lite: the file.
@@ -176,7 +178,11 @@ class LiteTexts:
         self._lite = lite
         self.card = lite.card
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
-        outputs = self._lite(*columns)
+        outputs = self._lite(*columns)  # [B, ...] each
         return [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
+
+    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
+        """Not called: `LiteTagger` answers for the files of taggers."""
+        raise NotImplementedError

@@ -10,13 +10,25 @@ mine.tflite         a file that export.tflite wrote; needs no TensorFlow
 import contextlib
 import os
 import pathlib
-from typing import Any
+import typing
 
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.kinds import ANSWERING, KINDS, find
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
+from bert_tf.serving.metadata import Metadata
 from bert_tf.serving.saved_models import find_saved_model
+
+if typing.TYPE_CHECKING:
+    from bert_tf.serving.lite_model import LiteModel
+
+
+class Requested(typing.TypedDict):
+    """Arguments of `load` that an exported model fixes; "", 0 and None leave the choice to it."""
+
+    kind: str
+    max_seq_length: int
+    pair: bool | None
 
 
 def load(
@@ -53,28 +65,29 @@ def load(
     """
     if kind and kind not in ANSWERING:
         raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
-    found = local_path(path)
-    given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
-    if found.suffix == ".tflite":
+    local = local_path(path)
+    requested: Requested = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
+    if local.suffix == ".tflite":
         from bert_tf.inference.lite import lite_answers
 
-        lite = _load_lite(found, device, num_threads)
-        check_as_exported(lite.card, found, given)
+        lite = _load_lite(local, device, num_threads)
+        check_as_exported(lite.card, local, requested)
         return Predictor(lite_answers(lite), lite.card, batch_size)
 
+    # Imported here, because it loads TensorFlow, which LiteRT files do not need.
     from bert_tf.inference import graphs
 
     if num_threads:
         graphs.set_threads(num_threads)
     device = graphs.find_device(device)
-    if saved := find_saved_model(found):
+    if saved := find_saved_model(local):
         model = graphs.GraphModel.of_saved_model(saved, device)
-        check_as_exported(model.card, saved, given)
+        check_as_exported(model.card, saved, requested)
         return Predictor(OutputAnswers(model), model.card, batch_size)
-    return _load_trained(found, given, batch_size, device)
+    return _load_trained(local, requested, batch_size, device)
 
 
-def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> Any:
+def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> "LiteModel":
     from bert_tf.serving.lite_model import LiteModel
 
     if not path.is_file():
@@ -84,10 +97,10 @@ def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> Any:
     return LiteModel(path, num_threads or 1)
 
 
-def check_as_exported(metadata: dict[str, Any], path: pathlib.Path, given: dict[str, Any]) -> None:
-    """Raises ValueError if a model was exported as something else than is asked for."""
+def check_as_exported(metadata: Metadata, path: pathlib.Path, requested: Requested) -> None:
+    """Raises ValueError if a model was not exported as requested."""
     exported = {**metadata, "pair": len(metadata["inputs"]) == 2}
-    for name, value in given.items():
+    for name, value in requested.items():
         is_given = value is not None if name == "pair" else bool(value)
         if is_given and value != exported[name]:
             raise ValueError(
@@ -97,25 +110,27 @@ def check_as_exported(metadata: dict[str, Any], path: pathlib.Path, given: dict[
 
 
 def _load_trained(
-    path: pathlib.Path, given: dict[str, Any], batch_size: int, device: str
+    path: pathlib.Path, requested: Requested, batch_size: int, device: str
 ) -> Predictor:
     """Loads a checkpoint or a .keras file."""
     from bert_tf.inference import graphs
     from bert_tf.inference.keras_models import make_keras_model
     from bert_tf.inference.serving_models import read_model
 
-    def scope() -> contextlib.AbstractContextManager[Any]:
+    def scope() -> contextlib.AbstractContextManager[None]:
         return graphs.on_device(device)
 
-    # The head of multiple choice is one of scores of pairs.
-    asked = given["kind"]
-    trained = read_model(str(path), "regression" if asked == "multiple_choice" else asked)
-    is_choice = trained.checkpoint.is_multiple_choice and not asked and given["pair"] is None
-    if is_choice or asked == "multiple_choice":
+    kind = requested["kind"]
+    pair = requested["pair"]
+    # Multiple choice is no kind of exports. Its head is that of a regression of pairs: one score
+    # for a context with a choice.
+    trained = read_model(str(path), "regression" if kind == "multiple_choice" else kind)
+    is_choice = trained.checkpoint.is_multiple_choice and not kind and pair is None
+    if is_choice or kind == "multiple_choice":
         trained = trained._replace(kind="multiple_choice")
-    if given["pair"] is not None and not find(trained.kind).takes_pairs:
-        kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
+    if pair is not None and not find(trained.kind).takes_pairs:
+        kinds = [other.name for other in KINDS.values() if other.takes_pairs]
         raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
-        model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
+        model, metadata = make_keras_model(trained, requested["max_seq_length"], pair)
     return Predictor(model, metadata, batch_size, scope)

@@ -9,8 +9,10 @@ from bert_tf.examples.columns import is_empty
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
 from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
+from bert_tf.serving.metadata import Metadata
 from bert_tf.tasks.classification.zero_shot import candidate_labels, check_candidates
 from bert_tf.tasks.masked_words.answers import (
+    TokenAnswer,
     check_masks_are_read,
     check_top_k,
     count_masks,
@@ -21,13 +23,14 @@ from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_
 from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
+from bert_tf.type_names import Column, TextColumn, Texts
 
 Row = dict[str, Any]
 NOT_LEFT_TO_RIGHT = (
     "{} from left to right is not part of an exported model; load the run directory or the "
     "checkpoint that it was exported from."
 )
-# The output that is a number, by kind.
+# Name of the output that `score` returns, by kind.
 NUMBERS = {"regression": "value", "next_sentence": "is_next"}
 
 
@@ -38,17 +41,18 @@ class TextModel(Protocol):
       card: kind, inputs (names of the texts), labels, max_seq_length.
     """
 
-    card: Row
+    card: Metadata
 
     def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts; strings are bytes.
 
         Args:
-          columns: texts; of a reranker's documents lists of texts.
+          columns: a column of texts for each input; lists of texts for a reranker's documents and
+            for candidates.
         """
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
-        """Returns the outputs by name for each list of words, of a tagger."""
+        """Returns the outputs by name for each list of words; only taggers have this."""
 
 
 class OutputAnswers:
@@ -67,29 +71,29 @@ class OutputAnswers:
 
     def classify(
         self,
-        texts: Any,
+        texts: Texts,
         batch_size: int = 32,
         threshold: float | None = None,
-        candidates: Any = None,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, Any]]:
         if candidates is not None:
-            found = self.probabilities(texts, batch_size, candidates, template, several)
-            return candidate_labels(found, several, threshold)
+            chances = self.probabilities(texts, batch_size, candidates, template, several)
+            return candidate_labels(chances, several, threshold)
         least = check_threshold(threshold, self.kind == "multi_label")
         if self.kind == "multi_label":
-            own = self._model.card.get("thresholds") if threshold is None else None
-            rows = self.probabilities(texts, batch_size)
-            return [labels_above(row, least, own) for row in rows]
+            recorded = self._model.card.get("thresholds") if threshold is None else None
+            chances = self.probabilities(texts, batch_size)
+            return [labels_above(row, least, recorded) for row in chances]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
     def probabilities(
         self,
-        texts: Any,
+        texts: Texts,
         batch_size: int = 32,
-        candidates: Any = None,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, float]]:
@@ -99,9 +103,14 @@ class OutputAnswers:
         return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
 
     def _candidate_probabilities(
-        self, texts: Any, batch_size: int, candidates: Any, template: str | None, several: bool
+        self,
+        texts: TextColumn,
+        batch_size: int,
+        candidates: TextColumn,
+        template: str | None,
+        several: bool,
     ) -> list[dict[str, float]]:
-        """Returns the probability of every candidate, which is part of the request."""
+        """Returns the probability of every candidate; an export takes them in its requests."""
         if self.kind != "zero_shot":
             raise ValueError(
                 "This model was exported to answer with its own classes; export it with "
@@ -120,7 +129,7 @@ class OutputAnswers:
             return self._model.rows([premises[i] for i in chosen], [names] * len(chosen))
 
         output = "several_probabilities" if several else "probabilities"
-        # The graph makes a row of each candidate.
+        # The graph makes a row of each text with each candidate.
         num_texts = max(1, batch_size // len(names))
         rows = by_length(list(map(len, premises)), num_texts, compute)
         if rows and output not in rows[0]:
@@ -130,7 +139,7 @@ class OutputAnswers:
             )
         return [dict(zip(names, row[output].tolist(), strict=True)) for row in rows]
 
-    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         if self.kind == "reranker":
             return self._score_pairs(*read_query_pairs(texts), batch_size)
         if self.kind == "fill_mask":
@@ -138,35 +147,35 @@ class OutputAnswers:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
-    def tag(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
-        texts = as_list(texts, "texts")
-        if texts and not isinstance(texts[0], str):
-            return self._tag_words(word_lists(texts, "texts"), batch_size)
-        texts = text_column(texts)
-        rows = self._rows([texts], batch_size)
-        return [words_of_outputs(text, row) for text, row in zip(texts, rows, strict=True)]
+    def tag(self, texts: Column, batch_size: int = 32) -> list[list[dict[str, Any]]]:
+        values = as_list(texts, "texts")
+        if values and not isinstance(values[0], str):
+            return self._tag_words(word_lists(values, "texts"), batch_size)
+        column = text_column(values)
+        rows = self._rows([column], batch_size)
+        return [words_of_outputs(text, row) for text, row in zip(column, rows, strict=True)]
 
-    def find_entities(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
-        texts = text_column(texts)
-        tagged = zip(texts, self.tag(texts, batch_size), strict=True)
+    def find_entities(self, texts: TextColumn, batch_size: int = 32) -> list[list[dict[str, Any]]]:
+        column = text_column(texts)
+        tagged = zip(column, self.tag(column, batch_size), strict=True)
         return [join_words(self.labels, text, words) for text, words in tagged]
 
     def _tag_words(self, sentences: list[list[str]], batch_size: int) -> list[list[dict[str, Any]]]:
+        def compute(chosen: list[int]) -> list[Row]:
+            return self._model.word_rows([sentences[i] for i in chosen])
+
         sizes = [sum(map(len, words)) for words in sentences]
-        rows = by_length(
-            *(sizes, batch_size),
-            lambda chosen: self._model.word_rows([sentences[i] for i in chosen]),
-        )
-        return [
-            [
-                {"word": word, "label": as_text(tag), "score": float(score)}
-                for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
-            ]
-            for words, row in zip(sentences, rows, strict=True)
-        ]
+        tagged = []
+        for words, row in zip(sentences, by_length(sizes, batch_size, compute), strict=True):
+            answers = []
+            # The outputs are padded to the longest sentence of the batch.
+            for word, tag, score in zip(words, row["tags"], row["scores"], strict=False):
+                answers.append({"word": word, "label": as_text(tag), "score": float(score)})
+            tagged.append(answers)
+        return tagged
 
     def answer(
-        self, questions: Any, contexts: Any = None, batch_size: int = 32
+        self, questions: Column, contexts: TextColumn | None = None, batch_size: int = 32
     ) -> list[dict[str, Any]]:
         asked = questions if contexts is None else (questions, contexts)
         if is_empty(asked):
@@ -176,48 +185,49 @@ class OutputAnswers:
         return [_read_answer(row) for row in self._rows(columns, batch_size)]
 
     def fill_mask(
-        self, texts: Any, batch_size: int = 32, top_k: int = 5
-    ) -> list[list[list[dict[str, Any]]]]:
+        self, texts: TextColumn, batch_size: int = 32, top_k: int = 5
+    ) -> list[list[list[TokenAnswer]]]:
         check_top_k(top_k, self._model.card.get("top_k", 0))
-        texts = text_column(texts)
+        column = text_column(texts)
         mask = self._model.card.get("mask", MASK)
-        found = []
-        for index, (text, row) in enumerate(
-            zip(texts, self._rows([texts], batch_size), strict=True)
-        ):
-            masks = [
-                [
-                    token_answer(as_text(piece), score)
-                    for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
-                ]
-                for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
-                if scores[0] > 0  # Padding, where another text of the batch has more masks.
-            ]
-            if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
+        rows = self._rows([column], batch_size)
+        answers = []
+        for index, (text, row) in enumerate(zip(column, rows, strict=True)):
+            if len(row["pieces"]):  # [M, K]
                 check_top_k(top_k, len(row["pieces"][0]))
+            masks = []
+            for tokens, scores in zip(row["pieces"], row["probabilities"], strict=True):
+                if not scores[0] > 0:  # Padding, where another text of the batch has more masks.
+                    continue
+                best = zip(tokens[:top_k], scores[:top_k], strict=True)
+                masks.append([token_answer(as_text(token), score) for token, score in best])
             check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
-            found.append(masks)
-        return found
+            answers.append(masks)
+        return answers
 
-    def continue_text(self, texts: Any, batch_size: int = 32, **options: Any) -> list[str]:
+    def continue_text(
+        self, texts: TextColumn, batch_size: int = 32, **options: object
+    ) -> list[str]:
         raise ValueError(NOT_LEFT_TO_RIGHT.format("continue_text"))
 
-    def encode(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+    def encode(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         columns = text_columns(texts, self.inputs)
+        # Without texts, an empty one shows the dimension of the array [0, D].
         rows = self._rows(columns if columns[0] else [[""]], batch_size)
-        return np.stack([row["embedding"] for row in rows])[: len(columns[0])]
+        return np.stack([row["embedding"] for row in rows])[: len(columns[0])]  # [B, D]
 
-    def encode_query(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+    def encode_query(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         return self._encode_side("query", texts, batch_size)
 
-    def encode_document(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+    def encode_document(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         return self._encode_side("document", texts, batch_size)
 
-    def _encode_side(self, side: str, texts: Any, batch_size: int) -> np.ndarray:
-        """Embeds the texts of a side.
+    def _encode_side(self, side: str, texts: Texts, batch_size: int) -> np.ndarray:
+        """Embeds texts as queries or documents.
 
         Raises:
-          ValueError: if the model was exported with another prompt, or does not record the side's.
+          ValueError: if the model was exported with another prompt, or does not record the prompt
+            of this side.
         """
         prompt = self._model.card.get(f"{side}_prompt")
         exported = self._model.card.get("prompt", "")
@@ -233,10 +243,11 @@ class OutputAnswers:
             )
         return self.encode(texts, batch_size)
 
-    def rank(self, query: str, documents: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+    def rank(self, query: str, documents: TextColumn, batch_size: int = 32) -> list[dict[str, Any]]:
         texts = read_candidates(query, documents)
         if not texts:
             return []
+        # The graph splits a list of documents into batches, so `batch_size` is not used.
         (row,) = self._model.rows([query], [_as_documents(texts)])
         return ranked(texts, row["order"], row["scores"])
 
@@ -253,17 +264,20 @@ class OutputAnswers:
         return [float(row["scores"][0]) for row in by_length(sizes, batch_size, compute)]
 
     def _rows(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
+        """Returns the outputs for each row; texts of similar length are computed together."""
         if not columns[0]:
             return []
+
+        def compute(chosen: list[int]) -> list[Row]:
+            parts = [[column[i] for i in chosen] for column in columns]
+            return self._model.rows(*parts)
+
         sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
-        return by_length(
-            *(sizes, batch_size),
-            lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns)),
-        )
+        return by_length(sizes, batch_size, compute)
 
 
 def _as_documents(texts: Sequence[str]) -> list[str]:
-    """Returns documents for a graph, in which "" stands for none."""
+    """Returns documents for a graph, which takes "" for the padding of a shorter list."""
     return [text or " " for text in texts]
 
 

@@ -1,17 +1,19 @@
 """The object that `bert_tf.load` returns: a trained model with plain Python answers."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bert_tf.examples.text_columns import text_columns
 from bert_tf.inference.kinds import ANSWERING
+from bert_tf.serving.metadata import Metadata
 from bert_tf.tasks.classification.zero_shot import check_no_candidates
 from bert_tf.tasks.multiple_choice.answers import choose_by_scores
+from bert_tf.type_names import Column, TextColumn, Texts
 
-# Methods of Keras' models that are looked for here.
+# Methods of Keras models that callers may expect here; the error tells where they are.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
 
 
@@ -43,10 +45,10 @@ class Predictor:
 
     def __init__(
         self,
-        answers: Any,
-        metadata: Mapping[str, Any],
+        answers: object,
+        metadata: Metadata,
         batch_size: int = 32,
-        scope: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
@@ -76,7 +78,7 @@ class Predictor:
                 f"bert_tf.{model_name}.from_pretrained(...) of the same path; fit and evaluate "
                 "take texts."
             )
-        kind = vars(self).get("kind", "")  # Not there yet while a copy is made.
+        kind = vars(self).get("kind", "")  # `copy` asks for attributes before they are set.
         methods = ""
         if kind in ANSWERING:
             methods = f"; of a {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
@@ -84,9 +86,9 @@ class Predictor:
 
     def classify(
         self,
-        texts: Any,
+        texts: Texts,
         threshold: float | None = None,
-        candidates: Any = None,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, Any]]:
@@ -110,8 +112,8 @@ class Predictor:
 
         Raises:
           ValueError: if the model is not a classifier, one of the texts is not a string, or there
-            is a threshold for a model of one label per text; with candidates, if the model is none
-            of natural language inference.
+            is a threshold for a model of one label per text; with candidates, if the model was not
+            trained on natural language inference.
         """
         options = self._candidate_options(candidates, template, several)
         if not options:
@@ -120,8 +122,8 @@ class Predictor:
 
     def probabilities(
         self,
-        texts: Any,
-        candidates: Any = None,
+        texts: Texts,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, float]]:
@@ -135,7 +137,7 @@ class Predictor:
         return self._ask("probabilities", texts, **options)
 
     def _candidate_options(
-        self, candidates: Any, template: str | None, several: bool
+        self, candidates: TextColumn | None, template: str | None, several: bool
     ) -> dict[str, Any]:
         """Returns the options of candidates; {} without candidates."""
         if candidates is None:
@@ -150,7 +152,7 @@ class Predictor:
             )
         return {"candidates": candidates, "template": template, "several": several}
 
-    def score(self, texts: Any) -> list[float]:
+    def score(self, texts: Texts) -> list[float]:
         """Scores texts.
 
         Args:
@@ -168,7 +170,7 @@ class Predictor:
         """
         return self._ask("score", self._columns(texts))
 
-    def choose(self, contexts: Any, choices: Any = None) -> list[dict[str, Any]]:
+    def choose(self, contexts: Column, choices: Column | None = None) -> list[dict[str, Any]]:
         """Chooses the continuation or answer for each context.
 
         Args:
@@ -190,7 +192,7 @@ class Predictor:
             return choose_by_scores(contexts, choices, self.score)
         return self._ask("choose", contexts, choices)
 
-    def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
+    def tag(self, texts: Column) -> list[list[dict[str, Any]]]:
         """Tags words.
 
         Args:
@@ -206,7 +208,7 @@ class Predictor:
         """
         return self._ask("tag", texts)
 
-    def find_entities(self, texts: Any) -> list[list[dict[str, Any]]]:
+    def find_entities(self, texts: TextColumn) -> list[list[dict[str, Any]]]:
         """Finds named or other tagged entities in texts of any length.
 
         Returns:
@@ -220,7 +222,7 @@ class Predictor:
         """
         return self._ask("find_entities", texts)
 
-    def answer(self, questions: Any, contexts: Any = None) -> list[dict[str, Any]]:
+    def answer(self, questions: Column, contexts: TextColumn | None = None) -> list[dict[str, Any]]:
         """Answers questions with parts of their contexts, which may be of any length.
 
         Args:
@@ -241,11 +243,11 @@ class Predictor:
         """
         return self._ask("answer", questions, contexts)
 
-    def fill_mask(self, texts: Any, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+    def fill_mask(self, texts: TextColumn, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
         """Fills in [MASK].
 
         Args:
-          texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
+          texts: texts, each with at least one [MASK], or <mask> for byte-level BPE.
           top_k: tokens per mask.
 
         Returns:
@@ -253,14 +255,14 @@ class Predictor:
           0.4}.
 
         Raises:
-          ValueError: if the model does not fill masks, or fewer tokens per mask, or a text has no
-            mask among the tokens that are read.
+          ValueError: if the model does not fill masks, `top_k` is more than the model was exported
+            with, or a text has no mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
 
     def continue_text(
         self,
-        texts: Any,
+        texts: TextColumn,
         max_new_tokens: int = 20,
         temperature: float = 0.0,
         top_k: int = 0,
@@ -270,7 +272,7 @@ class Predictor:
         """Continues texts from left to right, by a model that was trained with `causal_share`.
 
         Args:
-          texts: texts; an empty one is begun.
+          texts: texts; "" to generate a text from its start.
           max_new_tokens: tokens to add; fewer where `max_seq_length` is reached.
           temperature: 0 takes the likeliest token; otherwise tokens are drawn, the more evenly the
             higher it is.
@@ -294,8 +296,8 @@ class Predictor:
             seed=seed,
         )
 
-    def encode(self, texts: Any) -> np.ndarray:
-        """Embeds texts, with the model's default prompt; an exported model has that of its export.
+    def encode(self, texts: Texts) -> np.ndarray:
+        """Embeds texts, with the model's default prompt or the prompt of the export.
 
         Returns:
           float32 [B, D].
@@ -305,7 +307,7 @@ class Predictor:
         """
         return self._ask("encode", texts)
 
-    def encode_query(self, texts: Any) -> np.ndarray:
+    def encode_query(self, texts: Texts) -> np.ndarray:
         """Embeds queries, with the prompt of queries if the model has one; see `encode`.
 
         Raises:
@@ -313,11 +315,11 @@ class Predictor:
         """
         return self._ask("encode_query", texts)
 
-    def encode_document(self, texts: Any) -> np.ndarray:
+    def encode_document(self, texts: Texts) -> np.ndarray:
         """Embeds documents, with the prompt of documents if there is one; see `encode_query`."""
         return self._ask("encode_document", texts)
 
-    def rank(self, query: str, documents: Any) -> list[dict[str, Any]]:
+    def rank(self, query: str, documents: TextColumn) -> list[dict[str, Any]]:
         """Ranks documents for a query.
 
         Args:
@@ -333,16 +335,16 @@ class Predictor:
         """
         return self._ask("rank", query, documents)
 
-    def embed(self, texts: Any) -> np.ndarray:
-        """Returns `encode(texts)`; the earlier name."""
+    def embed(self, texts: Texts) -> np.ndarray:
+        """Earlier name of `encode`."""
         return self.encode(texts)
 
-    def _columns(self, texts: Any) -> Any:
+    def _columns(self, texts: Texts) -> Texts:
         """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
         columns = text_columns(texts, self.inputs)
         return columns[0] if len(columns) == 1 else tuple(columns)
 
-    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+    def _ask(self, method: str, *arguments: object, **options: object) -> Any:
         """Calls a method of the answers.
 
         Raises:

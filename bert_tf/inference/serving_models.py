@@ -27,8 +27,15 @@ from bert_tf.tasks.question_answering.serving import (
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
 from bert_tf.text.tokenization import AnyVocab
+from bert_tf.type_names import Fields, Model
 
-OF_EMBEDDINGS = {"pooling", "normalize"}
+
+class EmbeddingOptions(typing.TypedDict, total=False):
+    """Fields of `EmbeddingConfig` that replace those of an embedder."""
+
+    pooling: str
+    normalize: bool
+    max_seq_length: int
 
 
 def load(
@@ -39,7 +46,7 @@ def load(
     precision: str = "float32",
     **options: Any,
 ) -> Serving:
-    """Makes the served model of a run or of a checkpoint in any form.
+    """Makes the serving functions of a run or of a checkpoint in any format.
 
     The settings that a run recorded for its inputs are kept: length, pairs, long texts, windows.
 
@@ -56,15 +63,20 @@ def load(
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
-        is to be served longer than it has positions, or an option is of another kind.
+        has fewer positions than `max_seq_length`, or an option belongs to another kind.
     """
     if kind == "search":
         return load_search(model_dir, max_seq_length, unpad, **options)
     trained = read_model(model_dir, kind)
     checkpoint, kind, folder = trained
     check_options(options, kind, model_dir)
-    own = {name: options.pop(name) for name in OF_EMBEDDINGS & options.keys()}
-    model = make_model(checkpoint, kind, unpad, precision, **own)
+    # These are options of the model; the others are options of its serving class.
+    embedding = EmbeddingOptions()
+    if "pooling" in options:
+        embedding["pooling"] = options.pop("pooling")
+    if "normalize" in options:
+        embedding["normalize"] = options.pop("normalize")
+    model = make_model(checkpoint, kind, unpad, precision, **embedding)
     if kind == "embeddings":
         options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
@@ -111,7 +123,7 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
     return TrainedModel(checkpoint, kind, folder)
 
 
-def check_options(options: dict[str, Any], kind: str, model_dir: str) -> None:
+def check_options(options: Fields, kind: str, model_dir: str) -> None:
     """Raises ValueError for an option that only other kinds have."""
     for name in options:
         owners = [other.name for other in KINDS.values() if name in other.options]
@@ -122,7 +134,7 @@ def check_options(options: dict[str, Any], kind: str, model_dir: str) -> None:
             )
 
 
-def class_of(kind: str, model: Any) -> type[Serving]:
+def class_of(kind: str, model: Model) -> type[Serving]:
     """Returns the class that serves a model as a kind."""
     if isinstance(model, BertJointSpanLabeler):
         return JointQuestionAnsweringServing
@@ -139,15 +151,15 @@ def load_search(
     rerank: str = "",
     rerank_k: int = 50,
 ) -> SearchServing:
-    """Makes the served search of an index.
+    """Makes the serving functions of the search in an index.
 
     Args:
       model_dir: the model that the index was made with; "": its folder at that time.
       max_seq_length, unpad: see `load`; 0: as the model's folder states.
       index: directory of `bert_tf.build_index`.
       store: form of the vectors, of `VectorStore`; "": that of the index.
-      rerank: a cross-encoder; "": none.
-      rerank_k: how many documents it reads.
+      rerank: a cross-encoder; "" leaves the order of the search.
+      rerank_k: number of documents that the cross-encoder reads.
 
     Raises:
       ValueError: if model and index disagree, or there are no texts to rerank.
@@ -160,7 +172,7 @@ def load_search(
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")
     is_unit = embedding.normalize or found.manifest.similarity == "cosine"
-    options: dict[str, typing.Any] = {"normalize": is_unit, "side": "query"}
+    options: Fields = {"normalize": is_unit, "side": "query"}
     if pooling:
         options["pooling"] = pooling
     length = embedding.max_seq_length
@@ -223,8 +235,8 @@ def make_model(
     kind: str,
     unpad: bool = True,
     precision: str = "float32",
-    **embedding: Any,
-) -> Any:
+    **embedding: typing.Unpack[EmbeddingOptions],
+) -> Model:
     """Makes the Keras model of a kind, without the parts that the kind does not use.
 
     Args:
@@ -235,13 +247,14 @@ def make_model(
       precision: float32 or bfloat16.
       embedding: fields of `EmbeddingConfig` that replace those of an embedder.
     """
-    options = {"unpad": unpad, "dtype": precision, **kinds.find(kind).model_options, **embedding}
+    options: Fields = {"unpad": unpad, "dtype": precision}
+    options |= {**kinds.find(kind).model_options, **embedding}
     if kind == "embeddings":
         options["embedding"] = embedding_of(checkpoint)
     return kinds.find(kind).import_model().from_checkpoint(checkpoint, **options)
 
 
-def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
+def prompt_options(model: BertEmbedder, side: str) -> Fields:
     """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:
@@ -278,6 +291,6 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     return length
 
 
-def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
+def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> Fields:
     """Returns the options of requests that a run recorded, for the class that serves the kind."""
     return kinds.find(kind).recorded(checkpoint, folder)

@@ -1,20 +1,25 @@
 """Text classifiers for scikit-learn."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 
 from bert_tf.sklearn.input import (
     ClassTargets,
-    Texts,
+    TextsOrPairs,
     check_y_is_given,
     read_classes,
     read_texts_or_pairs,
     with_weight,
 )
-from bert_tf.sklearn.text_estimator import TextPredictor, seeded
+from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
+from bert_tf.type_names import Column, Labels, Texts
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.classification.model import BertClassifier
 
 
 class BertTextClassifier(ClassifierMixin, TextPredictor):
@@ -49,7 +54,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
 
     def __init__(
         self,
-        init_checkpoint: Any = "",
+        init_checkpoint: str | pathlib.Path = "",
         *,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -62,7 +67,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         temperature: float = 1.0,
         thresholds: Mapping[Any, float] | None = None,
         allow_missing: Sequence[str] = (),
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         self.init_checkpoint = init_checkpoint
@@ -85,7 +90,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Texts, y: Labels, sample_weight: Column | None = None) -> Self:
         """Trains on texts and labels.
 
         Args:
@@ -105,7 +110,9 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         self.classes_ = targets.classes
         return self
 
-    def _make_model(self, texts: Texts, targets: ClassTargets, weights: np.ndarray) -> Any:
+    def _make_model(
+        self, texts: TextsOrPairs, targets: ClassTargets, weights: np.ndarray
+    ) -> "BertClassifier":
         """Returns the trained model."""
         from bert_tf.tasks.classification.decisions import Decisions
 
@@ -126,24 +133,24 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         model.decisions = decisions
         return model
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Texts) -> np.ndarray:
         """Returns the scores of texts, whose softmax or sigmoid are the probabilities.
 
         Returns:
           float [N] of two classes: the score of the second minus that of the first; otherwise
           [N, C].
         """
-        logits = self._compute_logits(X)
+        logits = self._compute_logits(X)  # [N, C]
         scores = logits.astype(np.float64) / self.model_.decisions.temperature
         is_binary = self.model_.problem_type == "single_label" and len(self.classes_) == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Texts) -> np.ndarray:
         """Returns the probability of each class, or of each of several labels: float64 [N, C]."""
         logits = self._compute_logits(X)
         return self.model_.decisions.probabilities(logits, self.model_.problem_type)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Texts) -> np.ndarray:
         """Returns the class of each text, [N]; of several labels 0 and 1, int [N, C]."""
         chances = self.predict_proba(X)
         decisions = self.model_.decisions
@@ -153,7 +160,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
 
 
 def _by_name(values: Any) -> Any:
-    """Returns a dict by class as one by the names of the classes; anything else as it is."""
+    """Returns a dict by class as a dict by the classes' names; other values as they are."""
     if not isinstance(values, Mapping):
         return values
     return {str(label): value for label, value in values.items()}

@@ -1,5 +1,6 @@
 """Embeddings of texts for scikit-learn."""
 
+import pathlib
 from typing import Any, Self
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bert_tf.sklearn.input import read_single_texts
 from bert_tf.sklearn.text_estimator import BATCH_SIZE, TextEstimator
+from bert_tf.type_names import Labels, TextColumn
 
 
 class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):
@@ -30,7 +32,7 @@ class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
 
     def __init__(
         self,
-        init_checkpoint: Any = "",
+        init_checkpoint: str | pathlib.Path = "",
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -50,11 +52,11 @@ class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: TextColumn, y: Labels | None = None) -> Self:
         """Reads the model; the texts are only checked.
 
         Raises:
-          ValueError: if they are no texts, or the checkpoint cannot be read.
+          ValueError: if X does not hold texts, or the checkpoint cannot be read.
         """
         read_single_texts(X)
         self._check_checkpoint()
@@ -65,7 +67,7 @@ class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         self.model_ = BertEmbedder.from_pretrained(self.init_checkpoint, **given)
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: TextColumn) -> np.ndarray:
         """Returns the vectors of texts, float32 [N, D]."""
         check_is_fitted(self)
         return self.model_.encode(

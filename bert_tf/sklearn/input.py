@@ -7,8 +7,9 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from bert_tf.examples.columns import is_missing, read_numbers, read_pairs, read_texts
+from bert_tf.type_names import Column, Labels, TextColumn, Texts
 
-Texts = list[str] | list[tuple[str, str]]
+TextsOrPairs = list[str] | list[tuple[str, str]]
 
 
 class ClassTargets(NamedTuple):
@@ -16,18 +17,18 @@ class ClassTargets(NamedTuple):
 
     Attributes:
       classes: the values of y, sorted; for several labels per text, the columns of y.
-      names: the classes as text, in their order.
+      names: the classes as text, in the same order.
       labels: the name of each text's class, or 0 and 1 [N, C].
       problem_type: `single_label` or `multi_label`.
     """
 
     classes: np.ndarray
     names: list[str]
-    labels: Any
+    labels: list[str] | np.ndarray
     problem_type: str
 
 
-def read_single_texts(values: Any) -> list[str]:
+def read_single_texts(values: TextColumn) -> list[str]:
     """Returns X as a list of texts.
 
     Args:
@@ -39,7 +40,7 @@ def read_single_texts(values: Any) -> list[str]:
     return read_texts(_checked_column(values), "X")
 
 
-def read_texts_or_pairs(values: Any) -> Texts:
+def read_texts_or_pairs(values: Texts) -> TextsOrPairs:
     """Returns X as a list of texts, or of pairs of texts.
 
     Args:
@@ -52,39 +53,41 @@ def read_texts_or_pairs(values: Any) -> Texts:
     return firsts if seconds is None else list(zip(firsts, seconds, strict=True))
 
 
-def _checked_column(values: Any) -> Any:
+def _checked_column(values: Texts) -> Texts:
     """Returns X without a second dimension: [N, 1] as [N], and [N, 2] as a list of pairs.
 
     Raises:
       ValueError: if X has numbers, or another number of columns.
     """
-    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a frame
-        values = values.to_numpy()
-    dtype = getattr(values, "dtype", None)
+    table: Any = values
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a data frame
+        table = values.to_numpy()
+    dtype = getattr(table, "dtype", None)
     if getattr(dtype, "kind", "") in tuple("biufc"):
         raise ValueError(f"X has numbers ({dtype}), expected texts.")
-    shape: tuple[int, ...] = getattr(values, "shape", ())
+    shape: tuple[int, ...] = getattr(table, "shape", ())
     if len(shape) != 2:
-        return list(values) if isinstance(values, tuple) else values
+        # For scikit-learn a tuple is a column of texts, not a tuple of two columns.
+        return list(table) if isinstance(table, tuple) else table
     num_columns = shape[1]
     if num_columns == 1:
-        return values[:, 0]
+        return table[:, 0]
     if num_columns == 2:
-        return list(map(tuple, values))
+        return list(map(tuple, table))
     raise ValueError(
         f"X has {num_columns} columns, expected one of texts, or two for pairs. Give a "
         "ColumnTransformer for tables."
     )
 
 
-def check_y_is_given(estimator: Any, y: Any) -> None:
+def check_y_is_given(estimator: object, y: Labels | None) -> None:
     """Raises ValueError if there is no y."""
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
 
 
-def read_classes(y: Any) -> ClassTargets:
+def read_classes(y: Labels) -> ClassTargets:
     """Reads the labels of a classifier.
 
     Args:
@@ -92,9 +95,9 @@ def read_classes(y: Any) -> ClassTargets:
         or a frame, whose columns then name the labels.
 
     Raises:
-      ValueError: if a label is missing, there is one class only, or y is neither.
+      ValueError: if a label is missing, there is only one class, or y has another form.
     """
-    if not hasattr(y, "toarray"):
+    if not hasattr(y, "toarray"):  # Sparse matrices are left to `check_array`.
         _check_not_missing(np.asarray(y, dtype=object))
     if type_of_target(y, input_name="y") == "multilabel-indicator":
         columns = list(getattr(y, "columns", ()))
@@ -103,9 +106,9 @@ def read_classes(y: Any) -> ClassTargets:
             matrix = matrix.toarray()
         classes = np.array(columns or range(matrix.shape[1]))
         return ClassTargets(classes, _names_of(classes), matrix, "multi_label")
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    classes, indices = np.unique(y, return_inverse=True)
+    column = column_or_1d(y, warn=True)
+    check_classification_targets(column)
+    classes, indices = np.unique(column, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
             f"y has one class, {classes[0]!r:.60}, expected two or more; nothing can be learned."
@@ -119,13 +122,13 @@ def _names_of(classes: np.ndarray) -> list[str]:
 
 
 def _check_not_missing(y: np.ndarray) -> None:
-    for place, value in np.ndenumerate(y):
+    for position, value in np.ndenumerate(y):
         if is_missing(value):
-            index = ", ".join(map(str, place))
+            index = ", ".join(map(str, position))
             raise ValueError(f"Input y contains NaN: y[{index}] is {value!r}, expected a label.")
 
 
-def read_targets(y: Any) -> np.ndarray:
+def read_targets(y: Labels) -> np.ndarray:
     """Returns the numbers of a regressor, float64 [N].
 
     Raises:
@@ -135,8 +138,8 @@ def read_targets(y: Any) -> np.ndarray:
     return check_array(column, ensure_2d=False, dtype=np.float64, input_name="y")
 
 
-def read_weights(sample_weight: Any, count: int) -> np.ndarray:
-    """Returns the weight of each example, float32 [N]; 1 without any.
+def read_weights(sample_weight: Column | None, count: int) -> np.ndarray:
+    """Returns the weight of each example, float32 [N]; 1 without `sample_weight`.
 
     Raises:
       ValueError: if one is missing or below 0, or all are 0.
@@ -154,10 +157,12 @@ def read_weights(sample_weight: Any, count: int) -> np.ndarray:
     return weights
 
 
-def with_weight(texts: Texts, y: Any, sample_weight: Any) -> tuple[Texts, Any, np.ndarray]:
+def with_weight(
+    texts: TextsOrPairs, y: Labels, sample_weight: Column | None
+) -> tuple[TextsOrPairs, Labels, np.ndarray]:
     """Returns the examples with a weight above 0: texts, y and weights.
 
-    An example of weight 0 would still fill a place in a batch.
+    An example of weight 0 would be computed without an effect on the loss.
 
     Raises:
       ValueError: as `read_weights`; also if the numbers of texts and of values of y differ.

@@ -1,7 +1,8 @@
 """Regression on texts for scikit-learn."""
 
+import pathlib
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,7 +13,8 @@ from bert_tf.sklearn.input import (
     read_texts_or_pairs,
     with_weight,
 )
-from bert_tf.sklearn.text_estimator import TextPredictor, seeded
+from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
+from bert_tf.type_names import Column, Labels, Texts
 
 
 class BertTextRegressor(RegressorMixin, TextPredictor):
@@ -31,7 +33,7 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
 
     def __init__(
         self,
-        init_checkpoint: Any = "",
+        init_checkpoint: str | pathlib.Path = "",
         *,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -39,7 +41,7 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         max_seq_length: int | None = None,
         long_texts: str = "head",
         allow_missing: Sequence[str] = (),
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         self.init_checkpoint = init_checkpoint
@@ -52,7 +54,7 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Texts, y: Labels, sample_weight: Column | None = None) -> Self:
         """Trains on texts and numbers.
 
         Args:
@@ -73,6 +75,6 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         self.model_ = model
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Texts) -> np.ndarray:
         """Returns a number for each text, float32 [N]."""
-        return self._compute_logits(X)[:, 0]
+        return self._compute_logits(X)[:, 0]  # [N, 1] -> [N]

@@ -5,14 +5,21 @@ import pathlib
 import random
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bert_tf.sklearn.input import read_texts_or_pairs
+from bert_tf.sklearn.input import TextsOrPairs, read_texts_or_pairs
+from bert_tf.type_names import Labels, Model, Texts
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.classification.model import BertClassifier
+
+# A seed, a generator, or None for an unpredictable seed, as in scikit-learn.
+RandomState = int | np.random.RandomState | None
 
 BATCH_SIZE = 32
 MODEL = "model_"
@@ -58,11 +65,11 @@ class TextEstimator(BaseEstimator):
 class TextPredictor(TextEstimator):
     """Base of the estimators that are trained on texts with labels or numbers."""
 
-    def _start_model(self, **arguments: Any) -> Any:
+    def _start_model(self, **arguments: Any) -> "BertClassifier":
         """Returns the model with a new head.
 
         Args:
-          arguments: of `BertClassifier.from_pretrained`.
+          arguments: arguments of `BertClassifier.from_pretrained`.
 
         Raises:
           ValueError: if the checkpoint cannot be read or does not fit.
@@ -78,7 +85,14 @@ class TextPredictor(TextEstimator):
             **arguments,
         )
 
-    def _train(self, model: Any, texts: Any, y: Any, weights: np.ndarray, **options: Any) -> None:
+    def _train(
+        self,
+        model: "BertClassifier",
+        texts: TextsOrPairs,
+        y: Labels,
+        weights: np.ndarray,
+        **options: Any,
+    ) -> None:
         """Trains a model; `options` are arguments of its `fit`."""
         model.fit(
             texts,
@@ -91,22 +105,22 @@ class TextPredictor(TextEstimator):
             **options,
         )
 
-    def _compute_logits(self, X: Any) -> np.ndarray:
+    def _compute_logits(self, X: Texts) -> np.ndarray:
         """Returns the scores of the head, float32 [N, C]."""
         check_is_fitted(self)
         return self.model_.compute_logits(read_texts_or_pairs(X), self.batch_size or BATCH_SIZE)
 
 
 @contextlib.contextmanager
-def seeded(random_state: Any) -> Iterator[None]:
+def seeded(random_state: RandomState) -> Iterator[None]:
     """Seeds the head, the dropout and the order of the examples.
 
-    The generators of Python and NumPy get their states back.
+    The states of Python's and NumPy's generators are restored afterwards.
 
     Args:
-      random_state: None, an integer or a `RandomState`, as everywhere in scikit-learn.
+      random_state: seed, generator, or None for an unpredictable seed.
     """
-    import keras
+    import keras  # Imported here, because it loads TensorFlow.
 
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     python_state = random.getstate()
@@ -119,14 +133,14 @@ def seeded(random_state: Any) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _to_bytes(model: Any) -> bytes:
+def _to_bytes(model: Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.keras")
         model.save(path)
         return path.read_bytes()
 
 
-def _from_bytes(content: bytes) -> Any:
+def _from_bytes(content: bytes) -> Model:
     import keras
 
     with tempfile.TemporaryDirectory() as folder:

@@ -5,10 +5,10 @@
 
 --input_file=texts.txt --output_file=answers.jsonl asks for a file of texts, --batch_size at once.
 
-A text file holds one text a line. A .jsonl file holds one JSON object a line with the inputs of the
-signature by name, `{"question": "...", "context": "..."}`; bytes are written `{"b64": "..."}`.
-Answers are JSON objects, one a line, in the order of the texts. Without any text the program prints
-what the server says of the model: its versions, its signatures, their inputs and outputs.
+A text file holds one text per line. A .jsonl file holds one JSON object per line with the inputs of
+the signature by name, `{"question": "...", "context": "..."}`; bytes are written `{"b64": "..."}`.
+Answers are JSON objects, one per line, in the order of the texts. Without any text the program
+describes the model at the server: its versions, and its signatures with their inputs and outputs.
 
 From Python:
 
@@ -21,7 +21,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from absl import logging
@@ -43,8 +43,12 @@ from export.client.protocol import (
 from export.client.rest import RestTransport
 from export.client.rows import Row, as_columns, as_plain, read_input
 
+if TYPE_CHECKING:
+    from export.client.grpc_transport import GrpcTransport
+
 TEXT_INPUTS = ("text", "text_b", "question", "context")
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
 PROGRESS_SECONDS = 5.0
 
 Answer = TypeVar("Answer")
@@ -73,28 +77,39 @@ class ClientConfig(Config):
     grpc: bool = option(False, "Use gRPC; needs tensorflow-serving-api.")
 
 
-class ServingClient:
-    """A model behind TensorFlow Serving; for one thread at a time.
+class ClientOptions(TypedDict, total=False):
+    """Fields of `ClientConfig` that a `ServingClient` uses."""
 
-    Tries again after a lost connection, no answer in time, and the answers that mean "later"
-    (HTTP 429, 502, 503, 504; gRPC UNAVAILABLE, DEADLINE_EXCEEDED), each time after about twice the
-    wait, with some chance in it so that many clients do not come back at once. Other errors are
-    raised as they come. All requests are safe to repeat: none changes the server.
+    version: int
+    signature: str
+    timeout: float
+    deadline: float
+    retries: int
+    grpc: bool
+
+
+class ServingClient:
+    """A model behind TensorFlow Serving; not thread-safe.
+
+    Retries after a lost connection, a timeout, and errors that may pass (HTTP 429, 502, 503, 504;
+    gRPC UNAVAILABLE, DEADLINE_EXCEEDED). The wait about doubles with each attempt and is partly
+    random, so that many clients do not return at once. Other errors are raised at once. No request
+    changes the server, so all are safe to repeat.
 
     Args:
       server: "http://HOST:PORT", or "HOST:PORT" for gRPC.
-      model: its name at the server.
-      options: fields of `ClientConfig`: version, signature, timeout, deadline, retries, grpc.
+      model: name of the model at the server.
+      options: see `ClientOptions`.
 
     Raises:
-      ValueError: if the address is of another form, or gRPC's package is missing.
+      ValueError: if the address has another form, or gRPC's package is missing.
     """
 
-    def __init__(self, server: str, model: str, **options: Any) -> None:
+    def __init__(self, server: str, model: str, **options: Unpack[ClientOptions]) -> None:
         self._config = ClientConfig(server, model, **options)
-        kind = _grpc_transport() if self._config.grpc else RestTransport
-        self._transport = kind(server, model, self._config.version)
-        self._known: dict[str, Spec] = {}
+        transport = _grpc_transport() if self._config.grpc else RestTransport
+        self._transport = transport(server, model, self._config.version)
+        self._known: dict[str, Spec] = {}  # signatures by name, asked for with the first request
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +122,7 @@ class ServingClient:
         self._transport.close()
 
     def status(self) -> list[dict[str, Any]]:
-        """Returns `version`, `state` and `status` of each version, as the server says them."""
+        """Returns `version`, `state` and `status` of each version, as the server reports them."""
         return self._try(self._transport.status, self._end())
 
     def metadata(self) -> dict[str, Spec]:
@@ -119,7 +134,7 @@ class ServingClient:
         return sorted(self._signature(self._end())["inputs"])
 
     def find_numbers(self) -> list[str]:
-        """Returns the names of the inputs that are one number for all rows of a request."""
+        """Returns the names of the inputs that are a single number for all rows of a request."""
         inputs = self._signature(self._end())["inputs"]
         return sorted(name for name, spec in inputs.items() if is_number(spec))
 
@@ -127,9 +142,9 @@ class ServingClient:
         """Returns the outputs of one batch, in one request.
 
         Args:
-          inputs: by name, each a list or an array whose first axis is the batch's: str or bytes
-            for string inputs, numbers in rows of one length for others; or one number for all
-            rows, if the signature wants that.
+          inputs: by name, lists or arrays whose first axis is the batch: str or bytes for string
+            inputs, numbers in rows of equal length for others; or a single number for all rows, if
+            the signature takes one.
 
         Returns:
           Outputs by name; numbers as arrays, strings as nested lists of str.
@@ -139,7 +154,8 @@ class ServingClient:
           ServingError: if the server cannot be asked or refuses.
         """
         end = self._end()
-        signature, name = self._signature(end), self._config.signature
+        signature = self._signature(end)
+        name = self._config.signature
         if set(inputs) != set(signature["inputs"]):
             raise ValueError(
                 f"Signature {name} of model {self._config.model} takes "
@@ -157,7 +173,8 @@ class ServingClient:
                 lambda seconds: self._transport.predict(name, signature, arrays, seconds), end
             )
         except ServingError:
-            self._known = {}  # Another version may be served by now, with other signatures.
+            # The server may have changed to another version, with other signatures.
+            self._known = {}
             raise
         num_rows = min(sizes.values(), default=1)
         return check_outputs(outputs, signature, num_rows, self._config.server)
@@ -167,20 +184,23 @@ class ServingClient:
 
     def _signature(self, end: float) -> Spec:
         self._known = self._known or self._signatures(end)
-        name, model = self._config.signature, self._config.model
+        name = self._config.signature
         if name not in self._known:
-            has = _listed(self._known)
-            raise ValueError(f"Model {model} has no signature {name}; it has {has}.")
+            raise ValueError(
+                f"Model {self._config.model} has no signature {name}; it has "
+                f"{_listed(self._known)}."
+            )
         return self._known[name]
 
     def _signatures(self, end: float) -> dict[str, Spec]:
         signatures = self._try(self._transport.metadata, end)
-        # __saved_model_init_op is no signature.
+        # TensorFlow lists __saved_model_init_op among the signatures.
         return {name: signatures[name] for name in sorted(signatures) if name[:2] != "__"}
 
     def _try(self, ask: Callable[[float], Answer], end: float) -> Answer:
-        """Calls `ask(seconds)` until it succeeds, fails for good, or tries or time are used up."""
-        tries, wait = 0, FIRST_WAIT_SECONDS
+        """Calls `ask(seconds)` until it succeeds, or no attempts or no time are left."""
+        tries = 0
+        wait = FIRST_WAIT_SECONDS
         while True:
             tries += 1
             try:
@@ -203,7 +223,7 @@ def _listed(names: dict[str, Any]) -> str:
     return one_line(" and ".join(sorted(names)))
 
 
-def _grpc_transport() -> Any:
+def _grpc_transport() -> "type[GrpcTransport]":
     try:
         from export.client.grpc_transport import GrpcTransport
     except ImportError as error:
@@ -225,15 +245,15 @@ def answer_rows(
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
         try:
-            names, numbers = client.find_inputs(), client.find_numbers()
-            outputs = client.predict(as_columns(batch, names, numbers))
+            columns = as_columns(batch, client.find_inputs(), client.find_numbers())
+            outputs = client.predict(columns)
         except (ServingError, ValueError) as error:
-            if len(rows) > 1:  # of a file
+            if len(rows) > 1:  # The rows of a file; a single row needs no number.
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
             raise
-        columns = {name: as_plain(values) for name, values in outputs.items()}
+        plain = {name: as_plain(values) for name, values in outputs.items()}
         for index in range(len(batch)):
-            yield {name: values[index] for name, values in columns.items()}
+            yield {name: values[index] for name, values in plain.items()}
 
 
 def main(_: list[str]) -> None:
@@ -248,7 +268,12 @@ def main(_: list[str]) -> None:
 
 
 def ask(config: ClientConfig, texts: dict[str, str]) -> None:
-    """Does what the flags say; `texts` are the inputs of one row, by name."""
+    """Answers a row or a file, or describes the model.
+
+    Args:
+      config: the flags.
+      texts: inputs of one row by name; {} for a file or the description.
+    """
     with ServingClient(**config.to_dict()) as client:
         if not texts and not config.input_file:
             show(describe(client))
@@ -269,24 +294,29 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
 
 
 def describe(client: ServingClient) -> str:
-    """Returns what the server says of the model, for reading."""
+    """Returns the server's description of the model as text."""
     lines = []
     for version in client.status():
-        said = version.get("status", {}).get("error_message", "")
-        lines.append(f"version {version.get('version')}: {version.get('state')} {said}")
+        message = version.get("status", {}).get("error_message", "")
+        lines.append(f"version {version.get('version')}: {version.get('state')} {message}")
     for name, signature in client.metadata().items():
-        takes, gives = (
-            ", ".join(
-                f"{key} {spec['dtype'].removeprefix('DT_').lower()} {shape_of(spec)}"
-                for key, spec in sorted(signature[part].items())
-            )
-            for part in ("inputs", "outputs")
-        )
+        takes = _describe_tensors(signature["inputs"])
+        gives = _describe_tensors(signature["outputs"])
         lines.append(f"{name}: takes {takes}; gives {gives}")
     return "\n".join(map(one_line, lines))
 
 
+def _describe_tensors(specs: dict[str, Spec]) -> str:
+    """Returns names, types and shapes of inputs or outputs, such as `score float [-1]`."""
+    tensors = []
+    for name, spec in sorted(specs.items()):
+        kind = spec["dtype"].removeprefix("DT_").lower()
+        tensors.append(f"{name} {kind} {shape_of(spec)}")
+    return ", ".join(tensors)
+
+
 if __name__ == "__main__":
-    # Not when the module is imported: who uses the class may have flags of the same names.
+    # Defined here and not on import, because a program that uses the class may have flags of the
+    # same names.
     config_flags.define_flags(ClientConfig)
     config_flags.run(main)

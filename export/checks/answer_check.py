@@ -1,4 +1,4 @@
-"""Compares a SavedModel's answers with those of the model in Python, also to odd texts."""
+"""Compares the answers of a SavedModel with those of the model in Python, for unusual texts."""
 
 import re
 from collections.abc import Sequence
@@ -31,45 +31,47 @@ ODD_TEXTS = (
 )
 NOT_UTF8 = b"caf\xe9"
 WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "", "", ""))
-TOLERANCE = 1e-5  # of floats: of what they should be, where that is above 1
+TOLERANCE = 1e-5  # of floats: relative for numbers above 1, absolute for others
 BFLOAT16_TOLERANCE = 0.03  # Products are rounded to 8 bits, in another order in each runtime.
-INVALID_ARGUMENT = 3  # of TensorFlow's error codes.
-# Outputs by name, or an error's code and message.
+INVALID_ARGUMENT = 3  # one of TensorFlow's error codes
+# Outputs by name, or the code and the message of an error.
 Answer = dict[str, np.ndarray] | tuple[int, str]
 
 
 def tolerance_of(stored: StoredModel) -> float:
-    """Returns by how much floats may differ that two runtimes compute."""
+    """Returns the allowed difference of floats between two runtimes."""
     precision = stored.card.get("options", {}).get("precision", "float32")
     return TOLERANCE if precision == "float32" else BFLOAT16_TOLERANCE
 
 
 def make_requests(stored: StoredModel) -> list[Request]:
-    """Returns a request of `ODD_TEXTS` for each signature, by the signature's name."""
+    """Returns a request of `ODD_TEXTS` for each signature, sorted by the signature's name."""
     columns = odd_texts(stored)
     texts = text_columns(stored)
     rows = pack_texts(stored, *columns.values())
     features = texts if stored.takes_texts else rows
     numbers = {n: np.array(value, np.int32) for n, value in stored.card.get("numbers", {}).items()}
+    # By the name of the first input, which tells the signatures apart.
     of_input = {
         **dict.fromkeys([*texts, *numbers], {**texts, **numbers}),
         **dict.fromkeys(IDS, rows),
         "words": {"words": np.stack([_strings(words) for words in WORDS])},
         "examples": {"examples": _examples(features)},
     }
-    return [
-        Request(name, of_input[next(iter(signature.inputs))])
-        for name, signature in sorted(stored.signatures.items())
-    ]
+    requests = []
+    for name, signature in sorted(stored.signatures.items()):
+        first_input = next(iter(signature.inputs))
+        requests.append(Request(name, of_input[first_input]))
+    return requests
 
 
 def odd_texts(stored: StoredModel) -> dict[str, Sequence[str]]:
-    """Returns the texts by name: of pairs, the second ones are the same backwards."""
+    """Returns the texts by name; the second texts of pairs are the first in reverse order."""
     return dict(zip(stored.card["inputs"], (ODD_TEXTS, ODD_TEXTS[::-1]), strict=False))
 
 
 def text_columns(stored: StoredModel) -> dict[str, np.ndarray]:
-    """Returns `odd_texts` as a request holds them, object [B], of lists [B, 3]."""
+    """Returns `odd_texts` as arrays of a request: object [B], or [B, 3] for lists of texts."""
     columns = {name: _strings(column) for name, column in odd_texts(stored).items()}
     for name in stored.card.get("lists", []):
         column = columns[name]
@@ -78,14 +80,15 @@ def text_columns(stored: StoredModel) -> dict[str, np.ndarray]:
 
 
 def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Makes rows of ids as the Python programs do, [MASK] for what is written so."""
+    """Packs texts as the Python programs do, with the mask token where a text has [MASK]."""
     tokenizer = make_tokenizer(stored.vocab, stored.card["do_lower_case"])
     columns = [[encode_with_masks(tokenizer, text) for text in column] for column in texts]
     seconds = columns[1] if len(columns) == 2 else [[]] * len(columns[0])
     length = stored.card["max_seq_length"]
     pairs = zip(columns[0], seconds, strict=True)
     make = pack_pair if stored.card["kind"] == "reranker" else pack
-    return pad_batch([make(stored.vocab, *both, length) for both in pairs], stored.vocab.pad_id)
+    rows = [make(stored.vocab, first, second, length) for first, second in pairs]
+    return pad_batch(rows, stored.vocab.pad_id)
 
 
 def broken_request(stored: StoredModel) -> Request:
@@ -101,7 +104,7 @@ def _strings(texts: Sequence[str]) -> np.ndarray:
 
 
 def _examples(features: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns serialized tf.Examples of columns of strings or ids, object [B]."""
+    """Returns columns of strings or ids as serialized tf.Examples, object [B]."""
 
     def feature(value: bytes | np.ndarray) -> tf.train.Feature:
         if isinstance(value, bytes) or value.dtype == object:
@@ -131,31 +134,34 @@ def load_source(stored: StoredModel, model_dir: str) -> Serving:
         ) from None
 
 
-def python_answer(served: Serving, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
-    """Returns what the model in Python answers to a request of `make_requests`."""
+def python_answer(serving: Serving, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
+    """Returns the outputs of the model in Python for a request of `make_requests`."""
     inputs = request.inputs
     if "examples" in inputs:
-        name = "serving_default"  # The same texts or ids.
+        # The tf.Examples hold the texts or ids of this signature.
+        name = "serving_default"
         inputs = next(r.inputs for r in make_requests(stored) if r.signature == name)
     tensors = {
         name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
         for name, value in inputs.items()
     }
     if request.signature == SCORE:
-        outputs = served.score_texts(*tensors.values())  # type: ignore[attr-defined]
+        outputs = serving.score_texts(*tensors.values())  # type: ignore[attr-defined]
     elif request.signature == MASK_PREDICT:
-        takes_texts = set(tensors) == set(served.texts)
+        takes_texts = set(tensors) == set(serving.texts)
         outputs = (
-            served.predict_texts(*tensors.values())  # type: ignore[attr-defined]
+            serving.predict_texts(*tensors.values())  # type: ignore[attr-defined]
             if takes_texts
-            else served.predict_ids(tensors)  # type: ignore[attr-defined]
+            else serving.predict_ids(tensors)  # type: ignore[attr-defined]
         )
     elif "words" in tensors:
-        outputs = served.from_words(tensors["words"])  # type: ignore[attr-defined]
+        outputs = serving.from_words(tensors["words"])  # type: ignore[attr-defined]
     elif set(tensors) == set(IDS):
-        outputs = served.from_ids(tensors)
+        outputs = serving.from_ids(tensors)
     else:
-        outputs = served.from_texts(*(tensors[name] for name in (*served.texts, *served.numbers)))
+        outputs = serving.from_texts(
+            *(tensors[name] for name in (*serving.texts, *serving.numbers))
+        )
     return {name: value.numpy() for name, value in outputs.items()}
 
 
@@ -169,10 +175,10 @@ def compare(
     """Compares answers to the same requests; returns the largest difference of a float.
 
     Args:
-      requests: of both.
-      expected, found: an answer each.
-      source: what the expected ones are of, for messages.
-      tolerance: of floats.
+      requests: the requests.
+      expected, found: an answer to each request.
+      source: the model with the expected answers, for messages.
+      tolerance: allowed difference of floats.
 
     Raises:
       ValueError: if they differ.
@@ -180,11 +186,12 @@ def compare(
     largest = 0.0
     for request, right, answer in zip(requests, expected, found, strict=True):
         if isinstance(right, tuple) or isinstance(answer, tuple):
-            codes = [value[0] if isinstance(value, tuple) else 0 for value in (right, answer)]
-            if codes[0] != codes[1]:
+            expected_code = right[0] if isinstance(right, tuple) else 0
+            code = answer[0] if isinstance(answer, tuple) else 0
+            if code != expected_code:
                 raise ValueError(
-                    f"{request.signature} ends with error {codes[1]}, expected {codes[0]} of "
-                    f"{source} (0: none): {right if codes[0] else answer}"
+                    f"{request.signature} ends with error {code}, expected {expected_code} of "
+                    f"{source} (0: no error): {right if expected_code else answer}"
                 )
             continue
         if set(right) != set(answer):
@@ -194,24 +201,25 @@ def compare(
             )
         for name, values in right.items():
             if tolerance == BFLOAT16_TOLERANCE and values.dtype.kind != "f":
-                continue  # Names follow scores, whose order rounding may decide.
-            place = f"{request.signature}: {name}"
+                continue  # Names follow the order of scores, which rounding may change.
+            # The indices of a beam are in the order of their scores.
             scores = right.get(name.replace("_index", "_log_probs"))
-            free = None if scores is None or scores is values else tied(scores, tolerance)
-            close = check_equal(place, values, answer[name], source, tolerance, free)
-            largest = max(largest, close)
+            ignored = None if scores is None or scores is values else tied(scores, tolerance)
+            label = f"{request.signature}: {name}"
+            difference = check_equal(label, values, answer[name], source, tolerance, ignored)
+            largest = max(largest, difference)
     return largest
 
 
 def tied(scores: np.ndarray, tolerance: float) -> np.ndarray:
-    """Returns where the order of a beam may be decided by rounding: bool [..., K].
+    """Returns where rounding may change the order of a beam, bool [..., K].
 
-    That is where the next score, before or behind, differs by no more than rounding may change
-    both, and at the beam's end, behind which scores are not known.
+    These are scores that differ from the one before or after by no more than rounding may change
+    both, and the last score, because the one after it is unknown.
 
     Args:
-      scores: [..., K], falling.
-      tolerance: of floats.
+      scores: [..., K], in falling order.
+      tolerance: allowed difference of floats.
     """
     is_near = np.abs(np.diff(scores)) <= 2 * tolerance * np.maximum(np.abs(scores[..., 1:]), 1)
     end = np.ones([*scores.shape[:-1], 1], bool)
@@ -219,35 +227,42 @@ def tied(scores: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def check_equal(
-    place: str,
+    label: str,
     expected: np.ndarray,
     found: np.ndarray,
     source: str,
     tolerance: float,
-    free: np.ndarray | None = None,
+    ignored: np.ndarray | None = None,
 ) -> float:
-    """Compares one output, but for places that are free; returns the largest difference of floats.
+    """Compares one output; returns the largest difference of floats.
+
+    Args:
+      label: signature and name of the output, for messages.
+      expected, found: values of the output.
+      source: the model with the expected values, for messages.
+      tolerance: allowed difference of floats.
+      ignored: true for values that are not compared; None: all are compared.
 
     Raises:
       ValueError: if they differ.
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
         raise ValueError(
-            f"{place} is {found.dtype} {list(found.shape)}, expected {expected.dtype} "
+            f"{label} is {found.dtype} {list(found.shape)}, expected {expected.dtype} "
             f"{list(expected.shape)} of {source}."
         )
     differences = np.zeros(expected.shape)
     if expected.dtype.kind == "f":
         differences = np.abs(found - expected) / np.maximum(np.abs(expected), 1)
-        is_wrong = ~(differences <= tolerance)  # Also where one is no number.
+        is_wrong = ~(differences <= tolerance)  # Also true where one is NaN.
     else:
         is_wrong = np.asarray(found != expected, bool)
-    if free is not None:
-        is_wrong &= ~free
+    if ignored is not None:
+        is_wrong &= ~ignored
     if is_wrong.any():
         index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
         raise ValueError(
-            f"{place}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source} "
+            f"{label}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source} "
             f"(floats to {tolerance:g}); {is_wrong.mean():.0%} of them differ. Is it another "
             f"checkpoint, or was the model exported with other options?"
         )
@@ -255,10 +270,10 @@ def check_equal(
 
 
 def check_finite(requests: Sequence[Request], answers: Sequence[Answer]) -> None:
-    """Checks that requests are answered, in finite numbers.
+    """Checks that no answer is an error, and that all numbers are finite.
 
     Raises:
-      ValueError: if one is not.
+      ValueError: naming the first answer that fails.
     """
     for request, answer in zip(requests, answers, strict=True):
         if isinstance(answer, tuple):
@@ -274,16 +289,16 @@ def check_refused(answer: Answer) -> None:
     """Checks the answer to `broken_request`.
 
     Raises:
-      ValueError: if it is not the error that clients are to get.
+      ValueError: if it is not INVALID_ARGUMENT.
     """
     if not isinstance(answer, tuple) or answer[0] != INVALID_ARGUMENT:
-        said = f"ends with error {answer[0]}" if isinstance(answer, tuple) else "is answered"
+        result = f"ends with error {answer[0]}" if isinstance(answer, tuple) else "is answered"
         raise ValueError(
-            f"A text that is not UTF-8 {said}; expected INVALID_ARGUMENT ({INVALID_ARGUMENT})."
+            f"A text that is not UTF-8 {result}; expected INVALID_ARGUMENT ({INVALID_ARGUMENT})."
         )
 
 
 def first_line(message: str) -> str:
-    """Returns what a message of TensorFlow says, without where in its functions."""
+    """Returns the first line of a TensorFlow error, without names of graph nodes."""
     lines = re.sub(r"\{\{.*?\}\}\s*", "", message).strip().splitlines()
     return lines[0] if lines else "no message"

@@ -21,11 +21,12 @@ from export.checks.stored_model import Request, StoredModel, read
 
 
 def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
-    """Checks a SavedModel; yields what each check found, for people.
+    """Checks a SavedModel; yields the result of each check as text.
 
     Args:
-      folder: of a version.
-      model_dir: what it was made from; "": what its card says, if that is still there.
+      folder: folder of a version.
+      model_dir: the model that was exported; "": the model that the export recorded, if it still
+        exists.
 
     Raises:
       ValueError: at the first check that fails.
@@ -47,8 +48,9 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
 
 
 def all_requests(stored: StoredModel) -> list[Request]:
-    """Returns the warm-up requests, those of odd texts, and to a model of texts one that it must
-    refuse, with the first again after it.
+    """Returns the warm-up requests and the requests of unusual texts.
+
+    A model of texts also gets a request that it must reject, and then the first request again.
     """
     requests = [*stored.warmup, *make_requests(stored)]
     if stored.takes_texts:
@@ -74,17 +76,17 @@ def check_answers(
 
 
 def is_gone(path: str) -> bool:
-    """True if a path leads nowhere; a name on a hub is no path."""
+    """Returns whether a path does not exist; a name on a hub is not a path."""
     return not is_hub_name(path) and not pathlib.Path(path).expanduser().exists()
 
 
 def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -> str:
-    """Compares answers with those of the model that it was made from.
+    """Compares answers with those of the model that was exported; returns the result as text.
 
     Args:
-      stored: the model.
+      stored: the SavedModel.
       found: its answers to `all_requests`.
-      model_dir: "" for what the card says.
+      model_dir: see `check`.
 
     Raises:
       ValueError: if answers differ.
@@ -99,8 +101,8 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
         if is_gone(options.get(name, "")):
             return f"source      {options[name]} is not here, so not compared"
     requests = make_requests(stored)
-    served = load_source(stored, source)
-    expected = [python_answer(served, stored, request) for request in requests]
+    serving = load_source(stored, source)
+    expected = [python_answer(serving, stored, request) for request in requests]
     first = len(stored.warmup)
     answers = found[first : first + len(requests)]
     difference = compare(requests, expected, answers, source, tolerance_of(stored))

@@ -1,34 +1,37 @@
 """Checks that a server has the operations of a SavedModel.
 
-TensorFlow Serving is built with TensorFlow's own operations and with those of tensorflow-text, of
-which older releases have fewer. It has no Python, so what calls Python cannot run there.
+TensorFlow Serving is built with the operations of TensorFlow and of tensorflow-text; older releases
+have fewer of the latter. It has no Python, so operations that call Python cannot run there.
 
 Reference: tensorflow/serving, tensorflow_serving/model_servers/BUILD; tensorflow/text, tag 2.12.1.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
-# The tokenizer's, and the first release of TensorFlow Serving known to have it built in.
+# Operations of the tokenizer, with the first release of TensorFlow Serving known to have them.
 TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.18", "NormalizeUTF8": "2.18"}
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 
 
-def used_ops(meta_graph: Any) -> set[str]:
-    """Returns the operations of a `MetaGraphDef` and of its functions, without these functions."""
+def used_ops(meta_graph: meta_graph_pb2.MetaGraphDef) -> set[str]:
+    """Returns the operations of a graph and of its functions, without these functions."""
     functions = meta_graph.graph_def.library.function
-    nodes = [meta_graph.graph_def.node, *(function.node_def for function in functions)]
-    return {node.op for part in nodes for node in part} - {f.signature.name for f in functions}
+    ops = {node.op for node in meta_graph.graph_def.node}
+    for function in functions:
+        ops |= {node.op for node in function.node_def}
+    # A call of a function is a node whose operation is the function's name.
+    return ops - {function.signature.name for function in functions}
 
 
-def check_graph(meta_graph: Any) -> None:
-    """Checks that a server can run a graph, as far as TensorFlow's own operations go.
+def check_graph(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
+    """Checks that a graph needs neither Python nor XLA.
 
     Raises:
-      ValueError: if it calls Python, or can run in XLA only.
+      ValueError: if it needs one of them.
     """
     if python := PYTHON_OPS & used_ops(meta_graph):
         raise ValueError(
@@ -36,8 +39,10 @@ def check_graph(meta_graph: Any) -> None:
             f"that part with TensorFlow's operations."
         )
     functions = meta_graph.graph_def.library.function
-    parts = [meta_graph.graph_def.node, *(f.node_def for f in functions), functions]
-    if any(place.attr[MUST_COMPILE].b for part in parts for place in part):
+    marked = [*meta_graph.graph_def.node, *functions]
+    for function in functions:
+        marked += function.node_def
+    if any(part.attr[MUST_COMPILE].b for part in marked):
         raise ValueError(
             f"The graph must be compiled by XLA ({MUST_COMPILE}), which a server may not have; "
             f"export without jit_compile=True."
@@ -50,14 +55,14 @@ def foreign_ops(ops: Iterable[str]) -> list[str]:
 
 
 def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
-    """Checks operations that are not TensorFlow's own; returns in words which server has them.
+    """Checks operations that are not TensorFlow's; returns the servers that have them, as text.
 
     Args:
-      foreign: their names.
-      takes_texts: whether the model takes texts; one of ids needs none of them.
+      foreign: names of the operations.
+      takes_texts: whether the model takes texts; a model of ids needs no foreign operations.
 
     Raises:
-      ValueError: if one is not allowed.
+      ValueError: if an operation is not allowed.
     """
     allowed = sorted(TEXT_OPS) if takes_texts else []
     if extra := sorted(set(foreign).difference(allowed)):

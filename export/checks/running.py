@@ -35,10 +35,10 @@ def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
     start = time.perf_counter()
     try:
         if stored.takes_texts:
-            import tensorflow_text  # noqa: F401  Its operations are in the server, too.
+            import tensorflow_text  # noqa: F401  Registers its operations, which a server has built in.
 
         signatures = tf.saved_model.load(str(stored.folder)).signatures
-    except Exception as error:  # TensorFlow has no class of errors for damaged files.
+    except Exception as error:  # TensorFlow raises many types for damaged files.
         raise ValueError(f"{stored.folder} cannot be loaded: {first_line(str(error))}") from None
     times = [time.perf_counter()]
     answers = []

@@ -2,14 +2,15 @@
 
 import dataclasses
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert_tf.printable import escaped
+from bert_tf.serving.metadata import Metadata
 from bert_tf.serving.model import IDS
 from bert_tf.serving.saved_models import check_files, read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
@@ -17,7 +18,9 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup
 
 TAG = "serve"
-INIT_OP = "__saved_model_init_op"  # Stands among the signatures, and is none.
+INIT_OP = "__saved_model_init_op"  # TensorFlow lists it among the signatures.
+
+SignatureDefs = dict[str, meta_graph_pb2.SignatureDef]
 
 
 class Request(NamedTuple):
@@ -32,31 +35,31 @@ class StoredModel:
     """A SavedModel that `export.saved_model` wrote.
 
     Attributes:
-      folder: of the version.
-      card: its bert_tf.json.
-      vocab: its vocabulary.
-      meta_graph: a `MetaGraphDef`.
-      warmup: its warm-up requests.
+      folder: folder of the version.
+      card: content of its bert_tf.json.
+      vocab: vocabulary.
+      meta_graph: graph of the functions.
+      warmup: warm-up requests.
     """
 
     folder: pathlib.Path
-    card: dict[str, Any]
+    card: Metadata
     vocab: AnyVocab
-    meta_graph: Any
+    meta_graph: meta_graph_pb2.MetaGraphDef
     warmup: list[Request]
 
     @property
-    def signatures(self) -> dict[str, Any]:
-        """The `SignatureDef`s by name."""
+    def signatures(self) -> SignatureDefs:
+        """The signatures by name."""
         return read_signatures(self.meta_graph)
 
     @property
     def takes_texts(self) -> bool:
-        """Whether it takes texts; else ids."""
+        """Whether the model takes texts; otherwise it takes ids."""
         return set(self.signatures["serving_default"].inputs) != set(IDS)
 
     def table(self) -> str:
-        """Returns what it is, in lines for people."""
+        """Returns a description of the model, one line per property."""
         card = self.card
         labels = f" ({escaped(', '.join(card['labels']))})" if card["labels"] else ""
         casing = "uncased" if card["do_lower_case"] else "cased"
@@ -64,7 +67,7 @@ class StoredModel:
         lines = [
             f"kind        {escaped(card['kind'])}{labels}",
             f"takes       {escaped(', '.join(card['inputs'])) if self.takes_texts else 'ids'}",
-            f"rows        at most {card['max_seq_length']} pieces, {casing}, vocabulary of "
+            f"rows        at most {card['max_seq_length']} tokens, {casing}, vocabulary of "
             f"{len(self.vocab)}",
             f"source      {escaped(card.get('source', ''))}",
             f"written by  TensorFlow {escaped(self.meta_graph.meta_info_def.tensorflow_version)}",
@@ -93,22 +96,27 @@ def read(folder: pathlib.Path) -> StoredModel:
     vocab_file = find_vocabulary(extra) or extra / VOCABULARY_FILES[0]
     vocab = read_vocab(vocab_file)
     signatures = sorted(read_signatures(meta_graph))
-    for what, found, said in (
-        (f"{folder} has the signatures", signatures, sorted(card.get("signatures", []))),
-        (f"{vocab_file} has pieces", len(vocab), card.get("vocab_size")),
-    ):
-        if found != said:
-            raise ValueError(f"{what} {found}, but bert_tf.json says {said}; export it again.")
+    recorded = sorted(card.get("signatures", []))
+    if signatures != recorded:
+        raise ValueError(
+            f"{folder} has the signatures {signatures}, but bert_tf.json says {recorded}; export "
+            "it again."
+        )
+    if len(vocab) != card.get("vocab_size"):
+        raise ValueError(
+            f"{vocab_file} has {len(vocab)} tokens, but bert_tf.json says "
+            f"{card.get('vocab_size')}; export it again."
+        )
     warmup = read_warmup(extra / "tf_serving_warmup_requests")
     check_files(folder)
     return StoredModel(folder, card, vocab, meta_graph, [Request(*request) for request in warmup])
 
 
-def read_meta_graph(folder: pathlib.Path) -> Any:
-    """Returns the `MetaGraphDef` for serving.
+def read_meta_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
+    """Returns the graph for serving.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if the folder has no such graph, or the file is damaged.
     """
     path = folder / "saved_model.pb"
     if not path.is_file():
@@ -126,6 +134,6 @@ def read_meta_graph(folder: pathlib.Path) -> Any:
     return found[0]
 
 
-def read_signatures(meta_graph: Any) -> dict[str, Any]:
-    """Returns the `SignatureDef`s of a `MetaGraphDef` by name."""
+def read_signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> SignatureDefs:
+    """Returns the signatures of a graph by name."""
     return {key: value for key, value in meta_graph.signature_def.items() if key != INIT_OP}

@@ -1,15 +1,16 @@
 """TensorFlow Serving over gRPC, with the optional package tensorflow-serving-api.
 
-Its protocol buffers import TensorFlow's, so this way loads TensorFlow.
+Its protocol buffers import those of TensorFlow, so importing this module loads TensorFlow.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -40,7 +41,9 @@ class GrpcTransport:
         channel = grpc.insecure_channel(server, options)
         self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         self._models = model_service_pb2_grpc.ModelServiceStub(channel)
-        self._server, self._model, self._version = server, model, version
+        self._server = server
+        self._model = model
+        self._version = version
         self.close = channel.close
 
     def status(self, seconds: float) -> list[dict[str, Any]]:
@@ -78,12 +81,15 @@ class GrpcTransport:
             message = f"{self._server} returned unexpected outputs: {one_line(error)}"
             raise ServingError(message, "INTERNAL") from None
 
-    def _name_model(self, request: Any) -> None:
+    def _name_model(
+        self, request: predict_pb2.PredictRequest | get_model_metadata_pb2.GetModelMetadataRequest
+    ) -> None:
+        """Sets the model and, unless the server chooses it, the version of a request."""
         request.model_spec.name = self._model
         if self._version >= 0:
             request.model_spec.version.value = self._version
 
-    def _ask(self, method: Any, request: Any, seconds: float) -> Any:
+    def _ask(self, method: Callable[..., Message], request: Message, seconds: float) -> Message:
         try:
             return method(request, timeout=seconds)
         except grpc.RpcError as error:
@@ -92,7 +98,7 @@ class GrpcTransport:
             raise ServingError(message, code.name, code in PASSING) from None
 
 
-def _to_dict(message: Any) -> dict[str, Any]:
+def _to_dict(message: Message) -> dict[str, Any]:
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

@@ -1,18 +1,22 @@
-"""Inputs of TensorFlow Serving's models, and the errors of both protocols."""
+"""Converts and checks inputs and outputs of TensorFlow Serving, for both of its protocols."""
 
 import base64
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from bert_tf.printable import escaped
 
-# Of the models that this project exports; others are left to NumPy.
-DTYPES: dict[str, Any] = {
-    **{"DT_FLOAT": np.float32, "DT_INT32": np.int32, "DT_INT64": np.int64, "DT_STRING": object},
+# Types of the models that this project exports; NumPy chooses for other types.
+DTYPES: dict[str, npt.DTypeLike] = {
+    "DT_FLOAT": np.float32,
+    "DT_INT32": np.int32,
+    "DT_INT64": np.int64,
+    "DT_STRING": object,
 }
-# Kinds of NumPy that an output may come in; JSON writes whole floats without a point.
+# NumPy's kinds that each type may arrive as: JSON writes whole floats without a decimal point.
 FLOATS = ("DT_FLOAT", "DT_DOUBLE", "DT_HALF")
 WHOLE = ("DT_INT8", "DT_INT16", "DT_INT32", "DT_INT64", "DT_UINT8", "DT_UINT16", "DT_UINT32")
 KINDS_OF_NUMBERS = {
@@ -24,28 +28,29 @@ KINDS_OF_NUMBERS = {
 MAX_MESSAGE_LENGTH = 500
 MAX_ANSWER_BYTES = 1 << 28  # 32 rows of 512 vectors of 1,024 numbers are 190 MB of JSON.
 # A TensorInfo, or a SignatureDef, in JSON.
-Spec = dict[str, Any]
+Spec: TypeAlias = dict[str, Any]
 
 
 class ServingError(OSError):
     """A request without an answer, or with an error as the answer.
 
     Attributes:
-      code: of gRPC, as INVALID_ARGUMENT; UNAVAILABLE where no server answered.
+      code: gRPC's name of the error, such as INVALID_ARGUMENT; UNAVAILABLE if no server answered.
       may_pass: whether the same request may succeed a little later.
     """
 
     def __init__(self, message: str, code: str, may_pass: bool = False) -> None:
         super().__init__(message)
-        self.code, self.may_pass = code, may_pass
+        self.code = code
+        self.may_pass = may_pass
 
 
 def shape_of(spec: Spec) -> list[int]:
-    """Returns the shape of an input or output; -1 is any size, and no sizes are any rank."""
+    """Returns the shape of an input or output; -1 is any size, and [] any rank."""
     return [int(axis.get("size", 0)) for axis in spec.get("tensor_shape", {}).get("dim", [])]
 
 
-def check_signatures(signatures: Any, server: str) -> dict[str, Spec]:
+def check_signatures(signatures: object, server: str) -> dict[str, Spec]:
     """Returns a server's signatures by name, if they have the form that clients read.
 
     Raises:
@@ -64,7 +69,7 @@ def check_signatures(signatures: Any, server: str) -> dict[str, Spec]:
     return {name: {"inputs": {}, "outputs": {}, **parts} for name, parts in signatures.items()}
 
 
-def _is_spec(spec: Any) -> bool:
+def _is_spec(spec: object) -> bool:
     if not isinstance(spec, dict) or not isinstance(spec.get("dtype"), str):
         return False
     shape = spec.get("tensor_shape", {})
@@ -76,8 +81,8 @@ def _is_spec(spec: Any) -> bool:
     return all(isinstance(axis, dict) and _is_size(axis.get("size", 0)) for axis in axes)
 
 
-def _is_size(size: Any) -> bool:
-    """True for a whole number, which JSON of protocol buffers writes as a string."""
+def _is_size(size: object) -> bool:
+    """Returns whether a value is an integer, which JSON of protocol buffers writes as a string."""
     if isinstance(size, bool) or not isinstance(size, int | str):
         return False
     return re.fullmatch(r"-?\d{1,18}", str(size)) is not None
@@ -105,15 +110,15 @@ def check_outputs(
     """Returns the outputs of a request as arrays of the signature's types, strings as lists.
 
     Args:
-      outputs: by name, each nested lists as JSON has them, or an array.
-      signature: as the server announced it.
-      num_rows: rows of the request.
-      server: its address, for messages.
+      outputs: nested lists from JSON, or arrays, by name.
+      signature: the signature that the server announced.
+      num_rows: number of rows in the request.
+      server: address of the server, for messages.
 
     Raises:
       ServingError: if an output is missing, has another type or shape, or is not finite.
     """
-    found = {}
+    arrays = {}
     for name, spec in sorted(signature["outputs"].items()):
         if name not in outputs:
             raise _unexpected(server, "outputs", list(outputs), f"{name} as well")
@@ -123,11 +128,11 @@ def check_outputs(
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             form = f"{spec['dtype']} {shape_of(spec)} for {num_rows} rows"
             raise _unexpected(server, f"{name} ({error})", outputs[name], form) from None
-        found[name] = array.tolist() if array.dtype == object else array
-    return found
+        arrays[name] = array.tolist() if array.dtype == object else array
+    return arrays
 
 
-def _to_output(values: Any, kind: str) -> np.ndarray:
+def _to_output(values: npt.ArrayLike, kind: str) -> np.ndarray:
     """Returns nested lists of JSON, or an array of gRPC, as an array; strings as an object array.
 
     Raises:
@@ -142,7 +147,7 @@ def _to_output(values: Any, kind: str) -> np.ndarray:
         return given
     if given.dtype.kind not in KINDS_OF_NUMBERS[kind]:
         raise ValueError("of another type")
-    with np.errstate(over="ignore"):  # Found below.
+    with np.errstate(over="ignore"):  # An overflow gives infinity, which is rejected below.
         array = given.astype(DTYPES.get(kind, given.dtype))
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("not finite")
@@ -151,15 +156,16 @@ def _to_output(values: Any, kind: str) -> np.ndarray:
     return array
 
 
-def _nested(values: Any) -> np.ndarray:
+def _nested(values: npt.ArrayLike) -> np.ndarray:
     """Returns nested lists of strings, or of objects with bytes, as an object array."""
+    # Lists of different lengths become an array of lists.
     array = np.array(values, object)
     if any(isinstance(value, list) for value in array.ravel().tolist()):
         raise ValueError("rows of different lengths")
     return array
 
 
-def _decode(value: Any) -> str:
+def _decode(value: object) -> str:
     """Returns a string output as text: str, the bytes of gRPC, or {"b64": ...} of JSON."""
     if isinstance(value, dict) and set(value) == {"b64"} and isinstance(value["b64"], str):
         value = base64.b64decode(value["b64"], validate=True)
@@ -171,45 +177,47 @@ def _decode(value: Any) -> str:
 
 
 def _check_shape(shape: tuple[int, ...], spec: Spec, num_rows: int) -> None:
-    """Raises ValueError if an output has another shape than announced; -1 is any size."""
+    """Raises ValueError if an output does not have the announced shape, in which -1 is any size."""
     if shape[:1] != (num_rows,):
         raise ValueError(f"its shape is {list(shape)}")
     expected = shape_of(spec)
     is_any = not expected and not is_number(spec)
     if is_any or not num_rows:  # JSON has no second axis where the first is empty.
         return
-    fits = len(shape) == len(expected) and all(
-        wanted in (-1, size) for size, wanted in zip(shape, expected, strict=True)
-    )
+    fits = len(shape) == len(expected)
+    for size, announced in zip(shape, expected, strict=False):
+        fits &= announced in (-1, size)
     if not fits:
         raise ValueError(f"its shape is {list(shape)}")
 
 
-def _unexpected(server: str, name: str, value: Any, expected: str) -> ServingError:
+def _unexpected(server: str, name: str, value: object, expected: str) -> ServingError:
     shown = one_line(repr(value)[:MAX_MESSAGE_LENGTH])
     message = f"{server} sent {one_line(name)}: {shown}; expected {expected}."
     return ServingError(f"{message} Is this TensorFlow Serving?", "INTERNAL")
 
 
 def is_number(spec: Spec) -> bool:
-    """True for an input that is one number for the whole batch."""
+    """Returns whether an input is a single number for the whole batch."""
     shape = spec.get("tensor_shape")
     return shape is not None and not shape.get("dim") and not shape.get("unknown_rank")
 
 
-def to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
+def to_array(name: str, values: npt.ArrayLike, spec: Spec) -> np.ndarray:
     """Returns one input as an array of its type; strings as an object array of bytes.
 
     Raises:
-      ValueError: if the values are of another type or form.
+      ValueError: if the values have another type or shape.
     """
-    kind, shape = spec["dtype"], shape_of(spec)
+    kind = spec["dtype"]
+    shape = shape_of(spec)
     try:
         if kind == "DT_STRING":
             array = np.frompyfunc(_encode, 1, 1)(np.array(values, object))
         else:
             given = np.array(values)
             array = given.astype(DTYPES.get(kind, given.dtype), casting="same_kind")
+            # The cast to a shorter integer type wraps around silently.
             if array.dtype.kind != "f" and (array != given).any():
                 raise ValueError
         if (shape or is_number(spec)) and np.ndim(array) != len(shape):
@@ -222,15 +230,15 @@ def to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
     return array
 
 
-def _encode(value: Any) -> bytes:
-    # A command line that is not UTF-8 comes with its bytes as lone surrogates.
+def _encode(value: str | bytes) -> bytes:
+    # Python turns bytes of a command line that are not UTF-8 into lone surrogates.
     return value if isinstance(value, bytes) else value.encode("utf8", "surrogateescape")
 
 
-def one_line(message: Any) -> str:
-    """Returns what a server says on one line, not too long, without the names of graph nodes.
+def one_line(message: object) -> str:
+    """Returns a server's message as one short line, without the names of graph nodes.
 
-    Control characters come as escapes: terminals obey them.
+    Control characters are escaped, because a terminal would execute them.
     """
     line = " ".join(re.sub(r"\[\[.*?\]\]", " ", str(message), flags=re.DOTALL).split())
     line = escaped(line)

@@ -1,8 +1,8 @@
 """TensorFlow Serving over REST.
 
-Requests are columnar, `{"inputs": {name: values}}`: each name is sent once and not once a row, and
-outputs come under their names. Where a signature has one output alone the server leaves its name
-out; the metadata give it back.
+Requests are columnar, `{"inputs": {name: values}}`: each name is sent once per request, not once
+per row, and outputs are named. The server omits the name of a signature's only output; the metadata
+provide it.
 """
 
 import base64
@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,38 +24,54 @@ from requests.adapters import HTTPAdapter
 from export.client import protocol
 from export.client.protocol import ServingError, Spec, one_line
 
-# The codes of TensorFlow and gRPC as TensorFlow Serving turns them into HTTP, and 502 of a proxy.
+# gRPC's codes of the HTTP statuses that TensorFlow Serving sends; 502 comes from a proxy.
 HTTP_CODES = {
-    **{400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"},
-    **{501: "UNIMPLEMENTED", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"},
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
 }
 PASSING = (429, 502, 503, 504)
 
 
 class _Adapter(HTTPAdapter):
-    """Can cut off an answer: requests' timeout is for one read, which a server that sends a byte of
-    headers or body now and then outlives.
+    """Keeps the socket of a response, so that another thread can end it.
+
+    The timeout of requests limits a single read. A server that sends a byte of the headers or the
+    body now and then never exceeds it.
     """
 
-    _socket: Any = None
+    _socket: socket.socket | None = None
 
     def cut(self) -> None:
+        """Ends the response that is being read."""
         try:
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # Of TLS's socket, too.
+            # The base class's method also works for the socket of TLS.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # type: ignore[arg-type]
         except (OSError, TypeError):
-            pass  # Closed by now, or not there yet.
+            pass  # The socket is closed already, or not there yet.
 
-    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+    # requests and urllib3 have no public way to the socket of a response, so their classes are
+    # replaced from the pool down to the response.
+    def get_connection_with_tls_context(
+        self, *arguments: Any, **options: Any
+    ) -> urllib3.HTTPConnectionPool:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
         pool.ConnectionCls = functools.partial(self._connect, type(pool).ConnectionCls)
         return pool
 
-    def _connect(self, make: Any, **options: Any) -> Any:
+    def _connect(
+        self, make: Callable[..., http.client.HTTPConnection], **options: Any
+    ) -> http.client.HTTPConnection:
         connection = make(**options)
-        connection.response_class = self._respond
+        connection.response_class = self._respond  # type: ignore[assignment]
         return connection
 
-    def _respond(self, sock: Any, **options: Any) -> Any:
+    def _respond(self, sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
         self._socket = sock
         return http.client.HTTPResponse(sock, **options)
 
@@ -71,7 +88,8 @@ class RestTransport:
         self._server = server
         self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model, '')}"
         self._url = self._model_url + (f"/versions/{version}" if version >= 0 else "")
-        self._session, self._adapter = requests.Session(), _Adapter()
+        self._session = requests.Session()
+        self._adapter = _Adapter()
         self._session.mount(f"{parts.scheme}://", self._adapter)
         self._session.headers["Accept-Encoding"] = "identity"
         self.close = self._session.close
@@ -95,16 +113,19 @@ class RestTransport:
         request = {"signature_name": name, "inputs": columns}
         body = json.dumps(request, default=_write_bytes).encode()
         answer = self._ask("POST", f"{self._url}:predict", seconds, body)
-        outputs, specs = answer.get("outputs"), signature["outputs"]
-        if len(specs) == 1:
+        outputs = answer.get("outputs")
+        specs = signature["outputs"]
+        if len(specs) == 1:  # The server omits its name.
             outputs = dict.fromkeys(specs, outputs)
         if not isinstance(outputs, dict):
             message = f"{self._server} returned unexpected outputs: {one_line(answer)}"
             raise ServingError(message, "INTERNAL")
         return outputs
 
-    def _ask(self, method: str, url: str, seconds: float, body: bytes | None = None) -> Any:
-        """Sends a request and returns its answer, both within the time given."""
+    def _ask(
+        self, method: str, url: str, seconds: float, body: bytes | None = None
+    ) -> dict[str, Any]:
+        """Sends a request and returns the answer, both within `seconds`."""
         end = time.monotonic() + seconds
         timer = threading.Timer(seconds, self._adapter.cut)
         timer.start()
@@ -114,12 +135,19 @@ class RestTransport:
             ) as response:
                 return self._read(response, end)
         except requests.RequestException as error:
+            # A response that was cut off fails in various ways, so the clock decides.
             if isinstance(error, requests.Timeout) or time.monotonic() >= end:
-                message = f"gave no answer within {seconds:.3g} s; raise --timeout or send smaller"
-                message, code = f"{message} batches.", "DEADLINE_EXCEEDED"
+                code = "DEADLINE_EXCEEDED"
+                message = (
+                    f"gave no answer within {seconds:.3g} s; raise --timeout or send smaller "
+                    "batches."
+                )
             else:
-                message = f"cannot be reached: {_reason(error)}. Is the server running, and is this"
-                message, code = f"{message} its REST port?", "UNAVAILABLE"
+                code = "UNAVAILABLE"
+                message = (
+                    f"cannot be reached: {_reason(error)}. Is the server running, and is this its "
+                    "REST port?"
+                )
             raise ServingError(f"{self._server} {message}", code, may_pass=True) from None
         finally:
             timer.cancel()
@@ -132,7 +160,7 @@ class RestTransport:
                 message = f"{self._server} sends more than {protocol.MAX_ANSWER_BYTES:,} bytes; "
                 raise ServingError(f"{message}send smaller batches.", "RESOURCE_EXHAUSTED")
         if time.monotonic() >= end:
-            raise requests.Timeout  # What was cut off may look like the end of an answer.
+            raise requests.Timeout  # An answer that was cut off may look complete.
         text = content.decode("utf8", "replace")
         try:
             answer = json.loads(text)
@@ -153,14 +181,15 @@ class RestTransport:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns what happened, below the layers of requests and urllib3."""
+    """Returns the cause of an error, below the wrappers of requests and urllib3."""
     layers = (requests.RequestException, urllib3.exceptions.HTTPError)
     while isinstance(error, layers) and error.__context__:
         error = error.__context__
     return one_line(error)
 
 
-def _write_bytes(value: bytes) -> Any:
+def _write_bytes(value: bytes) -> str | dict[str, str]:
+    """Returns a string input for JSON: text, or base64 for bytes that are not UTF-8."""
     try:
         return value.decode("utf8")
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.files import read_lines
 
-# The inputs of one row by name, or the only one.
+# The inputs of one row by name, or its only input.
 Row = dict[str, Any] | str
 
 
@@ -18,7 +18,7 @@ def read_input(path: str) -> list[Row]:
     """Reads a file of texts: strings, or for .jsonl objects of inputs by name.
 
     Raises:
-      ValueError: naming the line that is no JSON object.
+      ValueError: naming the line that is not a JSON object.
     """
     lines = [line.removesuffix("\r") for line in read_lines(path)]
     if lines == [""]:
@@ -46,12 +46,12 @@ def _read_bytes(value: dict[str, Any]) -> Any:
 
 
 def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) -> dict[str, Any]:
-    """Returns rows as inputs by name; a row that is a plain text is the only input.
+    """Returns the inputs of a batch by name.
 
     Args:
-      rows: of one batch.
-      names: of the inputs.
-      numbers: of those that are one number for the whole batch.
+      rows: rows of one batch; a plain text is the only input.
+      names: names of the inputs.
+      numbers: names of the inputs that are a single number for the whole batch.
 
     Raises:
       ValueError: if a row has other inputs than these names, or another number than the first.
@@ -75,8 +75,11 @@ def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) 
     return columns
 
 
-def as_plain(values: Any) -> Any:
-    """Returns an output as nested lists for JSON; float32 with no more digits than it has."""
-    if not isinstance(values, np.ndarray):
+def as_plain(values: np.ndarray | list[Any]) -> list[Any]:
+    """Returns an output as nested lists for JSON."""
+    if isinstance(values, list):
         return values
-    return (values.astype(str).astype(float) if values.dtype == np.float32 else values).tolist()
+    if values.dtype == np.float32:
+        # 0.1, not 0.10000000149011612: the shortest digits that give the same float32.
+        values = values.astype(str).astype(float)
+    return values.tolist()

@@ -1,11 +1,12 @@
 """Compares a LiteRT file with its float32 model before the file is published.
 
-A file passes if it is not implausibly small, all its numbers are finite, and it loses no more
-points of the task's metric than allowed; without examples to judge by, if its answers to sample
-texts are as near as `BOUNDS` says.
+A file passes if it is not implausibly small, all its outputs are finite, and it loses no more
+points of the task's metric than allowed. Without labelled examples, its outputs for sample texts
+must be within `BOUNDS`.
 """
 
 import functools
+import math
 import pathlib
 import statistics
 import time
@@ -22,25 +23,26 @@ from export.lite.conversion import answer, check_size
 from export.lite.judges import Judge, RowOutputs
 
 MAX_LOSS = {"none": 0.1, "float16": 0.5, "dynamic": 0.5, "int8": 2.0}  # points
-# Of sample texts: the largest difference, as a share of the largest number of the reference.
+# Largest difference for sample texts, as a share of the largest number of the reference.
 BOUNDS = {"none": 1e-4, "float16": 0.01, "dynamic": 0.1, "int8": 0.5}
 BATCH_SIZE = 32
-TIMED_ROWS, WARM_UP_ROWS = 100, 5
-PER_PIECE = ("tagger", "question_answering", "encoder")
+TIMED_ROWS = 100
+WARM_UP_ROWS = 5
+PER_TOKEN = ("tagger", "question_answering", "encoder")  # kinds with outputs of each token
 Call = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 class Verdict(NamedTuple):
-    """A file beside its reference.
+    """The comparison of a file with the float32 model.
 
     Attributes:
-      form: of `tflite_conversion.FORMS`.
+      form: one of `conversion.FORMS`.
       size: bytes of the file.
-      metric: name of the task's metric; "" if nothing was judged.
-      reference, score: the metric of the float32 model and of the file, in points of 100.
+      metric: name of the task's metric; "" without labelled examples.
+      reference, score: the metric of the float32 model and of the file, in percent.
       agreement: share of equal answers.
       difference: largest difference of an output.
-      milliseconds: median of a row alone, one thread.
+      milliseconds: median time of a single row, with one thread.
     """
 
     form: str
@@ -65,29 +67,29 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    path: pathlib.Path, served: Serving, form: str, judged_by: Judge, max_loss: float
+    path: pathlib.Path, serving: Serving, form: str, judged_by: Judge, max_loss: float
 ) -> Verdict:
     """Scores a file on labelled examples.
 
     Args:
       path: the file.
-      served: what it was made from.
-      form: how.
+      serving: the float32 model.
+      form: form of the file.
       judged_by: examples and metric.
-      max_loss: points that the file may lose.
+      max_loss: number of points that the file may lose.
 
     Raises:
-      ValueError: if it does not pass.
+      ValueError: if the file does not pass.
     """
-    verdict, found, expected = _compare(path, served, form, judged_by.rows)
+    verdict, outputs, expected = _compare(path, serving, form, judged_by.rows)
     verdict = verdict._replace(
         metric=judged_by.metric,
         reference=judged_by.points(expected),
-        score=judged_by.points(found),
-        agreement=judged_by.agreement(found, expected),
+        score=judged_by.points(outputs),
+        agreement=judged_by.agreement(outputs, expected),
     )
     loss = verdict.reference - verdict.score
-    if not loss <= max_loss:  # Also if one of them is no number.
+    if not loss <= max_loss:  # Also true if one of them is NaN.
         raise ValueError(
             f"{form} loses {loss:.2f} points of {verdict.metric} ({verdict.reference:.2f} to "
             f"{verdict.score:.2f}) on {judged_by.source}, more than --max_loss={max_loss:g}; no "
@@ -96,13 +98,15 @@ def judge(
     return verdict
 
 
-def check_parity(path: pathlib.Path, served: Serving, form: str, rows: TokenizedDataset) -> Verdict:
-    """Compares the outputs of rows without labels.
+def check_parity(
+    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
+) -> Verdict:
+    """Compares the outputs for rows without labels.
 
     Raises:
       ValueError: if the file does not pass.
     """
-    verdict, _, expected = _compare(path, served, form, rows)
+    verdict, _, expected = _compare(path, serving, form, rows)
     largest = max(float(np.abs(row).max()) for column in expected.values() for row in column)
     if not verdict.difference <= BOUNDS[form] * largest:
         raise ValueError(
@@ -113,34 +117,44 @@ def check_parity(path: pathlib.Path, served: Serving, form: str, rows: Tokenized
 
 
 def _compare(
-    path: pathlib.Path, served: Serving, form: str, rows: TokenizedDataset
+    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
 ) -> tuple[Verdict, RowOutputs, RowOutputs]:
-    """Runs both models; returns a verdict without scores, the file's outputs, the reference's."""
-    check_size(path, served, form)
+    """Runs both models on all rows.
+
+    Returns:
+      A verdict without scores, the outputs of the file, and the outputs of the float32 model.
+    """
+    check_size(path, serving, form)
     lite = LiteModel(path, num_threads=1)
-    is_long = served.kind in PER_PIECE
-    found = run_rows(lite.from_ids, rows, is_long)
-    for name, column in found.items():
+    is_per_token = serving.kind in PER_TOKEN
+    outputs = run_rows(lite.from_ids, rows, is_per_token)
+    for name, column in outputs.items():
         if bad := sum(not np.isfinite(row).all() for row in column):
             raise ValueError(
                 f"{form} gives {name} that are not finite for {bad} of {len(rows)} rows; no file "
                 f"was written."
             )
-    expected = run_rows(reference(served), rows, is_long)
-    difference = max(
-        float(np.abs(row - other).max())
-        for name, column in expected.items()
-        for row, other in zip(found[name], column, strict=True)
+    expected = run_rows(reference(serving), rows, is_per_token)
+    differences = []
+    for name, column in expected.items():
+        for row, other in zip(outputs[name], column, strict=True):
+            differences.append(float(np.abs(row - other).max()))
+    verdict = Verdict(
+        form=form,
+        size=path.stat().st_size,
+        metric="",
+        reference=math.nan,
+        score=math.nan,
+        agreement=math.nan,
+        difference=max(differences),
+        milliseconds=median_milliseconds(lite.from_ids, rows),
     )
-    size, nothing = path.stat().st_size, float("nan")
-    latency = median_milliseconds(lite.from_ids, rows)
-    verdict = Verdict(form, size, "", nothing, nothing, nothing, difference, latency)
-    return verdict, found, expected
+    return verdict, outputs, expected
 
 
-def reference(served: Serving) -> Call:
+def reference(serving: Serving) -> Call:
     """Returns the float32 model as a function of arrays."""
-    run = function_of_ids(functools.partial(answer, served))
+    run = function_of_ids(functools.partial(answer, serving))
 
     def call(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = run(*(tf.constant(batch[name]) for name in IDS))
@@ -161,30 +175,30 @@ def batches(
     return made
 
 
-def run_rows(call: Call, rows: TokenizedDataset, is_long: bool) -> RowOutputs:
-    """Returns the outputs of all rows, by name an array a row.
+def run_rows(call: Call, rows: TokenizedDataset, is_per_token: bool) -> RowOutputs:
+    """Returns the outputs of all rows by name, an array per row, without padding.
 
     Args:
       call: a model.
       rows: N rows.
-      is_long: whether outputs of three axes, or those of two of a model of pieces, have one of
-        pieces; they are cut to the pieces of the row.
+      is_per_token: whether outputs [B, T, ...] have an axis of tokens.
     """
     order = np.argsort(-rows.lengths, kind="stable")
     collected: RowOutputs = {}
     for number, batch in enumerate(batches(rows, BATCH_SIZE, order.tolist())):
         width = batch["input_mask"].shape[1]
         for name, values in call(batch).items():
-            found = collected.setdefault(name, [np.zeros(0)] * len(rows))
-            has_pieces = is_long and name != "pooled_output" and values.shape[1] == width
-            for place, value in enumerate(values):
-                row = order[number * BATCH_SIZE + place]
-                found[row] = value[: rows.lengths[row]] if has_pieces else value
+            column = collected.setdefault(name, [np.zeros(0)] * len(rows))
+            # `pooled_output` is [B, D], where D may be equal to the length by chance.
+            has_tokens = is_per_token and name != "pooled_output" and values.shape[1] == width
+            for position, value in enumerate(values):
+                row = order[number * BATCH_SIZE + position]
+                column[row] = value[: rows.lengths[row]] if has_tokens else value
     return collected
 
 
 def median_milliseconds(call: Call, rows: TokenizedDataset) -> float:
-    """Returns the median time of a row alone, over rows of all lengths."""
+    """Returns the median time of a single row, over rows of all lengths."""
     order = np.argsort(rows.lengths, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(TIMED_ROWS, len(order))).astype(int)]
     times = []

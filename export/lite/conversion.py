@@ -39,6 +39,7 @@ from bert_tf.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUT
 from bert_tf.serving.model import Batch, Outputs, Serving, function_of_ids
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
+from bert_tf.type_names import Model
 from export.lite.text_input import check_text_input, make_packer
 
 FORMS = ("none", "float16", "dynamic", "int8")
@@ -50,7 +51,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # A fixed date, so that the same model gives the 
 
 
 def check_kind(serving: Serving) -> None:
-    """Raises ValueError if a model has no LiteRT form."""
+    """Raises ValueError if a model cannot be converted to LiteRT."""
     if isinstance(serving, JointQuestionAnsweringServing):
         raise ValueError(
             "The joint head for questions cannot be converted to LiteRT; train one with "
@@ -137,9 +138,8 @@ def convert(
 
 
 @contextlib.contextmanager
-def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
-    """Lets a model's calls use operations that LiteRT has."""
-
+def _operations_of_litert(model: Model, padding_bias: float) -> Iterator[None]:
+    """Replaces operations that LiteRT lacks while the model is traced; see above."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
         stack.enter_context(mock.patch.object(AttentionPattern, "uses_blocks", False))

@@ -1,17 +1,18 @@
 """The examples and metric by which a LiteRT file is scored: those of its model's evaluation.
 
-Readers, rows and metrics are those of the fine-tuning programs; what they were told stands in the
-run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
+Readers, rows and metrics are those of the fine-tuning programs, with the flags that the run
+recorded in run.flags. A LiteRT model computes probabilities; their logarithms are used as scores.
 """
 
 import dataclasses
 import glob
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from bert_tf.checkpoints.hub import record_of
+from bert_tf.config import Config
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
@@ -24,22 +25,24 @@ from bert_tf.tasks.classification.glue import glue_task, read_glue
 from bert_tf.tasks.classification.serving import ClassifierServing
 from bert_tf.tasks.question_answering import task as squad
 from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.serving import QuestionAnsweringServing
 from bert_tf.tasks.tagging import task as tagging
 from bert_tf.tasks.tagging.files import column_of, read_tagged
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
-LEAST = 1e-30  # Of a probability whose logarithm is taken.
-SAME_NUMBER = 0.02  # Numbers as near as this share of the range of all are the same answer.
-RowOutputs = dict[str, list[np.ndarray]]
+LEAST = 1e-30  # Smaller probabilities are raised to this one before the logarithm.
+SAME_NUMBER = 0.02  # Numbers are equal if they differ by at most this share of their range.
+RowOutputs = dict[str, list[np.ndarray]]  # By name, an array per row.
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 class Judge(NamedTuple):
-    """Examples with labels and the task that judges answers to them.
+    """Examples with labels, and the task that scores answers to them.
 
     Attributes:
       source: the file or folder that the examples were read from.
-      task: has metrics and answers.
-      examples: of the task, with `rows`.
+      task: computes metrics and answers.
+      examples: the task's examples, with `rows`.
     """
 
     source: str
@@ -52,19 +55,20 @@ class Judge(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """Name of the metric that the task's best checkpoint is chosen by."""
+        """Name of the metric that chooses the task's best checkpoint."""
         return self.task.best_metric
 
     def points(self, outputs: RowOutputs) -> float:
-        """Returns the metric of a model's outputs of all rows, in points of 100."""
-        found = self.task.metrics(self.examples, self._task_outputs(outputs))
+        """Returns the metric of a model's outputs for all rows, in percent."""
+        metrics = self.task.metrics(self.examples, self._task_outputs(outputs))
         is_percent = isinstance(self.task, squad.SquadTask)
         is_percent |= isinstance(self.task, tagging.TaggingTask) and self.metric == "f1"
-        return found[self.metric] * (1 if is_percent else 100)
+        return metrics[self.metric] * (1 if is_percent else 100)
 
     def agreement(self, outputs: RowOutputs, others: RowOutputs) -> float:
         """Returns the share of equal answers: of texts, words or questions."""
-        first, second = (self._answers(each) for each in (outputs, others))
+        first = self._answers(outputs)
+        second = self._answers(others)
         if first.dtype.kind == "f":
             return float(np.mean(abs(first - second) <= SAME_NUMBER * np.ptp(second)))
         equal = first == second
@@ -79,7 +83,8 @@ class Judge(NamedTuple):
         return np.asarray(answers)
 
     def _task_outputs(self, outputs: RowOutputs) -> RowOutputs:
-        """Returns outputs as the task takes them; losses, which it wants too, are not looked at."""
+        """Returns the outputs in the form of the task."""
+        # The task also expects losses and counts, but answers and metrics do not depend on them.
         nothing = [np.zeros([])] * len(self.rows)
         if isinstance(self.task, squad.SquadTask):
             return {**outputs, "loss": nothing}
@@ -89,49 +94,59 @@ class Judge(NamedTuple):
         if "value" in outputs:
             return {"logits": [row[None] for row in outputs["value"]], "loss": nothing}
         probabilities = np.stack(outputs["probabilities"]).astype(np.float64)
-        logits = np.log(np.maximum(probabilities, LEAST))
+        logits = np.log(np.maximum(probabilities, LEAST))  # [N, C]
         if self.task.kind == "multi_label":  # type: ignore[attr-defined]
+            # The inverse of the sigmoid; for the softmax above, the logarithms are enough.
             logits -= np.log(np.maximum(1 - probabilities, LEAST))
         return {"logits": list(logits), "loss": nothing}
 
 
-def make_judge(served: Serving, model_dir: str, split: str = "dev", file: str = "") -> Judge | None:
+def make_judge(
+    serving: Serving, model_dir: str, split: str = "dev", file: str = ""
+) -> Judge | None:
     """Reads the examples that a model was trained for.
 
     Args:
-      served: the model, of `bert_tf.inference.serving_models.load`.
-      model_dir: its run directory, or a file in it.
+      serving: the result of `bert_tf.inference.serving_models.load`.
+      model_dir: the model's run directory, or a file in it.
       split: dev or train.
-      file: examples in the form of the run's files; "": those that the run names.
+      file: examples in the form of the run's files; "": the files that the run recorded.
 
     Returns:
-      None if the kind is not judged, or there is no file.
+      None if models of this kind have no metric, or there is no file.
 
     Raises:
       ValueError: if the examples cannot be read, or have no labels.
     """
     folder = str(record_of(model_dir))
-    tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
-    own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
+    tokenizer = make_tokenizer(serving.vocab, serving.do_lower_case)
+    path = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
     if not file:
-        check_recorded_files(folder, own, split)
-    if KINDS[served.kind].problem_type:
-        return _judge_texts(served, folder, split, file, own, tokenizer)
-    if not own:
+        check_recorded_files(folder, path, split)
+    if KINDS[serving.kind].problem_type:
+        return _judge_texts(serving, folder, split, file, path, tokenizer)
+    if not path:
         return None
-    if served.kind == "tagger":
-        return _judge_words(served, folder, own, tokenizer)
-    return _judge_answers(served, own, tokenizer) if served.kind == "question_answering" else None
+    if serving.kind == "tagger":
+        return _judge_words(serving, folder, path, tokenizer)
+    if isinstance(serving, QuestionAnsweringServing):
+        return _judge_answers(serving, path, tokenizer)
+    return None
 
 
-def check_recorded_files(folder: str, own: str, split: str) -> None:
+def check_recorded_files(folder: str, files: str, split: str) -> None:
     """Checks that the examples that a run recorded are on this machine.
 
+    Args:
+      folder: folder of the run's record.
+      files: recorded files, separated by commas.
+      split: dev or train.
+
     Raises:
-      ValueError: naming those that are missing, and the flags that take the place of them.
+      ValueError: naming the missing files, and the flag that replaces them.
     """
-    sources = [path for path in (*own.split(","), recorded(folder, "data_dir")) if path]
-    # A name such as tfds:NAME is found by its reader.
+    sources = [path for path in (*files.split(","), recorded(folder, "data_dir")) if path]
+    # A name such as tfds:NAME is not a path.
     missing = [path for path in sources if ":" not in path and not glob.glob(path)]  # noqa: PTH207
     if not missing:
         return
@@ -144,32 +159,34 @@ def check_recorded_files(folder: str, own: str, split: str) -> None:
 
 
 def _judge_texts(
-    served: Serving, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
+    serving: Serving, folder: str, split: str, file: str, path: str, tokenizer: Tokenizer
 ) -> Judge | None:
     given = _config(ClassifierConfig, folder)
-    kind = KINDS[served.kind].problem_type
+    kind = KINDS[serving.kind].problem_type
     glue = glue_task(given.task_name) if given.task_name else None
     if glue and not file:
         if split not in glue.splits or not given.data_dir:
             return None
-        source, examples = given.data_dir, read_glue(glue, given.data_dir, split)
-    elif own:
-        columns = given.text_column, given.text_b_column, given.label_column
-        source = own
+        source = given.data_dir
+        examples = read_glue(glue, given.data_dir, split)
+    elif path:
+        source = path
         examples = read_text_examples(
-            own,
-            *columns,
+            path,
+            given.text_column,
+            given.text_b_column,
+            given.label_column,
             problem_type=kind,
             label_separator=given.label_separator,
-            reading=given if own != file else None,
+            reading=given if path != file else None,
         )
     else:
         return None
     if bare := [example.source for example in examples if example.label is None]:
         raise ValueError(f"{bare[0]}: no label to score with; label it, or leave it out.")
-    values = classification.label_array(examples, served.labels, kind)
+    values = classification.label_array(examples, serving.labels, kind)
     made = classification.make_examples(
-        examples, values, kind, tokenizer, served.max_seq_length, given.long_texts
+        examples, values, kind, tokenizer, serving.max_seq_length, given.long_texts
     )
     metrics = classification.METRICS[kind]
     if glue:
@@ -177,49 +194,47 @@ def _judge_texts(
     if given.best_metric not in ("", "loss"):
         metrics = (given.best_metric, *(m for m in metrics if m != given.best_metric))
     task = classification.ClassificationTask(
-        *_UNUSED, kind=kind, labels=served.labels, metric_names=metrics
+        *_UNUSED, kind=kind, labels=serving.labels, metric_names=metrics
     )
-    if isinstance(served, ClassifierServing):
-        # The probabilities of the file already have the temperature.
-        task.decisions = dataclasses.replace(served.decisions, temperature=1.0)
+    if isinstance(serving, ClassifierServing):
+        # The file has applied the temperature already.
+        task.decisions = dataclasses.replace(serving.decisions, temperature=1.0)
     return Judge(source, task, made)
 
 
-def _judge_words(served: Serving, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
+def _judge_words(serving: Serving, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
     given = _config(TaggerConfig, folder)
     sentences = read_tagged(file, given.word_column, column_of(given.tag_column))
-    length = served.max_seq_length
-    made = tagging.make_examples(sentences, served.labels, tokenizer, length, is_labelled=True)
-    return Judge(file, tagging.TaggingTask(*_UNUSED, labels=served.labels), made)
+    length = serving.max_seq_length
+    made = tagging.make_examples(sentences, serving.labels, tokenizer, length, is_labelled=True)
+    return Judge(file, tagging.TaggingTask(*_UNUSED, labels=serving.labels), made)
 
 
-def _judge_answers(served: Any, file: str, tokenizer: Tokenizer) -> Judge:
+def _judge_answers(serving: QuestionAnsweringServing, file: str, tokenizer: Tokenizer) -> Judge:
     config = SquadConfig(
-        doc_stride=served.doc_stride,
-        max_query_length=served.max_query_length,
-        n_best_size=served.n_best_size,
-        max_answer_length=served.max_answer_length,
-        version_2_with_negative=served.version_2,
-        null_score_diff_threshold=served.threshold,
+        doc_stride=serving.doc_stride,
+        max_query_length=serving.max_query_length,
+        n_best_size=serving.n_best_size,
+        max_answer_length=serving.max_answer_length,
+        version_2_with_negative=serving.version_2,
+        null_score_diff_threshold=serving.threshold,
     )
-    questions = read_squad(file, False, served.version_2)
-    made = squad.make_examples(questions, tokenizer, served.max_seq_length, config)
+    questions = read_squad(file, False, serving.version_2)
+    made = squad.make_examples(questions, tokenizer, serving.max_seq_length, config)
     if not made.is_labelled:
         raise ValueError(f"{file} has no answers to score with; give another --eval_file.")
     return Judge(file, squad.SquadTask(*_UNUSED, config=config), made)
 
 
-# No model, nothing to train on or to evaluate while training: only answers are judged.
+# Model, training rows, examples to evaluate, buckets and seed: here a task only scores answers.
 _UNUSED: Sequence[Any] = (None, None, None, [], 0)
 
 
-def _config(cls: Any, folder: str) -> Any:
-    """Makes a configuration of texts and numbers as a run recorded them."""
-    before = {name: (recorded(folder, name), value) for name, value in cls().to_dict().items()}
-    return cls.from_dict(
-        {
-            name: type(value)(text)
-            for name, (text, value) in before.items()
-            if text and isinstance(value, str | int)
-        }
-    )
+def _config(cls: type[AnyConfig], folder: str) -> AnyConfig:
+    """Makes a configuration from the texts and integers that a run recorded."""
+    values = {}
+    for name, default in cls().to_dict().items():
+        text = recorded(folder, name)
+        if text and isinstance(default, str | int):
+            values[name] = type(default)(text)
+    return cls.from_dict(values)

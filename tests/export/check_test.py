@@ -147,7 +147,7 @@ def test_table_says_what_a_model_is(asked) -> None:
     assert lines[:7] == [
         f"kind        {KIND}",
         "takes       text, text_b",
-        "rows        at most 48 pieces, uncased, vocabulary of 80",
+        "rows        at most 48 tokens, uncased, vocabulary of 80",
         f"source      {asked['text'].source}",
         f"written by  TensorFlow {tf.__version__}",
         f"size        {size / 1e6:.1f} MB",
@@ -212,7 +212,7 @@ def test_files_that_are_damaged_or_disagree(odd_models, asked, tmp_path) -> None
         read(folder)
     with (folder / "assets.extra/vocab.txt").open("a") as file:
         file.write("more\n")
-    with pytest.raises(ValueError, match="vocab.txt has pieces 81, but bert_tf.json says 80"):
+    with pytest.raises(ValueError, match="vocab.txt has 81 tokens, but bert_tf.json says 80"):
         read(folder)
     card = folder / "assets.extra/bert_tf.json"
     card.write_text(card.read_text().replace('"examples"', '"sentences"'))

@@ -5,8 +5,8 @@
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
     python -m export.ask serving/notes/1 "What to search."
 
-The texts of one request follow each other: a model of pairs takes two for each. The likeliest class
-comes first; --json prints the outputs by name, as a server would send them, one request per line.
+A model of pairs takes two texts per request, one after the other. The likeliest class comes first;
+--json prints the outputs by name, as a server would send them, one request per line.
 """
 
 import dataclasses
@@ -66,11 +66,11 @@ class ExportedModel:
     """A SavedModel of texts.
 
     Args:
-      folder: of a version, or of the model: its newest version.
+      folder: folder of a version, or of the model, whose newest version is used.
 
     Attributes:
-      names: of the texts of a request.
-      labels: names of the classes, [] without.
+      names: names of the texts of a request.
+      labels: names of the classes; [] for a model without classes.
 
     Raises:
       ValueError: if there is no SavedModel of texts.
@@ -91,7 +91,7 @@ class ExportedModel:
         self._signature = load_signatures(found, self._card)["serving_default"]
 
     def split(self, texts: Sequence[str]) -> list[Sequence[str]]:
-        """Returns the texts of each request, which follow each other.
+        """Splits a list of texts into requests.
 
         Raises:
           ValueError: if a request lacks a text.
@@ -113,7 +113,7 @@ class ExportedModel:
     def answer(self, texts: Sequence[str]) -> dict[str, Any]:
         """Returns the outputs for one request by name.
 
-        For a tagger, `entities` are the words that belong together.
+        For a tagger, `entities` are its tagged words joined to entities.
 
         Raises:
           ValueError: if the model takes more or fewer texts.
@@ -128,7 +128,8 @@ class ExportedModel:
             raise ValueError(
                 f"{self._folder} takes {' and '.join(self.names)}; received {len(texts)} of them."
             )
-        lists = self._card.get("lists", [])  # A reranker's documents, one a line.
+        # Documents of a reranker and candidates are given as one text, one per line.
+        lists = self._card.get("lists", [])
         inputs = {
             name: tf.constant([text.split("\n") if name in lists else text])
             for name, text in zip(self.names, texts, strict=True)
@@ -144,9 +145,11 @@ class ExportedModel:
 
 
 def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:
-    """Returns an answer in lines for people: classes and entities, or each output by name."""
+    """Returns an answer as lines of text: classes, entities, or each output by name."""
     if "entities" in answer:
-        rows = [(e["score"], f"{e['type']}  {e['text']}") for e in answer["entities"]]
+        rows = []
+        for entity in answer["entities"]:
+            rows.append((entity["score"], f"{entity['type']}  {entity['text']}"))
     elif labels:
         rows = sorted(zip(answer["probabilities"], labels, strict=True), reverse=True)
     else:
@@ -155,13 +158,15 @@ def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:
 
 
 def name_arguments(arguments: Sequence[str]) -> list[str]:
-    """Returns the program's arguments with those that stand alone as flags."""
+    """Returns the program's arguments, with positional arguments turned into flags."""
     program, *given = arguments
     names = iter(("saved_model", "text", "second_text"))
-    return [
-        program,
-        *(a if a.startswith("--") else f"--{next(names, MORE_TEXTS)}={a}" for a in given),
-    ]
+    named = [program]
+    for argument in given:
+        if not argument.startswith("--"):
+            argument = f"--{next(names, MORE_TEXTS)}={argument}"
+        named.append(argument)
+    return named
 
 
 if __name__ == "__main__":

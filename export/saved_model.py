@@ -9,8 +9,8 @@ writes the next free version:
 
 each with warm-up requests and, in assets.extra, bert_tf.json, which describes the model, and the
 vocabulary. A search (--kind=search --index=INDEX) is one model: query and k in, documents out. The
-model is a run directory or a checkpoint in any format; its kind follows from its heads. A version
-appears whole or not at all, so a server may watch the folder.
+model is a run directory or a checkpoint in any format; its heads determine its kind. A version
+appears complete or not at all, so a server may watch the folder.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from bert_tf import config_flags
 from bert_tf.inference.kinds import KINDS
 from export.saving.version_folders import check_new, next_version
 
-# Flags of single kinds, options of `Kind`; --pair gives `texts`.
+# Flags that apply only to some kinds: names in `Kind.options`, where --pair is `texts`.
 OPTIONS = (
     "template",
     "top_k",
@@ -139,15 +139,17 @@ def given_options(kind: str) -> dict[str, Any]:
         if not FLAGS[name].present or FLAGS[name].value == "":
             continue
         option = "texts" if name == "pair" else name
-        kinds = [one.name for one in KINDS.values() if option in one.options]
+        kinds = [other.name for other in KINDS.values() if option in other.options]
         if kind and kind not in kinds:
             raise ValueError(f"--{name} applies to {', '.join(kinds)}, not to --kind={kind}.")
         options[name] = FLAGS[name].value
     if "rerank_k" in options and not FLAGS.rerank:
         raise ValueError("--rerank_k needs --rerank.")
     for name in {"index", "rerank"} & options.keys():
-        if (path := pathlib.Path(options[name]).expanduser()).exists():
-            options[name] = str(path.absolute())  # For checks from another folder.
+        path = pathlib.Path(options[name]).expanduser()
+        if path.exists():
+            # The metadata record it for `export.check`, which may run in another folder.
+            options[name] = str(path.absolute())
     if "pair" in options:
         options["texts"] = ("text", "text_b") if options.pop("pair") else ("text",)
     return options

@@ -40,7 +40,7 @@ def make_keras_model(
         model.preprocessor = make_preprocessor(checkpoint, length)
     if kind == "reranker":
         model.activation = options["activation"]
-    model.bert.prepare_for_inference()
+    model.bert.prepare_for_inference()  # A predictor never trains.
     if kind == "question_answering":
         check_room(trained.vocab, length, model.reading.doc_stride, model.reading.max_query_length)
     metadata = {

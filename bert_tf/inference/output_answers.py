@@ -81,6 +81,7 @@ class OutputAnswers:
         if candidates is not None:
             chances = self.probabilities(texts, batch_size, candidates, template, several)
             return candidate_labels(chances, several, threshold)
+        # Only models of several labels take a threshold.
         least = check_threshold(threshold, self.kind == "multi_label")
         if self.kind == "multi_label":
             recorded = self._model.card.get("thresholds") if threshold is None else None

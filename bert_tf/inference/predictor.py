@@ -186,7 +186,8 @@ class Predictor:
           ValueError: if the model does not score pairs, there are no choices, or one is not a
             string.
         """
-        if self.kind == "regression":  # Its numbers for pairs are scores of choices.
+        # An exported model of multiple choice is a regression: a score for each pair.
+        if self.kind == "regression":
             if len(self.inputs) != 2:
                 raise ValueError("choose needs a model of pairs, but this one takes single texts.")
             return choose_by_scores(contexts, choices, self.score)

@@ -107,6 +107,7 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
     """Reads a checkpoint for use as a kind; arguments and errors are those of `load`."""
     folder = str(record_of(model_dir))
     check_is_finished(folder)
+    # An ELECTRA run has two networks: the generator fills masks, the discriminator does the rest.
     is_masked_lm = kind in KINDS and KINDS[kind].head == "masked_lm"
     checkpoint = read_checkpoint(
         local_path(model_dir), electra_network="generator" if is_masked_lm else ""
@@ -171,6 +172,7 @@ def load_search(
     found = Index(index, fingerprint(checkpoint, embedding))
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")
+    # The graph computes dot products, which are cosines of vectors of length 1.
     is_unit = embedding.normalize or found.manifest.similarity == "cosine"
     options: Fields = {"normalize": is_unit, "side": "query"}
     if pooling:
@@ -207,6 +209,7 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
 
 def heads_of(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Returns the names of a checkpoint's heads; a joint one is also one for questions."""
+    # The same kind, question_answering, has two heads.
     joint = ("squad",) if "joint_squad" in checkpoint.heads else ()
     return (*checkpoint.heads, *joint)
 

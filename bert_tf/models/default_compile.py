@@ -132,6 +132,7 @@ class DefaultCompileMixin(FromPretrained):
 
     def _what_is_traced(self) -> tuple[Any, ...]:
         """Returns the values, other than shapes, on which the graph of a training step depends."""
+        # Freezing a layer changes the trainable variables.
         paths = tuple(variable.path for variable in self.trainable_variables)
         encoder = self.bert
         options = (self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute)
@@ -165,6 +166,7 @@ class DefaultCompileMixin(FromPretrained):
         if not self.is_compiled_by_default:
             super().save(*arguments, **options)  # type: ignore[misc]
             return
+        # Keras writes the state of the optimizer, twice the size of the weights.
         optimizer = self.optimizer
         self.optimizer = None
         try:
@@ -180,6 +182,7 @@ class DefaultCompileMixin(FromPretrained):
         """Compiles a loaded model as the saved one was."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
+            # Keras reads the optimizer's state into variables that exist.
             self.optimizer.build(self.trainable_variables)
 
 

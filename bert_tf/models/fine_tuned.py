@@ -82,6 +82,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         self._texts = Preprocessing(None)
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
+        # Checkpoints store the weights of heads under cls/.
         with keras.name_scope("cls"):
             if config.head_transform:
                 self.transform = HeadTransform(
@@ -181,6 +182,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         try:
             return super().from_checkpoint(checkpoint, allow_missing, **arguments)
         except ValueError as error:
+            # Name the argument of this class that accepts the missing weights.
             remedies = []
             if not new_head and cls.head_name not in checkpoint.heads:
                 remedies.append("new_head=True to start with a new head")
@@ -262,6 +264,7 @@ class LabelledModel(FineTunedModel):
             if new_head:
                 check_distinct(names)
         elif has_head and not new_head and checkpoint.labels:
+            # Keep the names of the checkpoint unless another number of labels is requested.
             if arguments.get("num_labels", 0) in (0, len(checkpoint.labels)):
                 arguments["labels"] = checkpoint.labels
         elif not has_head and arguments.get("num_labels"):

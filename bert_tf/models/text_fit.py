@@ -158,6 +158,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         Raises:
           ValueError: for errors in the input, before anything is traced.
         """
+        # Before the data are read, because class weights may become part of the loss.
         config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)
         class_weight = self.choose_label_loss(config, y, class_weight)
         arguments = FitArguments(
@@ -177,6 +178,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             size = validation_batch_size or made.batch_size
             made.options["validation_data"] = self.evaluation_data(made.validation_data, size)
             made.options |= {"validation_steps": validation_steps, "validation_batch_size": size}
+        # After the data are read: the schedule needs the number of steps.
         epochs = self._compile_for_fit(made, epochs, initial_epoch, steps_per_epoch, learning_rate)
         self._check_loss()
         check_rate_is_settable(self.optimizer, callbacks)
@@ -204,8 +206,10 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
         weights = self.weigh_classes(y, arguments.class_weight, arguments.sample_weight)
         examples = self.read_examples(x, y, weights)
+        # A written "[SEP]" is not a separator here, as it is in other packages.
         log_typed_tokens(x, self.tokenizer.vocab)
         self.prepare_head(examples)
+        # From NumPy's generator, so that `keras.utils.set_random_seed` makes the order repeatable.
         seed = int(np.random.randint(2**31)) if arguments.shuffle else None
         batch_size = arguments.batch_size
         if batch_size is None and self._takes_defaults:
@@ -233,6 +237,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             )
             data = counted(self.with_inputs(x), arguments.steps_per_epoch)
         else:
+            # Keras gets the class weights, unless the packed batches have them already.
             data, class_weight = self._stream_of(x, class_weight)
             options["y"] = self._ids_of(y)
             options["sample_weight"] = arguments.sample_weight
@@ -267,6 +272,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             return 1 if epochs is None else epochs
         steps = made.steps_per_epoch
         if epochs is None:
+            # The rows of a dataset or stream are known only by the batch.
             num_rows = made.num_rows or steps * made.batch_size
             epochs = 1 if steps_per_epoch else default_epochs(num_rows, self.num_text_classes)
         if learning_rate is None:
@@ -291,7 +297,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
     ) -> Any:
         """Evaluates as Keras' `evaluate`, also on raw input."""
         if not self.compiled:  # type: ignore[attr-defined]
-            self.compile_for(1)
+            self.compile_for(1)  # Only the loss and the metrics are used.
         if not self.is_raw(x):
             if isinstance(x, tf.data.Dataset):
                 x = self.with_inputs(x)
@@ -317,6 +323,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if is_stream(x):
             batch, x = first_batch(x)
             if holds_texts(parts_of(batch)[0]):
+                # All texts at once, so that texts of similar length share a batch.
                 texts = self.joined(list(inputs_in(x, steps)))
                 return self.predict(texts, batch_size, verbose, callbacks=callbacks)
         if not self.is_raw(x):
@@ -345,7 +352,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if self.is_raw(x):
             weights = self.weigh_classes(y, class_weight, sample_weight)
             x, y, sample_weight = self.pack_batch(x, y, weights)
-            class_weight = None
+            class_weight = None  # It is part of the weights.
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)  # type: ignore[misc]
 
     def test_on_batch(
@@ -398,6 +405,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if all(is_symbolic(column) for column in columns):
             return self.needed_preprocessor(*columns)
         rows = self.read_examples(x).rows
+        # All rows in one batch, padded to the longest.
         batch = rows.batch(np.arange(len(rows)), len(rows), int(rows.lengths.max()))
         return {name: batch[name] for name in INPUTS}
 
@@ -428,6 +436,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         else:
             self.prepare_head(examples)
             rows = examples.rows
+        # Each length is another shape to trace, so a few lengths serve all batches.
         longest = int(rows.lengths.max())
         lengths = length_buckets(self.max_seq_length, bool(self.jit_compile))
         length = length or next(bucket for bucket in lengths if bucket >= longest)
@@ -475,6 +484,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         def pack(item: Any) -> KerasBatch:
             x, y, weights = parts_of(item)
             weights = self.weigh_classes(y, class_weight, weights)
+            # Keras takes the shapes of a stream from its first batches.
             length = self.needed_preprocessor.max_seq_length
             return self.pack_batch(x, y, weights, is_evaluated, length)
 
@@ -564,6 +574,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         rows = self.judged_rows(self.read_examples(x, y, weights))
         buckets = self._buckets(rows)
+        # Not filled up with rows of weight 0: Keras' metrics without weights would count them.
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
         return batches.map(self.keras_batch)
 

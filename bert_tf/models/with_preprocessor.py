@@ -77,6 +77,7 @@ class WithPreprocessor(FromPretrained):
     def preprocessor(self, preprocessor: BertPreprocessor | None) -> None:
         if preprocessor is not None:
             check_fits(preprocessor, self.config)
+        # A new object, because the tokenizer of the old one caches words of another vocabulary.
         self._texts = Preprocessing(preprocessor)
 
     @property

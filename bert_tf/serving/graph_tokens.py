@@ -89,17 +89,18 @@ class Characters:
 
     def __init__(self, texts: tf.Tensor) -> None:
         codes, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")  # [B, (characters)]
-        self._codes = codes.values
-        self._splits = codes.row_splits
+        self._codes = codes.values  # [C], the characters of all texts
+        self._splits = codes.row_splits  # [B + 1], where each text starts in them
         sizes = tf.cast(tf.strings.length(texts), tf.int64)
         # Byte offsets count from the start of the first text, so that one search serves all texts.
         self._text_bytes = tf.cumsum(sizes, exclusive=True)  # [B]
-        self._bytes = starts.values + tf.gather(self._text_bytes, starts.value_rowids())
+        self._bytes = starts.values + tf.gather(self._text_bytes, starts.value_rowids())  # [C]
 
     def before(self, bytes_before: tf.RaggedTensor) -> tf.RaggedTensor:
         """Converts byte offsets into character offsets, both ragged int32 [B, (N)]."""
-        rows = bytes_before.value_rowids()
-        flat = tf.cast(bytes_before.values, tf.int64) + tf.gather(self._text_bytes, rows)
+        rows = bytes_before.value_rowids()  # [M], the text of each offset
+        flat = tf.cast(bytes_before.values, tf.int64) + tf.gather(self._text_bytes, rows)  # [M]
+        # The characters that start before the byte, minus those of the preceding texts.
         characters = tf.searchsorted(self._bytes, flat, out_type=tf.int64)
         characters -= tf.gather(self._splits, rows)
         return bytes_before.with_values(tf.cast(characters, tf.int32))
@@ -111,15 +112,18 @@ class Characters:
         """
 
         def move() -> tf.Tensor:
-            letters = tf.strings.unicode_encode(self._codes[:, tf.newaxis], "UTF-8")
+            letters = tf.strings.unicode_encode(self._codes[:, tf.newaxis], "UTF-8")  # [C]
+            # Indices of the characters that are not marks; the last is the end of all texts.
             others = tf.where(~tf.strings.regex_full_match(letters, r"\p{Mn}"))[:, 0]
             others = tf.concat([others, tf.shape(self._codes, tf.int64)], 0)
-            firsts = tf.gather(self._splits, offsets.value_rowids())
-            ends = tf.gather(self._splits, offsets.value_rowids() + 1)
-            flat = tf.cast(offsets.values, tf.int64) + firsts
+            firsts = tf.gather(self._splits, offsets.value_rowids())  # [M]
+            ends = tf.gather(self._splits, offsets.value_rowids() + 1)  # [M]
+            flat = tf.cast(offsets.values, tf.int64) + firsts  # [M]
             following = tf.gather(others, tf.searchsorted(others, flat))
+            # Marks at the start of the next text do not belong to this one.
             return tf.cast(tf.minimum(following, ends) - firsts, tf.int32)
 
+        # Most texts have no marks, and the regular expression runs for every character.
         has_marks = tf.reduce_any(self._codes >= self.FIRST_MARK)
         return offsets.with_values(tf.cond(has_marks, move, lambda: offsets.values))
 
@@ -145,6 +149,7 @@ class Characters:
           int64 [S].
         """
         count = tf.shape(self._codes)[0]
+        # BASE ** (i + 1) and its inverse for each character i.
         powers = tf.math.cumprod(tf.fill([count + 1], tf.constant(self.BASE, tf.int64)))
         inverses = tf.math.cumprod(tf.fill([count + 1], tf.constant(self.INVERSE, tf.int64)))
         sums = tf.cumsum(tf.cast(self._codes + 1, tf.int64) * powers[:count])
@@ -152,5 +157,6 @@ class Characters:
         before = tf.gather(self._splits, rows)
         first = before + tf.cast(starts, tf.int64)
         end = before + tf.cast(ends, tf.int64)
+        # The sum over a text has a power of its position as a factor, which the inverse removes.
         polynomial = (tf.gather(sums, end) - tf.gather(sums, first)) * tf.gather(inverses, first)
         return polynomial * self.BASE + rows

@@ -18,6 +18,7 @@ from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import INPUTS, num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab
+from bert_tf.type_names import Model
 
 Batch = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
@@ -67,7 +68,7 @@ class Serving:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         vocab: AnyVocab,
         do_lower_case: bool,
         max_seq_length: int,
@@ -195,7 +196,7 @@ class Serving:
 
         return {"serving_default": ids, "examples": examples}
 
-    def call_in_parts(self, batch: Batch, dtypes: Any) -> Any:
+    def call_in_parts(self, batch: Batch, dtypes: tf.DType | dict[str, tf.DType]) -> Any:
         """Calls the model on a large batch, at most `MAX_ROWS` examples at once.
 
         Args:
@@ -206,6 +207,7 @@ class Serving:
 
         def in_parts() -> Any:
             num_parts = -(-num_rows // MAX_ROWS)
+            # All calls get MAX_ROWS rows; those that fill up the last one are cut off below.
             padding = [[0, num_parts * MAX_ROWS - num_rows], [0, 0]]
             parts = {}
             for name, column in batch.items():

@@ -110,6 +110,7 @@ def convert(
         signatures = ["serving_default"] + [TEXT_SIGNATURE] * text_input
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=signatures)
         converter.allow_custom_ops = text_input
+        # The default optimization stores weights as int8; float16 and int8 change it below.
         if form != "none":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if form == "float16":
@@ -166,6 +167,7 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
         return layout.PaddedBatch(input_mask).last_tokens(sequence, sequence)
     is_real = tf.expand_dims(tf.cast(input_mask, tf.float32), 2)  # [B, T, 1]
     if pooling == "max":
+        # Padding must not win the maximum.
         hidden = (1.0 - is_real) * LEAST_VALUE
         return tf.reduce_max(sequence * is_real + hidden, axis=1)
     count = tf.maximum(tf.reduce_sum(is_real, axis=1), LEAST_COUNT)

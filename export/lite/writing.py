@@ -74,9 +74,10 @@ def write(request: Request) -> Verdict:
         model = convert(serving, request.quantize, calibration, request.text_input)
     finally:
         logging.set_verbosity(before)
+    # The file gets its name only after the checks have passed.
     with atomic_write(output, "wb") as file:
         file.write(model)
-        file.flush()
+        file.flush()  # The checks read it by its temporary name.
         verdict = check(pathlib.Path(file.name))
         if request.text_input:
             check_same_tokens(pathlib.Path(file.name))
@@ -136,6 +137,7 @@ def calibration_batches(serving: Serving, request: Request) -> list[dict[str, np
                 f"set; give --calibration_file."
             )
         rows = examples.rows
+    # A fixed seed, so that the same model and examples give the same file.
     order = np.random.default_rng(0).permutation(len(rows))[:NUM_CALIBRATION_ROWS]
     logging.info("Measuring ranges on %d examples.", len(order))
     return batches(rows, CALIBRATION_BATCH, order.tolist())

@@ -1,7 +1,7 @@
 """The attention probabilities of every head for one example, for display."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.serving.model import Serving
 from bert_tf.text.kinds import token_texts
+from bert_tf.type_names import Model
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_TOKENS = 60  # Tokens to show; more would be unreadable.
@@ -41,14 +42,14 @@ def view_attention(serving: Serving, texts: Sequence[str]) -> AttentionView:
     return AttentionView(pieces, len(ids), np.stack(layers))
 
 
-def find_encoder(model: Any) -> BertEncoder:
+def find_encoder(model: Model) -> BertEncoder:
     """Returns the encoder of a model, which may be the model itself."""
     return model if isinstance(model, BertEncoder) else model.bert
 
 
 def show_first(attention: np.ndarray) -> np.ndarray:
     """Cuts [N, T, T] to `MAX_TOKENS` rows and columns, and adds a column for the other tokens."""
-    rows = attention[:, :MAX_TOKENS]
+    rows = attention[:, :MAX_TOKENS]  # [N, MAX_TOKENS, T]
     others = rows[..., MAX_TOKENS:]
     if not others.size:
         return attention

@@ -109,7 +109,7 @@ class DemoModel:
             "samples": dict(zip(self._serving.texts, samples, strict=False)),
         }
 
-    def answer(self, inputs: Any) -> dict[str, Any]:
+    def answer(self, inputs: object) -> dict[str, Any]:
         """Answers a batch of texts.
 
         Args:
@@ -145,7 +145,7 @@ class DemoModel:
             "milliseconds": round(milliseconds, 2),
         }
 
-    def attention(self, inputs: Any) -> dict[str, Any]:
+    def attention(self, inputs: object) -> dict[str, Any]:
         """Computes the attention of all heads for one text or pair; see `answer` for errors.
 
         Returns:
@@ -165,7 +165,7 @@ class DemoModel:
             "head": find_clear_head(view),
         }
 
-    def rewrite(self, inputs: Any) -> dict[str, Any]:
+    def rewrite(self, inputs: object) -> dict[str, Any]:
         """Rewrites one text with more likely words.
 
         Returns:
@@ -257,7 +257,9 @@ def sample_query(text: str) -> str:
     return sentence[: words[SAMPLE_WORDS - 1][1]]
 
 
-def check_inputs(inputs: Any, names: Sequence[str], lists: Sequence[str] = ()) -> list[list[str]]:
+def check_inputs(
+    inputs: object, names: Sequence[str], lists: Sequence[str] = ()
+) -> list[list[str]]:
     """Returns the columns of a request in the order of the names.
 
     Args:

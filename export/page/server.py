@@ -17,7 +17,7 @@ import json
 import mimetypes
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -34,6 +34,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.printable import escaped
+
+if TYPE_CHECKING:
+    from export.page.model import DemoModel
 
 PAGE_FOLDER = pathlib.Path(__file__).parent / "static"
 MAX_BODY_BYTES = 1 << 20
@@ -54,10 +57,12 @@ HEADERS = {
 mimetypes.add_type("text/javascript", ".js")
 
 
-def make_server(model: Any, host: str) -> uvicorn.Server:
-    """Returns the server of a `DemoModel`, whose name or address is `host`.
+def make_server(model: "DemoModel", host: str) -> uvicorn.Server:
+    """Returns the server of a model, whose `run(sockets=[...])` serves until a signal.
 
-    `run(sockets=[...])` serves until a signal.
+    Args:
+      model: the model.
+      host: name or address of the server.
     """
     # Concurrent calls would only slow each other down, so they are answered in order of arrival.
     turn = asyncio.Lock()
@@ -170,7 +175,7 @@ class TimedConnection(H11Protocol):
     of that; the time of the model does not count.
     """
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._check_progress(())
 
@@ -178,7 +183,7 @@ class TimedConnection(H11Protocol):
         self._clock.cancel()
         super().connection_lost(exc)
 
-    def _check_progress(self, before: Any) -> None:
+    def _check_progress(self, before: tuple[object, ...] | None) -> None:
         cycle: Any = self.cycle  # The last request; None before the first.
         now = cycle and (cycle, cycle.more_body, cycle.response_started, cycle.response_complete)
         is_computing = cycle and not cycle.more_body and not cycle.response_started

@@ -56,7 +56,7 @@ def save(
     samples = {name: tf.constant(SAMPLES[name]) for name in serving.texts}
     metadata = {**serving.card(), "source": source, "options": options or {}}
     ids = dict(zip(IDS, serving.sample_ids(*samples.values()), strict=True))
-    serving.share_model()
+    serving.share_model()  # All signatures call one graph of the model.
     text_request = dict(samples)
     for name, number in serving.numbers.items():
         text_request[name] = tf.constant(number)
@@ -71,6 +71,7 @@ def save(
             if not signatures:  # A search takes no ids.
                 continue
             path = model / str(version)
+            # A server reads every folder whose name is a number, so write under another name.
             hidden = stack.enter_context(hidden_folder(path))
             hidden_folders[path] = hidden
             try:

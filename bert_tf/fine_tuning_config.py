@@ -119,8 +119,10 @@ class LabelLossConfig(Config):
 
 
 # Few-shot training: how pairs are sampled, and SetFit's settings.
+SAME_LABEL_PAIRS = "in_batch"
 OVERSAMPLING = "oversampling"
 UNIQUE = "unique"
+PAIR_SAMPLINGS = (SAME_LABEL_PAIRS, OVERSAMPLING, UNIQUE)
 PAIRS_PER_EXAMPLE = 40
 FEW_SHOT_RATE = 2e-5
 FEW_SHOT_BATCH_SIZE = 16
@@ -235,10 +237,11 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "its vectors (SetFit).",
     )
     pair_sampling: str = option(
-        OVERSAMPLING,
-        "oversampling: repeat pairs until as many have a common label as have none; unique: each "
-        "pair once.",
-        choices=(OVERSAMPLING, UNIQUE),
+        SAME_LABEL_PAIRS,
+        "in_batch: draw pairs with a common label, and compare every two texts of a batch; "
+        "oversampling: as SetFit, repeat pairs until as many have a common label as have none; "
+        "unique: each pair once.",
+        choices=PAIR_SAMPLINGS,
         needs=("few_shot",),
     )
     pairs_per_example: int = option(
@@ -344,6 +347,7 @@ RETRIEVER_LOSSES = (
     "triplet",
     "margin_mse",
     "denoising",
+    "same_label",
 )
 
 
@@ -360,7 +364,8 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
         "each positive; cosent, cosine: for scored pairs; triplet; margin_mse: learn a teacher's "
         "margins; denoising: from single texts, reconstruct a text from the embedding of some of "
-        "its words (TSDAE). Empty: chosen by the form of the examples.",
+        "its words (TSDAE); same_label: for run_classifier --few_shot. Empty: chosen by the form "
+        "of the examples.",
         choices=("", *RETRIEVER_LOSSES),
     )
     loss_scale_factor: float = option(20.0, "Scale of the cosines, 1 / temperature.", lower=0.0)

@@ -42,6 +42,7 @@ class ContrastiveDataset:
       scores: N tuples of numbers, see `EmbeddingExample`; empty for data without scores.
       num_negatives: M - 1, negatives per example; an example with more shows others in each epoch.
       no_duplicates: whether a batch must not contain a text twice.
+      one_length: whether queries and documents of a batch have the same length.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class ContrastiveDataset:
         scores: Sequence[Sequence[float]],
         num_negatives: int,
         no_duplicates: bool,
+        one_length: bool = False,
     ) -> None:
         self.rows = rows
         self.texts = texts
@@ -62,6 +64,7 @@ class ContrastiveDataset:
         self.scores = scores
         self.num_negatives = num_negatives
         self.no_duplicates = no_duplicates
+        self.one_length = one_length
         # The negatives of all examples are concatenated.
         counts = [len(group) for group in negatives]
         self._negative_starts = np.cumsum([0, *counts])
@@ -183,13 +186,14 @@ class ContrastiveDataset:
         batch["document_weights"] = (documents != NO_TEXT).astype(np.float32)
         batch["example_weights"] = (queries != NO_TEXT).astype(np.float32)
         if self.scores:
-            scores = np.zeros([num_rows, max(1, self.num_negatives)], np.float32)
+            num_scores = self.num_negatives or min(map(len, self.scores))
+            scores = np.zeros([num_rows, num_scores], np.float32)
             for index, example in enumerate(examples):
                 example_scores = np.array(self.scores[example], np.float32)
                 if self.num_negatives:
                     scores[index] = example_scores[chosen[index] % len(example_scores)]
                 else:
-                    scores[index] = example_scores[:1]
+                    scores[index] = example_scores[:num_scores]
             batch["scores"] = scores
         return batch
 
@@ -209,6 +213,9 @@ class ContrastiveDataset:
         rows = documents[documents != NO_TEXT]
         longest_query = self.rows.lengths[self.queries[examples]].max()
         longest_document = self.rows.lengths[rows].max()
+        if self.one_length:
+            longest = max(int(longest_query), int(longest_document))
+            return longest, longest
         return int(longest_query), int(longest_document)
 
 

@@ -1,7 +1,7 @@
 """Classifiers from a few labelled texts, by contrastive training of an embedder (SetFit).
 
-    texts, labels --make_pairs--> pairs, 1 for a common label and 0 for none
-        --cosine loss--> embedder --vectors of the texts--> logistic regression
+    texts, labels --make_pairs--> pairs --same_label or cosine loss--> embedder
+        --vectors of the texts--> logistic regression
         --> classifier with the embedder's pooling and a linear head
 
 Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
@@ -27,7 +27,12 @@ from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
 from bert_tf.tasks.classification.examples import TextExample, label_names
 from bert_tf.tasks.classification.features import TextExamples, make_examples
 from bert_tf.tasks.classification.logistic_regression import fit_logistic
-from bert_tf.tasks.classification.pairs import check_counts, make_pairs
+from bert_tf.tasks.classification.pairs import (
+    check_counts,
+    pair_batch_size,
+    pair_examples,
+    pair_loss,
+)
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.text.packing import INPUTS
 
@@ -62,14 +67,14 @@ def few_shot_model(
     body = copied_embedder(embedder)
     config = classifier_config(body.config, body.embedding)
     vocab = body.tokenizer.vocab  # Refuses a model without a vocabulary.
-    pairs = make_pairs(targets, sampling, pairs_per_example, seed)
-    column = np.array(texts, object)
+    sources = [f"texts[{index}]" for index in range(len(texts))]
+    pairs = pair_examples(texts, sources, targets, sampling, pairs_per_example, seed)
+    batch_size = pair_batch_size(batch_size, sampling, len(texts))
     body.fit(
-        (column[pairs.indices[:, 0]].tolist(), column[pairs.indices[:, 1]].tolist()),
-        pairs.scores,
-        batch_size=min(batch_size, len(pairs.scores)),
+        pairs,
+        batch_size=min(batch_size, len(pairs)),
         epochs=epochs,
-        loss="cosine",
+        loss=pair_loss(sampling),
         learning_rate=learning_rate,
         verbose=verbose,
     )

@@ -1,7 +1,7 @@
 """`run_classifier --few_shot`: contrastive training of an embedder, then a head on its vectors.
 
     --unlabelled_file --TSDAE--> OUT/domain                   (only if given)
-    pairs of training examples --cosine loss--> OUT/embedder  (a run of run_retriever)
+    pairs of training examples --same_label--> OUT/embedder   (a run of run_retriever)
     vectors of training examples --logistic regression--> OUT (a run of run_classifier)
 
 The first two are runs with checkpoints; the same command resumes one that was interrupted.
@@ -29,7 +29,7 @@ from bert_tf.run_record import has_checkpoints
 from bert_tf.tasks.classification.examples import label_ids, label_rows
 from bert_tf.tasks.classification.few_shot import classifier_config, fit_head
 from bert_tf.tasks.classification.inputs import LabelledTexts
-from bert_tf.tasks.classification.pairs import make_pairs
+from bert_tf.tasks.classification.pairs import pair_batch_size, pair_examples, pair_loss
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.program import Retriever
@@ -103,13 +103,14 @@ def run_few_shot(
       unlabelled: texts of --unlabelled_file.
     """
     folder = pathlib.Path(configs.training.output_dir)
-    configs = with_defaults(configs)
+    configs = with_defaults(configs, len(texts.splits["train"]))
     strategy: Any = None  # All runs share one; see `fine_tuning.run.run_program`.
     if not has_checkpoints(folder):
+        loss = pair_loss(configs.task.pair_sampling)
         stages: dict[str, tuple[type[Retriever], str, list[EmbeddingExample]]] = {}
         if unlabelled:
             stages["domain"] = (DenoisingRetriever, "denoising", unlabelled)
-        stages["embedder"] = (EmbedderOfPairs, "cosine", pairs_of(configs, texts))
+        stages["embedder"] = (EmbedderOfPairs, loss, pairs_of(configs, texts))
         source = configs.training.init_checkpoint
         for name, (program, loss, examples) in stages.items():
             logging.info("Few-shot training: %s, %d examples.", name, len(examples))
@@ -123,8 +124,13 @@ def run_few_shot(
     return run.execute(strategy)
 
 
-def with_defaults(configs: Configs) -> Configs:
-    """Returns the configuration with SetFit's settings where no flag gives others."""
+def with_defaults(configs: Configs, num_texts: int) -> Configs:
+    """Returns the configuration with SetFit's settings where no flag gives others.
+
+    Args:
+      configs: of the command.
+      num_texts: number of training texts.
+    """
     given = {
         **config_flags.given(OptimizerConfig),
         **config_flags.given(TrainingConfig),
@@ -134,7 +140,8 @@ def with_defaults(configs: Configs) -> Configs:
     if "learning_rate" not in given:
         optimizer = dataclasses.replace(optimizer, learning_rate=FEW_SHOT_RATE)
     if "train_batch_size" not in given:
-        training = dataclasses.replace(training, train_batch_size=FEW_SHOT_BATCH_SIZE)
+        batch_size = pair_batch_size(FEW_SHOT_BATCH_SIZE, configs.task.pair_sampling, num_texts)
+        training = dataclasses.replace(training, train_batch_size=batch_size)
     if "num_train_epochs" not in given:
         tuning = dataclasses.replace(tuning, num_train_epochs=1.0)
     return configs._replace(optimizer=optimizer, training=training, tuning=tuning)
@@ -183,18 +190,15 @@ def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str
 
 
 def pairs_of(configs: Configs, texts: LabelledTexts) -> list[EmbeddingExample]:
-    """Returns the pairs of the training examples, with 1 for a common label, else 0."""
+    """Returns the pairs of the training examples; see `pair_examples`."""
     examples = texts.splits["train"]
     names = texts.choose_labels(())
     targets = (label_rows if texts.kind == "multi_label" else label_ids)(examples, names)
-    given = configs.task
-    pairs = make_pairs(
-        targets, given.pair_sampling, given.pairs_per_example, configs.data.random_seed
+    return pair_examples(
+        [example.text_a for example in examples],
+        [example.source for example in examples],
+        targets,
+        configs.task.pair_sampling,
+        configs.task.pairs_per_example,
+        configs.data.random_seed,
     )
-    made = []
-    for (first, second), score in zip(pairs.indices, pairs.scores, strict=True):
-        query, positive = examples[first], examples[second]
-        made.append(
-            EmbeddingExample(query.text_a, positive.text_a, (), (float(score),), query.source)
-        )
-    return made

@@ -23,9 +23,9 @@ from bert_tf.fine_tuning_config import (
     BALANCED,
     FEW_SHOT_RATE,
     LONG_TEXTS,
-    OVERSAMPLING,
     PAIRS_PER_EXAMPLE,
     PROBLEM_TYPES,
+    SAME_LABEL_PAIRS,
     LabelLossConfig,
 )
 from bert_tf.fine_tuning_defaults import cut_texts_message
@@ -150,7 +150,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         *,
         problem_type: str = "single_label",
         names: Sequence[str] | None = None,
-        sampling: str = OVERSAMPLING,
+        sampling: str = SAME_LABEL_PAIRS,
         pairs_per_example: int = PAIRS_PER_EXAMPLE,
         epochs: int = 1,
         batch_size: int = 16,
@@ -163,8 +163,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             model = bert_tf.BertClassifier.from_few_shot("all-MiniLM-L6-v2", texts, labels)
             model.classify(["Where is my card?"])
 
-        The embedder learns from pairs of the texts which ones have a label in common, with the
-        squared error of their cosine. The head is a logistic regression on the texts' vectors. The
+        The embedder learns which texts have a label in common, with the squared error of the cosine
+        of every two texts of a batch. The head is a logistic regression on the texts' vectors. The
         result is a classifier like any other.
 
         Args:
@@ -174,10 +174,14 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
           labels: N labels, names or numbers; with `problem_type="multi_label"`, lists of them.
           problem_type: `single_label` or `multi_label`.
           names: names of the labels in the order of the head; None: those in `labels`, sorted.
-          sampling: `oversampling` repeats pairs until as many have a common label as have none;
-            `unique` uses each pair once.
-          pairs_per_example: limits the pairs to this number for each text; 0: no limit.
-          epochs, batch_size, learning_rate, verbose: of the training on pairs.
+          sampling: `in_batch` fills batches with pairs of a common label, and compares every two
+            texts of a batch. The others compare only the two texts of each pair, as SetFit does:
+            `oversampling` repeats pairs until as many have a common label as have none; `unique`
+            uses each pair once.
+          pairs_per_example: limits the pairs to this number for each text, half of them with a
+            common label, which are those of `in_batch`; 0: no limit.
+          epochs, batch_size, learning_rate, verbose: of the training on pairs. A batch has twice
+            as many texts as pairs.
           seed: of the pairs. Dropout and the order of batches follow
             `keras.utils.set_random_seed`.
 

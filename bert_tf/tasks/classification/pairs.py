@@ -1,4 +1,11 @@
-"""Pairs of labelled texts for contrastive training, as SetFit makes them.
+"""Pairs of labelled texts for contrastive training.
+
+in_batch: the loss `same_label` compares every two texts of a batch, so that pairs only decide on
+the texts of a batch:
+
+    labels [N] --partners with a common label, shuffled--> int [P, 2]
+
+oversampling and unique, as SetFit makes them:
 
     labels [N] --every pair i <= j--> pairs with a common label (1) and without one (0)
         --shuffled, balanced--> int [P, 2] and float [P]
@@ -11,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.fine_tuning_config import OVERSAMPLING
+from bert_tf.fine_tuning_config import OVERSAMPLING, SAME_LABEL_PAIRS
+from bert_tf.tasks.embedding.examples import EmbeddingExample
 
 # Above this many pairs without a common label, they are drawn instead of listed.
 MOST_LISTED = 2_000_000
@@ -24,22 +32,65 @@ class TextPairs(NamedTuple):
     scores: np.ndarray  # float [P]
 
 
+def pair_loss(sampling: str) -> str:
+    """Returns the name of the loss that the pairs of a sampling are trained with."""
+    return "same_label" if sampling == SAME_LABEL_PAIRS else "cosine"
+
+
+def pair_batch_size(batch_size: int, sampling: str, num_texts: int) -> int:
+    """Returns a batch size that batches without repeated texts can reach."""
+    if sampling == SAME_LABEL_PAIRS:
+        return min(batch_size, num_texts // 2)
+    return batch_size
+
+
+def pair_examples(
+    texts: Sequence[str],
+    sources: Sequence[str],
+    labels: np.ndarray,
+    sampling: str,
+    pairs_per_example: int,
+    seed: int,
+) -> list[EmbeddingExample]:
+    """Returns the pairs of `make_pairs` as examples for the loss `pair_loss`.
+
+    Args:
+      texts: N texts.
+      sources: for messages, the origin of each text.
+      labels: int [N], or 0 and 1 [N, C] for several labels.
+      sampling, pairs_per_example, seed: see `make_pairs`.
+    """
+    pairs = make_pairs(labels, sampling, pairs_per_example, seed)
+    label_sets = labels if labels.ndim > 1 else np.eye(labels.max() + 1)[labels]  # [N, C]
+    examples = []
+    for (first, second), score in zip(pairs.indices.tolist(), pairs.scores.tolist(), strict=True):
+        scores = (score,)
+        if sampling == SAME_LABEL_PAIRS:
+            scores = (*label_sets[first].tolist(), *label_sets[second].tolist())
+        examples.append(EmbeddingExample(texts[first], texts[second], (), scores, sources[first]))
+    return examples
+
+
 def make_pairs(
     labels: np.ndarray, sampling: str = OVERSAMPLING, pairs_per_example: int = 0, seed: int = 0
 ) -> TextPairs:
     """Returns pairs of texts, which depend only on the arguments.
 
-    Pairs with and without a common label alternate. A text is also paired with itself.
+    Pairs with and without a common label alternate. A text is also paired with itself. With
+    in_batch, all pairs are of two texts that have a label in common.
 
     Args:
       labels: int [N], or 0 and 1 [N, C] for several labels.
-      sampling: oversampling repeats the kind of pairs of which there are fewer until there are as
-        many of both; unique uses each pair once.
+      sampling: in_batch draws partners for each text, the same number for all; oversampling
+        repeats the kind of pairs of which there are fewer until there are as many of both; unique
+        uses each pair once.
       pairs_per_example: at most half as many pairs of either kind for each text; 0: no limit.
       seed: of the order and the choice.
     """
     rng = np.random.default_rng(seed)
     count = len(labels)
+    if sampling == SAME_LABEL_PAIRS:
+        return _partners(labels, pairs_per_example, rng)
     most = pairs_per_example * count // 2 if pairs_per_example else count * count
     similar = _similar_pairs(labels)
     num_different = count * (count + 1) // 2 - len(similar)
@@ -93,11 +144,50 @@ def check_counts(labels: np.ndarray, names: Sequence[str]) -> None:
         )
 
 
+def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generator) -> TextPairs:
+    """Returns pairs of each text with others that have a label in common.
+
+    A text without such a partner is paired with texts that have none either, or else with any.
+
+    Args:
+      labels: int [N], or 0 and 1 [N, C] for several labels.
+      pairs_per_example: twice the number of partners of a text; 0: all, each pair once.
+      rng: draws the partners and their order.
+    """
+    count = len(labels)
+    rounds = (pairs_per_example + 1) // 2
+    matches = np.stack([_is_match(labels, index) for index in range(count)])
+    np.fill_diagonal(matches, False)
+    is_alone = ~matches.any(axis=1)
+    partners = []
+    for index in range(count):
+        found = np.flatnonzero(matches[index])
+        if is_alone[index]:
+            others = np.flatnonzero(is_alone if is_alone.sum() > 1 else ~is_alone)
+            found = others[others != index]
+        order = rng.permutation(found)
+        partners.append(np.resize(order, rounds) if rounds else order[order > index])
+    chosen = []
+    for number in range(max(map(len, partners))):  # A round has each text once.
+        for index in rng.permutation(count):
+            if number < len(partners[index]):
+                chosen.append((index, partners[index][number]))
+    if pairs_per_example:
+        chosen = chosen[: max(1, pairs_per_example * count // 2)]
+    indices = np.array(chosen)
+    return TextPairs(indices, matches[indices[:, 0], indices[:, 1]].astype(float))
+
+
+def _is_match(labels: np.ndarray, index: int) -> np.ndarray:
+    """Returns which texts have a label in common with a text, bool [N]."""
+    if labels.ndim == 1:
+        return labels == labels[index]
+    return labels @ labels[index] > 0
+
+
 def _is_similar(labels: np.ndarray, index: int) -> np.ndarray:
     """Returns which texts from `index` on have a label in common with that text, bool [N - i]."""
-    if labels.ndim == 1:
-        return labels[index:] == labels[index]
-    return labels[index:] @ labels[index] > 0
+    return _is_match(labels, index)[index:]
 
 
 def _similar_pairs(labels: np.ndarray) -> np.ndarray:

@@ -55,7 +55,8 @@ class EmbeddingExample(NamedTuple):
     Attributes:
       query, positive: the texts; of scored pairs the positive is the other text.
       negatives: texts that should be further away than the positive.
-      scores: of a pair its similarity, one number; with negatives a margin for each; or ().
+      scores: of a pair its similarity, one number; with negatives a margin for each; or (). For
+        the loss `same_label`, the labels of both texts as 0 and 1, first those of the query.
       source: where it stands, for messages.
     """
 
@@ -130,7 +131,7 @@ def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingE
     Args:
       x: columns, (queries, positives) or (queries, positives, negatives), where a query may have a
         list of positives or of negatives, and more columns hold more negatives; or the same as a
-        list of tuples; or a list of single texts.
+        list of tuples; or a list of single texts; or a list of `EmbeddingExample`.
       y: scores of pairs; with negatives the teacher's margins, one for each negative. None: there
         are none.
 
@@ -138,6 +139,8 @@ def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingE
       ValueError: naming the examples that are wrong, if there are no examples, or columns have
         different lengths.
     """
+    if isinstance(x, list) and x and isinstance(x[0], EmbeddingExample):
+        return x
     columns = read_tuples(x)
     count = len(columns[0])
     if len(columns) == 1:  # Single texts: each is its own positive.

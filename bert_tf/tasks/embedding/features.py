@@ -13,7 +13,8 @@ from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.tasks.embedding.beir import Beir
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.losses import (
-    IN_BATCH,
+    JOINT,
+    NO_DUPLICATES,
     OF_NEGATIVES,
     check_examples,
     natural_loss,
@@ -114,6 +115,7 @@ def make_training_examples(
     examples: Sequence[EmbeddingExample],
     num_negatives: int,
     no_duplicates: bool,
+    one_length: bool = False,
 ) -> TrainingExamples:
     """Packs examples; see `ContrastiveDataset`."""
     queries = np.array([packer.add("query", example.query) for example in examples], np.int64)
@@ -128,6 +130,7 @@ def make_training_examples(
         [example.scores for example in examples] if examples[0].scores else (),
         num_negatives,
         no_duplicates,
+        one_length,
     )
     return TrainingExamples(groups, packer.num_cut)
 
@@ -160,7 +163,13 @@ def prepare_training(
     count = min(task.num_negatives, most)
     if loss in OF_NEGATIVES and not count:
         raise ValueError(f"--num_negatives=0, but {loss} needs negatives.")
-    made = make_training_examples(packer, examples, count, loss in IN_BATCH)
+    made = make_training_examples(
+        packer,
+        examples,
+        count,
+        no_duplicates=loss in NO_DUPLICATES,
+        one_length=loss in JOINT,
+    )
     logging.info(
         "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d cut to %d "
         "tokens); loss %s.",

@@ -23,6 +23,11 @@ from bert_tf.tasks.embedding.examples import EmbeddingExample
 IN_BATCH = ("in_batch", "symmetric")
 OF_SCORES = ("cosent", "cosine", "margin_mse")
 OF_NEGATIVES = ("triplet", "margin_mse")
+SAME_LABEL = "same_label"
+# A batch of these has no text twice: it would be its own negative.
+NO_DUPLICATES = (*IN_BATCH, SAME_LABEL)
+# Both texts of an example are of the same kind and length, so that one pass embeds them.
+JOINT = (SAME_LABEL,)
 
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
 LOWEST = -1e9  # the score of filling documents
@@ -147,6 +152,36 @@ def cosine_similarity(
     return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 0]))
 
 
+def same_label(
+    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+) -> WeightedSum:
+    """The squared error of the cosine of every two texts: 1 with a label in common, else 0.
+
+    Pairs with a common label count as much as all others together. A batch without pairs has the
+    loss 0.
+
+    Args:
+      queries, documents, weights: see above; the documents' first is the other text.
+      scores: float32 [B, 2 * C], the labels of the query, then those of the document, as 0 and 1.
+    """
+    texts = l2_normalize(tf.concat([queries, documents[:, 0]], axis=0))  # [2 * B, D]
+    labels = tf.concat(tf.split(scores, 2, axis=1), axis=0)  # [2 * B, C]
+    text_weights = tf.concat([weights[:, 0], weights[:, 0]], axis=0)  # [2 * B]
+    has_common_label = tf.matmul(labels, labels, transpose_b=True) > 0  # [2 * B, 2 * B]
+    targets = tf.cast(has_common_label, tf.float32)
+    errors = tf.square(tf.matmul(texts, texts, transpose_b=True) - targets)
+    pair_weights = text_weights[:, None] * text_weights[None, :]
+    # The diagonal pairs each text with itself.
+    pair_weights = tf.linalg.set_diag(pair_weights, tf.zeros_like(text_weights))
+    total = 0.0
+    num_kinds = 0.0
+    for kind_weights in (pair_weights * targets, pair_weights * (1.0 - targets)):
+        weight = tf.reduce_sum(kind_weights)
+        total += tf.math.divide_no_nan(tf.reduce_sum(errors * kind_weights), weight)
+        num_kinds += tf.cast(weight > 0, tf.float32)
+    return WeightedSum(tf.math.divide_no_nan(total, num_kinds), tf.ones([]))
+
+
 def triplet(
     queries: tf.Tensor,
     documents: tf.Tensor,
@@ -262,6 +297,11 @@ def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
 def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:
     """Raises ValueError naming an example that lacks what a loss needs."""
     for example in examples:
+        if loss == SAME_LABEL and (not example.scores or len(example.scores) % 2):
+            raise ValueError(
+                f"{example.source} has no labels, which the loss {loss} needs; it is for "
+                "run_classifier --few_shot."
+            )
         if loss in OF_NEGATIVES and not example.negatives:
             raise ValueError(f"{example.source} has no negative, which the loss {loss} needs.")
         if loss in OF_SCORES and not example.scores:
@@ -322,4 +362,5 @@ def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, 
             triplet, margin=task.triplet_margin, distance=task.triplet_distance
         ),
         "margin_mse": margin_mse,
+        SAME_LABEL: same_label,
     }

@@ -48,7 +48,7 @@ from bert_tf.network.positions import initializer
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
-from bert_tf.tasks.embedding.losses import IN_BATCH, in_batch_accuracy, make_loss
+from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
 from bert_tf.tasks.embedding.packing import pack_text, prompt_pieces
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
@@ -159,7 +159,10 @@ class BertEmbedder(TextFitMixin, keras.Model):
         if "query/input_word_ids" in inputs:
             seed = self.bert.draw_dropout_seed(training, dropout_seed)
             queries, documents = embed_sides(
-                lambda texts, own_seed: self.call(texts, training, own_seed), inputs, seed
+                lambda texts, own_seed: self.call(texts, training, own_seed),
+                inputs,
+                seed,
+                joint=self._loss_name in JOINT,
             )
             return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)

@@ -14,7 +14,10 @@ Batch = dict[str, tf.Tensor]
 
 
 def embed_sides(
-    compute: Callable[[Batch, Any], tf.Tensor], batch: Batch, dropout_seed: Tensor | None
+    compute: Callable[[Batch, Any], tf.Tensor],
+    batch: Batch,
+    dropout_seed: Tensor | None,
+    joint: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds the queries and the documents of a batch.
 
@@ -22,10 +25,13 @@ def embed_sides(
       compute: takes the inputs of texts and a dropout seed, returns float [N, D].
       batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
+      joint: whether one pass embeds both sides, which then must have the same length.
 
     Returns:
       The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D].
     """
+    if joint:
+        return _embed_jointly(compute, batch, dropout_seed)
     sides = {}
     for number, side in enumerate(SIDES):
         names = [name for name in (*INPUTS, "prompt_pieces") if f"{side}/{name}" in batch]
@@ -47,3 +53,29 @@ def embed_sides(
     ids = batch["document/input_word_ids"]
     num_documents = ids.shape[1] or tf.shape(ids)[1]
     return queries, tf.reshape(documents, [-1, num_documents, queries.shape[-1]])
+
+
+def _embed_jointly(
+    compute: Callable[[Batch, Any], tf.Tensor], batch: Batch, dropout_seed: Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Embeds the texts of both sides in one pass; see `embed_sides`."""
+    inputs = {}
+    for name in (*INPUTS, "prompt_pieces"):
+        if f"query/{name}" not in batch:
+            continue
+        query, documents = batch[f"query/{name}"], batch[f"document/{name}"]
+        # The texts of an example follow each other, so that dropout counts example by example.
+        texts = tf.concat([query[:, None], documents], axis=1)  # [B, 1 + M, T] or [B, 1 + M]
+        shape = [-1, tf.shape(texts)[-1]] if name in INPUTS else [-1]
+        inputs[name] = tf.reshape(texts, shape)  # [B * (1 + M), T] or [B * (1 + M)]
+    seed = dropout_seed
+    if dropout_seed is not None:
+        seed = mix(dropout_seed)
+        if "query/before" in batch:
+            before = batch["query/before"][0] + batch["document/before"][0]
+            seed = tf.concat([[seed], before], axis=0)
+    vectors = tf.cast(compute(inputs, seed), tf.float32)
+    ids = batch["document/input_word_ids"]
+    num_documents = ids.shape[1] or tf.shape(ids)[1]
+    vectors = tf.reshape(vectors, [-1, 1 + num_documents, vectors.shape[-1]])
+    return vectors[:, 0], vectors[:, 1:]

@@ -82,10 +82,12 @@ class EmbeddingTask(RowsTask):
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Returns float32 [b, D] of the queries and [b, M, D] of the documents."""
+        joint = self.groups is not None and self.groups.one_length
         return embed_sides(
             lambda inputs, seed: self.model(inputs, training=True, dropout_seed=seed),
             batch,
             dropout_seed,
+            joint,
         )
 
     def sizes(self, batch: Batch) -> Batch:

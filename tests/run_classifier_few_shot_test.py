@@ -55,11 +55,11 @@ def test_trains_resumes_and_is_a_run_like_any_other(folder, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         fine_tune("run_classifier", **given)
     steps = [line["step"] for line in read_metrics(path / "embedder" / "metrics.jsonl")]
-    assert steps == list(range(1, 49))  # 12 examples x 8 pairs x 4 epochs in batches of 8
+    assert steps == list(range(1, 25))  # 12 examples x 4 pairs x 4 epochs in batches of 8
     assert fine_tune("run_classifier", **given) == 0
     assert runs == ["embedder", "run", "embedder", "run"]
     # The embedder was finished and is not trained again.
-    assert len(read_metrics(path / "embedder" / "metrics.jsonl")) == 48
+    assert len(read_metrics(path / "embedder" / "metrics.jsonl")) == 24
     assert read_results(path)["eval_accuracy"] == pytest.approx(23 / 25)
     # All is done: only the evaluation is repeated.
     assert fine_tune("run_classifier", **given) == 0
@@ -125,9 +125,9 @@ def test_defaults_are_those_of_setfit(folder, monkeypatch):
         fine_tune("run_classifier", "--jit_compile=false", **given)
     configs = seen["embedder"]
     assert configs.optimizer.learning_rate == 2e-5
-    assert configs.training.train_batch_size == 16
+    assert configs.training.train_batch_size == 6  # of 12 texts; 16 of more
     assert configs.tuning.num_train_epochs == 1.0
-    assert configs.task.retrieval_loss == "cosine"
+    assert configs.task.retrieval_loss == "same_label"
 
 
 @pytest.mark.parametrize(

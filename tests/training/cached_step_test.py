@@ -13,7 +13,7 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.embedding.losses import cosent, in_batch_negatives, matryoshka
+from bert_tf.tasks.embedding.losses import cosent, in_batch_negatives, matryoshka, same_label
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.cached_step import CachedStep
@@ -30,6 +30,7 @@ LOSSES = {
     "symmetric": functools.partial(in_batch_negatives, symmetric=True),
     "matryoshka": matryoshka(in_batch_negatives, [8, 3], [1.0, 0.5]),
     "cosent": cosent,
+    "same_label": same_label,
 }
 
 
@@ -39,12 +40,15 @@ def mirrored():
 
 
 def toy_groups(loss):
-    """Returns 12 examples of 36 texts with up to 2 negatives, or as many scored pairs."""
+    """Returns 12 examples of 36 texts with up to 2 negatives, or as many pairs with scores."""
     texts = toy_texts(60)
-    has_scores = loss == "cosent"
+    has_scores = loss in ("cosent", "same_label")
     draw = np.random.default_rng(3)
     negatives = [[] if has_scores else [24 + 3 * i, 25 + 3 * i][: 1 + i % 2] for i in range(12)]
     scores = [(float(value),) for value in draw.uniform(size=12)] if has_scores else ()
+    if loss == "same_label":
+        label_sets = np.eye(3)[draw.integers(3, size=[12, 2])].reshape(12, 6)
+        scores = [tuple(row) for row in label_sets.tolist()]
     places = np.arange(12)
     return ContrastiveDataset(
         TokenizedDataset(texts),
@@ -55,6 +59,7 @@ def toy_groups(loss):
         scores,
         2 - 2 * has_scores,
         True,
+        one_length=loss == "same_label",
     )
 
 
@@ -63,7 +68,7 @@ def toy_task(loss):
     model = BertEmbedder(CONFIG, EMBEDDING, unpad=True)
     groups = toy_groups(loss)
     return EmbeddingTask(
-        model, groups, None, [LONGEST], 0, loss=LOSSES[loss], is_ranking=loss != "cosent"
+        model, groups, None, [LONGEST], 0, loss=LOSSES[loss], is_ranking=not groups.scores
     )
 
 
@@ -110,6 +115,8 @@ def assert_close(received, expected):
         pytest.param("symmetric", (4,), True, marks=pytest.mark.slow),
         pytest.param("matryoshka", (2,), True, marks=pytest.mark.slow),
         pytest.param("cosent", (4,), True, marks=pytest.mark.slow),
+        ("same_label", (2,), True),
+        pytest.param("same_label", (4,), False, marks=pytest.mark.slow),
     ],
 )
 def test_gradients_are_those_of_one_batch_with_dropout(loss, counts, unpad):

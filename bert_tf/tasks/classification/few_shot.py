@@ -57,7 +57,7 @@ def few_shot_model(
 ) -> Any:
     """Makes a classifier; see `BertClassifier.from_few_shot`."""
     if problem_type == "regression":
-        raise ValueError("problem_type is 'number', but few-shot training is for labels.")
+        raise ValueError("problem_type is 'regression', but few-shot training is for labels.")
     texts = read_texts(texts)
     names = tuple(map(str, names)) if names else names_in(labels, problem_type, len(texts))
     check_distinct(names)

@@ -156,9 +156,9 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
     """
     count = len(labels)
     rounds = (pairs_per_example + 1) // 2
-    matches = np.stack([_is_match(labels, index) for index in range(count)])
+    matches: np.ndarray = np.stack([_is_match(labels, index) for index in range(count)])
     np.fill_diagonal(matches, False)
-    is_alone = ~matches.any(axis=1)
+    is_alone = np.logical_not(matches.any(axis=1))
     partners = []
     for index in range(count):
         found = np.flatnonzero(matches[index])

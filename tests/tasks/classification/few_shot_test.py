@@ -5,10 +5,14 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
+from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.tasks.classification.few_shot import classifier_config
-from bert_tf.tasks.classification.pairs import make_pairs
+from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
+from bert_tf.tasks.embedding.features import TextPacker, prepare_training
+from bert_tf.tasks.embedding.sides import embed_sides
 from tests.fine_tune import LABELS, WORDS, texts
 from tests.tiny_model import write_tiny_model
 
@@ -66,24 +70,64 @@ def test_several_labels(folder):
     assert np.mean(rights) > 0.8
 
 
-def test_the_pairs_that_are_trained_on(embedder, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "loss", "batch_size"),
+    [({"sampling": "unique"}, "cosine", 16), ({}, "same_label", 12)],
+)
+def test_the_pairs_that_are_trained_on(embedder, monkeypatch, options, loss, batch_size):
     seen = {}
 
-    def fit(self, x, y, **options):
-        seen.update(x=x, y=y, options=options)
+    def fit(self, x, **options):
+        seen.update(x=x, **options)
 
     monkeypatch.setattr(bert_tf.BertEmbedder, "fit", fit)
     bert_tf.BertClassifier.from_few_shot(
-        embedder, TEXTS, NAMES, sampling="unique", pairs_per_example=4, seed=5
+        embedder, TEXTS, NAMES, pairs_per_example=4, seed=5, **options
     )
     ids = np.unique(NAMES, return_inverse=True)[1]
-    pairs = make_pairs(ids, "unique", 4, seed=5)
-    firsts, seconds = ([TEXTS[i] for i in column] for column in pairs.indices.T)
-    assert seen["x"] == (firsts, seconds)
-    np.testing.assert_array_equal(seen["y"], pairs.scores)
-    options = seen["options"]
-    assert (options["loss"], options["batch_size"], options["epochs"]) == ("cosine", 16, 1)
-    assert options["learning_rate"] == 2e-5
+    pairs = make_pairs(ids, options.get("sampling", "in_batch"), 4, seed=5)
+    for example, (first, second), score in zip(seen["x"], pairs.indices, pairs.scores, strict=True):
+        assert (example.query, example.positive) == (TEXTS[first], TEXTS[second])
+        if loss == "cosine":
+            assert example.scores == (score,)
+    # Batches of 16 pairs without a repeated text would need 32 texts.
+    assert (seen["loss"], seen["batch_size"], seen["epochs"]) == (loss, batch_size, 1)
+    assert seen["learning_rate"] == 2e-5
+
+
+def in_batch_groups(embedder, pairs_per_example):
+    """Returns the examples of `TEXTS`, as `fit` makes batches of them, and their labels."""
+    ids = np.unique(NAMES, return_inverse=True)[1]
+    examples = pair_examples(TEXTS, TEXTS, ids, "in_batch", pairs_per_example, seed=0)
+    packer = TextPacker(embedder.tokenizer, embedder.embedding)
+    settings = RetrieverConfig(retrieval_loss="same_label")
+    return prepare_training(packer, examples, settings, True)[0].rows
+
+
+def test_batches_hold_several_texts_of_several_labels(embedder):
+    groups = in_batch_groups(embedder, pairs_per_example=4)
+    assert groups.batches_per_epoch(6) == 8  # 24 texts x 2 pairs
+    for step in range(8):
+        chosen, epoch = groups.choose(step, 6, 1)
+        batch = groups.batch(chosen, epoch, 6, groups.longest(chosen, epoch))
+        pairs = groups.texts[np.stack([groups.queries[chosen], groups.positives[chosen]], axis=1)]
+        texts = [set(pair) for pair in pairs.tolist()]
+        assert sum(map(len, texts)) == len(set.union(*texts))
+        counts = batch["scores"].reshape(-1, 3).sum(axis=0)
+        assert counts.sum() == 2 * len(chosen) >= 4
+        assert (counts > 0).sum() >= 2 and counts.max() >= 2
+
+
+@pytest.mark.parametrize("unpad", [True, False])
+def test_one_pass_embeds_both_texts_of_a_pair(embedder, unpad):
+    groups = in_batch_groups(embedder, pairs_per_example=2)
+    chosen, epoch = groups.choose(0, 6, 1)
+    batch = groups.batch(chosen, epoch, 8, groups.longest(chosen, epoch))
+    inputs = {name: tf.constant(value) for name, value in batch.items()}
+    embedder.bert.leave_out_padding(unpad)
+    joint = embed_sides(embedder, inputs, None, joint=True)
+    for together, apart in zip(joint, embed_sides(embedder, inputs, None), strict=True):
+        np.testing.assert_allclose(together, apart, atol=1e-6)
 
 
 def test_wrong_input_is_refused(embedder):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.classification import pairs
-from bert_tf.tasks.classification.pairs import check_counts, make_pairs
+from bert_tf.tasks.classification.pairs import check_counts, make_pairs, pair_examples
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 # All pairs i <= j: 6 + 3 + 1 with a common label, 11 without.
@@ -65,6 +65,50 @@ def test_many_pairs_are_drawn(monkeypatch, labels):
     assert found[0.0].total() == 80 and max(found[0.0].values()) == 1
     assert all(i < j and i % 4 != j % 4 for i, j in found[0.0])
     assert all(i % 4 == j % 4 for i, j in found[1.0])
+
+
+@pytest.mark.parametrize("labels", [np.arange(24) % 3, np.eye(3)[np.arange(24) % 3]])
+def test_in_batch_gives_each_text_partners_with_its_label(labels):
+    made = make_pairs(labels, "in_batch", pairs_per_example=10, seed=2)
+    firsts, seconds = made.indices.T
+    assert len(firsts) == 24 * 5
+    assert (firsts % 3 == seconds % 3).all() and (firsts != seconds).all()
+    assert (made.scores == 1.0).all()
+    # A round has each text once, and all five partners of a text are different.
+    for start in range(0, 120, 24):
+        assert sorted(firsts[start : start + 24]) == list(range(24))
+    assert len(set(map(tuple, made.indices.tolist()))) == 120
+    assert firsts[:24].tolist() != firsts[24:48].tolist()
+
+
+def test_in_batch_without_a_limit_has_each_pair_once():
+    found = make_pairs(LABELS, "in_batch").indices.tolist()
+    assert {tuple(sorted(pair)) for pair in found if 5 not in pair} == {
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (3, 4),
+    }
+
+
+def test_in_batch_pairs_texts_without_a_partner():
+    lonely = make_pairs(LABELS, "in_batch", pairs_per_example=4).indices
+    assert (lonely[lonely[:, 0] == 5][:, 1] != 5).all()
+    labels = np.array([[1, 1], [0, 1], [0, 0], [0, 0]], np.float32)
+    made = make_pairs(labels, "in_batch", pairs_per_example=2)
+    found = dict(zip(map(tuple, made.indices.tolist()), made.scores.tolist(), strict=True))
+    assert found == {(0, 1): 1.0, (1, 0): 1.0, (2, 3): 0.0, (3, 2): 0.0}
+
+
+def test_examples_have_the_labels_of_both_texts():
+    texts = [f"text {index}" for index in range(6)]
+    made = pair_examples(texts, texts, LABELS, "in_batch", 2, seed=3)
+    pairs = make_pairs(LABELS, "in_batch", 2, seed=3)
+    for example, (first, second) in zip(made, pairs.indices, strict=True):
+        assert (example.query, example.positive) == (texts[first], texts[second])
+        labels = np.reshape(example.scores, [2, 3])
+        assert labels.argmax(axis=1).tolist() == LABELS[[first, second]].tolist()
+        assert labels.sum() == 2.0
 
 
 def test_labels_without_pairs_are_refused():

@@ -116,6 +116,47 @@ def test_rows_that_fill_change_no_other_loss(name):
     assert value == pytest.approx(expected, rel=1e-6)
 
 
+def plain_same_label(texts, labels):
+    """Returns the loss of texts float [n, D] with sets of labels, by loops over their pairs."""
+    errors = {True: [], False: []}
+    for i, text in enumerate(texts):
+        for j, other in enumerate(texts):
+            if i == j:
+                continue
+            cosine = text @ other / np.sqrt((text @ text) * (other @ other))
+            has_common = bool(labels[i] & labels[j])
+            errors[has_common].append((cosine - has_common) ** 2)
+    means = [np.mean(values) for values in errors.values() if values]
+    return np.mean(means) if means else 0.0
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param([{0}, {1}, {2}, {0}, {0}, {1}], id="classes"),
+        pytest.param([{0, 1}, {1}, {2}, set(), set(), {1, 2}], id="several"),
+        pytest.param([{0}] * 6, id="one class"),
+        pytest.param([{0}, {1}, {2}, {3}, {4}, {5}], id="no common label"),
+    ],
+)
+@pytest.mark.parametrize("num_filling", [0, 2, 3])
+def test_same_label_compares_every_two_texts(labels, num_filling):
+    rng = np.random.default_rng(4)
+    texts = rng.normal(size=[2, 3, 8]).astype(np.float32)
+    sets = np.array([[float(label in one) for label in range(6)] for one in labels], np.float32)
+    scores = np.concatenate([sets[:3], sets[3:]], axis=1)
+    weights = np.ones([3, 1], np.float32)
+    count = 3 - num_filling
+    weights[count:] = 0.0
+    value, gradients = run(losses.same_label, list(texts), weights, tf.constant(scores))
+    flat = np.concatenate([texts[0, :count], texts[1, :count]]).astype(np.float64)
+    kept = [*labels[:count], *labels[3 : 3 + count]]
+    assert value == pytest.approx(plain_same_label(flat, kept), rel=1e-5)
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
+        assert not gradient[count:].any()
+
+
 def test_accuracy_counts_positives_that_score_highest():
     queries = tf.constant([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     documents = tf.constant([[[1.0, 0.1]], [[1.0, 0.0]], [[9.0, 9.0]]])

@@ -138,7 +138,7 @@ def rows(make_task: Callable[[Way], Any], ways: list[Way], batch_size: int) -> I
         task = make_task(way)
         seen = list(batches(task, way, batch_size))
         pieces[way] = int(sum(batch["input_mask"].numpy().sum() for batch in seen))
-        name = "packed_places" if way.packed else "input_mask"
+        name = "packed_positions" if way.packed else "input_mask"
         places[way] = sum(batch[name].shape[0] * batch[name].shape[1] for batch in seen)
         rounds[way] = make_round(task, way, batch_size)
     first: list[float] = []

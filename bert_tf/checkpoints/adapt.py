@@ -83,7 +83,8 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
     Raises:
       ValueError: if they are not ascending numbers of layers, or a layer cannot be moved.
     """
-    config, source = checkpoint.config, checkpoint.source
+    config = checkpoint.config
+    source = checkpoint.source
     count = config.num_hidden_layers
     if config.num_layer_groups:
         raise ValueError(

@@ -22,7 +22,8 @@ from typing import IO, Any, NamedTuple
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 # A BERT-large with Adam's slots has 5 GB; weights shrink by a tenth, by half if they were float16.
 MAX_BYTES = 64 << 30
-MAX_RATIO, FREE_BYTES = 20, 64 << 20
+MAX_RATIO = 20
+FREE_BYTES = 64 << 20
 MAX_ENTRIES = 10_000  # files and folders
 READ_BYTES = 1 << 18  # at once: headers in a tar may ask for gigabytes, packed in megabytes
 HEADER_BYTES = MAX_ENTRIES * 4 * tarfile.BLOCKSIZE  # of all members of a tar
@@ -144,7 +145,8 @@ class _Bounded(io.RawIOBase):
     """A seekable stream with a limit on its bytes, in short reads."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
-        self._stream, self._most = stream, most
+        self._stream = stream
+        self._most = most
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= READ_BYTES:

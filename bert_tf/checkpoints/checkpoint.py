@@ -161,7 +161,8 @@ class Checkpoint:
         mismatched = shape_differences(self.weights, expected)
         unused = unnamed(self.unused, allow_unexpected or ())
         if missing or mismatched or unused:
-            has_miss, has_ignore = allow_missing is not None, allow_unexpected is not None
+            has_miss = allow_missing is not None
+            has_ignore = allow_unexpected is not None
             remedies = {
                 "configuration and weights belong to different models.": mismatched,
                 ALLOW_MISSING if has_miss else "give a model that has them.": missing,
@@ -194,7 +195,8 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
 
     It is the transformation of the masked LM: ModernBERT's classes name both `head`.
     """
-    start, own = f"{HEADS['masked_lm']}transform/", HEADS["transform"]
+    start = f"{HEADS['masked_lm']}transform/"
+    own = HEADS["transform"]
     if not config.head_transform or any(name.startswith(own) for name in weights):
         return weights
     renamed = dict(weights)
@@ -271,7 +273,9 @@ def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
 
 def encoder_shapes(config: ModelConfig) -> Shapes:
     """Returns the shapes of the embeddings and of all layers, by name."""
-    e, d, f = config.table_width, config.hidden_size, config.intermediate_size
+    e = config.table_width
+    d = config.hidden_size
+    f = config.intermediate_size
     shapes: Shapes = {"bert/embeddings/word_embeddings": (config.vocab_size, e)}
     if config.type_vocab_size:
         shapes["bert/embeddings/token_type_embeddings"] = (config.type_vocab_size, e)
@@ -283,7 +287,8 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes["bert/query_vector"] = (1, 1, e)
     if e != d:
         shapes |= _dense("bert/embeddings_project", e, d)
-    has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
+    has_attention = config.has_bias("attention")
+    has_wide = config.has_bias("feed_forward")
     is_before = config.block_type == "pre_norm"
     norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
     shapes |= _relative_shapes(config, "bert/encoder", is_shared=True)
@@ -322,7 +327,9 @@ def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes
 
 def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     """Returns the shapes of a head's weights, by name; `labels` matters to `LABEL_HEADS` alone."""
-    e, d, start = config.table_width, config.hidden_size, HEADS[head]
+    e = config.table_width
+    d = config.hidden_size
+    start = HEADS[head]
     if head == "embedding":  # Its shapes are those of `EmbeddingConfig`.
         return {}
     has_bias = config.has_bias("head")

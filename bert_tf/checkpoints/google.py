@@ -123,7 +123,9 @@ def _from_values(
 ) -> Checkpoint:
     """Makes a checkpoint of weights in bert_tf's names, with the other files of the folder."""
     folder = pathlib.Path(prefix).parent
-    config, stated, form = inferred, None, "google"
+    config = inferred
+    stated = None
+    form = "google"
     if config is None:
         config, stated, form = read_bert_config(folder, config_file, prefix)
     embedding = read_embedding(folder)
@@ -318,7 +320,8 @@ def _write_config(config: ModelConfig, path: pathlib.Path) -> None:
 
 def is_electra(checkpoint: Checkpoint) -> bool:
     """True for what google-research/electra can hold and google-research/bert does not."""
-    config, heads = checkpoint.config, checkpoint.heads
+    config = checkpoint.config
+    heads = checkpoint.heads
     if not isinstance(checkpoint.vocab, Vocab | None):
         return False
     if {"next_sentence", "embedding"} & set(heads):

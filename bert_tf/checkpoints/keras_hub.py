@@ -49,7 +49,8 @@ from bert_tf.checkpoints.weight_names import Row, from_file_names, to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
 
-BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
+BACKBONE_FILE = "model.weights.h5"
+TASK_FILE = "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
 ELECTRA_ACTS: dict[str, Any] = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
@@ -155,11 +156,13 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     if of_electra or not np.any(weights.get(POOLER)):  # Written for a model that has none.
         weights = without_pooler(weights)
-    vocab, stated = None, None
+    vocab = None
+    stated = None
     if (path / KERAS_HUB_VOCAB).exists():
         num_rows = table_rows(weights, config)
         tokenizer = read_keras_hub_tokenizer(path, num_rows)
-        vocab, stated = tokenizer.vocab, tokenizer.stated
+        vocab = tokenizer.vocab
+        stated = tokenizer.stated
         notes += tokenizer.notes
         config = tokenizer.applied_to(config, str(path))
     if (path / CONFIG_NAME).exists():  # Written by bert_tf, with fields that keras-hub lacks.
@@ -344,7 +347,8 @@ def _make_task(checkpoint: Checkpoint) -> Any:
         "num_segments": config.type_vocab_size,
     }
     if of_electra:
-        size, width = config.vocab_size, config.table_width
+        size = config.vocab_size
+        width = config.table_width
         backbone = models.ElectraBackbone(vocab_size=size, embedding_dim=width, **sizes)
     else:
         backbone = models.BertBackbone(vocabulary_size=config.vocab_size, **sizes)

@@ -17,7 +17,8 @@ from bert_tf.checkpoints.weight_names import Row, from_file_names
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 TRAINED_POOLER = "next_sentence..pooler_dense"
-NUMBERED, NAMED = "layer_with_weights-3/gamma", "_embedding_norm_layer/gamma"
+NUMBERED = "layer_with_weights-3/gamma"
+NAMED = "_embedding_norm_layer/gamma"
 
 
 def is_model_garden(names: list[str]) -> bool:

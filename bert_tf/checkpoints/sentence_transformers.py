@@ -30,11 +30,9 @@ from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.checkpoints.weight_files import read_weight_file
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
 
-MODULES, CONFIG, SIZES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-)
+MODULES = "modules.json"
+CONFIG = "config_sentence_transformers.json"
+SIZES = "sentence_bert_config.json"
 # Early releases use the family's name instead of bert's.
 FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TYPES = ("Transformer", "Pooling", "Dense", "Normalize")

@@ -43,7 +43,8 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
 
 def check_vocabularies(teacher: Checkpoint, vocab: AnyVocab, do_lower_case: bool) -> None:
     """Raises ValueError unless the teacher reads the same tokens as the student."""
-    of_teacher, of_student = teacher.config.do_lower_case, do_lower_case
+    of_teacher = teacher.config.do_lower_case
+    of_student = do_lower_case
     if teacher.vocab != vocab or of_teacher != of_student:
         sizes = [len(one) if one else "no" for one in (teacher.vocab, vocab)]
         raise ValueError(
@@ -69,7 +70,8 @@ def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief:
     Raises:
       ValueError: if the run began with another one.
     """
-    path, digest = pathlib.Path(folder, RECORD), weights_digest(teacher)
+    path = pathlib.Path(folder, RECORD)
+    digest = weights_digest(teacher)
     has_begun = has_checkpoints(path.parent)
     before = read_json(path).get("weights") if has_begun and path.exists() else digest
     if before != digest:

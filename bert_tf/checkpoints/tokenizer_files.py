@@ -67,7 +67,8 @@ AnyT = TypeVar("AnyT", bound=AnyVocab)
 # In a cased English vocabulary 30 % of the tokens have capitals or accents, in an uncased one 0 %.
 CASED_SHARE = 0.01
 # In an uncased English vocabulary 92 % of the tokens have lower-case letters, in the Chinese 19 %.
-LATIN_SHARE, LATIN_SIZE = 0.5, 1000
+LATIN_SHARE = 0.5
+LATIN_SIZE = 1000
 
 
 # Tokenizers of transformers that split as BERT's or as RoBERTa's does, and those that say nothing

@@ -164,7 +164,8 @@ def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
             raise ValueError(f"{entry.filename!r} in it is compressed, but torch does not compress")
     # Entries that share bytes would let a small file fill the memory.
-    claimed, size = sum(entry.file_size for entry in entries), os.fstat(file.fileno()).st_size
+    claimed = sum(entry.file_size for entry in entries)
+    size = os.fstat(file.fileno()).st_size
     if claimed > size:
         raise ValueError(f"its entries claim {claimed} bytes, but the whole file has {size}")
     return zipped

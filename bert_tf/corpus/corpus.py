@@ -209,7 +209,9 @@ def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
     """Yields the documents, which end at blank lines and, if long, at a multiple of BLOCK_BYTES."""
     document: list[str] = []
     block = text_lines.BLOCK_BYTES
-    begin, before, blank = 0, -1, -1  # offsets: the document, the last line, the last blank one
+    begin = 0  # Offset of the document.
+    before = -1  # Offset of the last line.
+    blank = -1  # Offset of the last blank line.
     for offset, line in text_lines.read_lines(file, part.path, part.start):
         sentence = line.strip()
         multiple = offset // block * block
@@ -278,20 +280,23 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
     document: list[str] = []
     paragraph: list[str] = []
     block = text_lines.BLOCK_BYTES
-    blanks, is_long = 1, False
+    blanks = 1
+    is_long = False
     cut = part.start
     is_in_part = is_title = False
     for offset, line in text_lines.read_lines(file, part.path, part.start):
         stripped = line.strip()
         if offset < part.start:
-            blanks, is_long = int(not stripped), _is_paragraph(line)
+            blanks = int(not stripped)
+            is_long = _is_paragraph(line)
             continue
         blanks += 2 * ("\f" in line) + (not stripped)
         if not stripped:
             if offset >= part.stop and not (document or paragraph):
                 return
             continue
-        was_long, is_long = is_long, _is_paragraph(line)
+        was_long = is_long
+        is_long = _is_paragraph(line)
         is_first = bool(blanks or was_long or is_long)
         if is_first and paragraph:
             is_title = len(paragraph) == 1 and _is_title(paragraph[0])
@@ -302,7 +307,8 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             document += split_sentences(join_lines(paragraph), part.language)
             if document:
                 yield document
-            document, paragraph = [], []
+            document = []
+            paragraph = []
         if is_cut:
             if offset >= part.stop:
                 return

@@ -358,7 +358,8 @@ class Rows:
             count += 1
             if count == self._capacity:
                 yield self._encode(count, block), int(self._lengths[:count, 1].sum())
-                block, count = block + 1, 0
+                block += 1
+                count = 0
         if count:
             yield self._encode(count, block), int(self._lengths[:count, 1].sum())
 
@@ -379,7 +380,8 @@ class Rows:
         if task.masking.masking == "static":
             keys = hash64(seed, *self._origins[order].T)
             masked = mask_rows(ids, lengths[:, 1], keys, task.masking, self._vocab)
-            masked_lm, ids = masked._asdict(), masked.ids
+            masked_lm = masked._asdict()
+            ids = masked.ids
             del masked_lm["ids"]
         features = {
             "input_ids": ids,

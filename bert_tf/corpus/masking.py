@@ -184,11 +184,9 @@ def draw_rates(
     progress: tf.Tensor | None = None,
 ) -> tf.Tensor | float:
     """Returns the share of tokens to predict: one for all examples, or float64 [B]."""
-    low, high, last = (
-        masking.masked_lm_prob,
-        masking.masked_lm_prob_to,
-        masking.masked_lm_prob_end,
-    )
+    low = masking.masked_lm_prob
+    high = masking.masked_lm_prob_to
+    last = masking.masked_lm_prob_end
     if last and progress is not None:
         return low + (last - low) * progress
     if not high:

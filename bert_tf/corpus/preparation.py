@@ -126,7 +126,8 @@ def prepare_pretraining_data(
             )
         store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
         train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
-        held_out, eval_store = train[:0], store
+        held_out = train[:0]
+        eval_store = store
         eval_files: list[str] = []
         if not data.eval_file:
             train, held_out = (train[rows] for rows in split_documents(len(train), data))

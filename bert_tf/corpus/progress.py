@@ -17,7 +17,9 @@ class Progress:
     """
 
     def __init__(self, name: str, total: int, unit: str) -> None:
-        self._name, self._total, self._unit = name, total, unit
+        self._name = name
+        self._total = total
+        self._unit = unit
         self._done = self._documents = self._tokens = 0
         self._start = self._last_line = time.monotonic()
 

@@ -55,7 +55,8 @@ def _describe_record(records: RecordFiles, index: int) -> RecordForm:
     lengths, kinds = _feature_sizes(records, index)
     is_masked = "masked_lm_ids" in lengths
     expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
-    file_names, axes = {}, {"": {1}, "T": set(), "P": set()}
+    file_names = {}
+    axes = {"": {1}, "T": set(), "P": set()}
     for feature in expected:
         # The name of google-research/bert, or of the Model Garden.
         name = feature.file_name if feature.file_name in lengths else feature.name

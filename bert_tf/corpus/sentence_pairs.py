@@ -120,10 +120,13 @@ def sentence_pairs(
             )
             sentence = end_a
         else:
-            file_b, start_b, end_b = file, bounds[end_a], bounds[end]
+            file_b = file
+            start_b = bounds[end_a]
+            end_b = bounds[end]
             sentence = end
         cuts = truncate_pair(length_a, end_b - start_b, max_length, generator)
-        start_b, end_b = start_b + cuts[2], end_b - cuts[3]
+        start_b += cuts[2]
+        end_b -= cuts[3]
         ids_a = tokens[start_a - origin + cuts[0] : start_a - origin + length_a - cuts[1]]
         if is_alone or (is_random_next and not swaps):
             ids_b = store.tokens(file_b, start_b, end_b)
@@ -190,7 +193,8 @@ def full_sentences(
                 room -= 1
             else:
                 yield SentencePair(np.concatenate(row), empty, False)
-                row, room = [], capacity
+                row = []
+                room = capacity
         while start < length:
             # Find the last sentence end within the room.
             fitting = bisect.bisect_right(bounds, bounds[0] + start + room) - 1
@@ -203,6 +207,7 @@ def full_sentences(
                 start = end
             if start < length or not room:
                 yield SentencePair(np.concatenate(row), empty, False)
-                row, room = [], capacity
+                row = []
+                room = capacity
     if row:
         yield SentencePair(np.concatenate(row), empty, False)

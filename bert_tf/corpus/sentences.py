@@ -78,7 +78,8 @@ def _split_line(text: str, line: Span, abbreviations: Abbreviations, spans: list
     """Appends the spans of the sentences of one line."""
     begin, end = line
     for match in _END.finditer(text, begin, end):
-        gap, word = match.start(1), match[2]
+        gap = match.start(1)
+        word = match[2]
         # The pattern excludes only a to z, and only before opening quotes.
         if word[:1].islower():
             continue

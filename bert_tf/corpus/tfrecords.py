@@ -100,9 +100,11 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
 def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
     """Returns the map entry `name: values` of each row, nested as in example.proto."""
     if rows.dtype.kind in "iub":
-        list_tag, packed = 0x1A, encode_varints(rows)
+        list_tag = 0x1A
+        packed = encode_varints(rows)
     elif rows.dtype.kind == "f":
-        list_tag, packed = 0x12, [row.tobytes() for row in rows.astype("<f4")]
+        list_tag = 0x12
+        packed = [row.tobytes() for row in rows.astype("<f4")]
     else:
         raise ValueError(f"Feature {name}: expected ints or floats, received {rows.dtype}.")
     encoded_name = name.encode("utf8")

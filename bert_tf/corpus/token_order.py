@@ -9,7 +9,8 @@ import tensorflow as tf
 from bert_tf.corpus.random_bits import random_bits, random_integers
 
 # Random numbers of an example, besides those of `masking.py`.
-ORDER, CAUSAL = 5, 6
+ORDER = 5
+CAUSAL = 6
 SCALE = 1 << 20
 
 

@@ -63,7 +63,8 @@ def read_texts(values: Any, name: str = "texts", may_be_empty: bool = False) -> 
     others = [index for index, value in enumerate(column) if not isinstance(value, str)]
     if not others:
         return [check_text(text, f"{name}[{index}]") for index, text in enumerate(column)]
-    value, where = column[others[0]], f"{name}[{others[0]}]"
+    value = column[others[0]]
+    where = f"{name}[{others[0]}]"
     share = f"{len(others):,} of {len(column):,}"
     if is_missing(value):
         raise ValueError(

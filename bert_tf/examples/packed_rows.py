@@ -2,7 +2,7 @@
 
     batch [B, T] --lengths--> plan --> the same batch, with two features that describe the packing
 
-    lengths 5, 2, 3 in rows of 5:    packed_places          packed_starts
+    lengths 5, 2, 3 in rows of 5:    packed_positions          packed_starts
                                      0  1  2  3  4          0, 8, 5
                                      10 11 12 5  6
 
@@ -45,7 +45,7 @@ def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
       num_parts: number of equal parts that the batch will be split into along the first axis.
 
     Returns:
-      The features, with `packed_places` and `packed_starts` of `Plan`. With several parts, the
+      The features, with `packed_positions` and `packed_starts` of `Plan`. With several parts, the
       examples are reordered so that the parts need similar numbers of rows.
     """
     mask = batch["input_mask"]
@@ -53,7 +53,7 @@ def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
     order, positions, starts = tf.numpy_function(plan, [mask], [tf.int32] * len(Plan._fields))
     order = tf.ensure_shape(order, mask.shape[:1])
     packed = {name: tf.gather(values, order) for name, values in batch.items()}
-    packed["packed_places"] = tf.ensure_shape(positions, [None, mask.shape[-1]])
+    packed["packed_positions"] = tf.ensure_shape(positions, [None, mask.shape[-1]])
     packed["packed_starts"] = tf.ensure_shape(starts, mask.shape[:-1])
     return packed
 

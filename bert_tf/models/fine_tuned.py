@@ -135,8 +135,8 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         """
         _, num_choices, length = ops.shape(inputs["input_word_ids"])
         rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}  # [B * C, T]
-        if "packed_places" in inputs:  # The texts are packed already.
-            rows["packed_places"] = inputs["packed_places"]
+        if "packed_positions" in inputs:  # The texts are packed already.
+            rows["packed_positions"] = inputs["packed_positions"]
             rows["packed_starts"] = ops.reshape(inputs["packed_starts"], (-1,))
         scores = self.score_texts(rows, training, seed)  # [B * C, 1]
         return ops.reshape(scores, (-1, num_choices))

@@ -68,6 +68,7 @@ class AttentionPattern:
         self.is_local = is_local
         self.position_ids = layout.row_positions()
         self.reach = config.local_attention // 2 if is_local else 0
+        # A block is at least as wide as the reach: a token's window is then within three blocks.
         self.block_size = max(self.reach, MIN_BLOCK_SIZE)
         # None: the length is known only when the graph runs.
         self.is_blocked: bool | None = False
@@ -93,6 +94,7 @@ class AttentionPattern:
         """Returns the bias of full attention, float32 [R, 1 or N, 1 or T, S], S = M + T."""
         bias = self.layout.attention_bias(self.sees_itself)  # [R, 1, 1 or T, T]
         columns = ops.arange(self.length, dtype="int32")  # [T]
+        # A query that is padding also sees itself, as in XLNet.
         if self.positions.padding_sees_itself and self.sees_itself:
             is_itself = ops.equal(ops.expand_dims(columns, 1), ops.expand_dims(columns, 0))
             bias = ops.where(is_itself, 0.0, bias)
@@ -102,6 +104,7 @@ class AttentionPattern:
                 is_far = ops.cast(distances > self.reach, "float32")
                 bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)
             bias += self.positions.bias(distances)
+        # Memories have no padding and no order: every query sees them.
         if self.memory_length:
             bias = ops.pad(bias, [[0, 0], [0, 0], [0, 0], [self.memory_length, 0]])
         return bias
@@ -118,6 +121,7 @@ class AttentionPattern:
         keys = ops.arange(-self.block_size, 2 * self.block_size)  # [3*C], with both neighbours
         distances = ops.abs(queries[:, None] - keys[None])  # [C, 3*C]
         texts = self._in_blocks(self.layout.texts()[..., None] + 1)  # [R, K, C, 1]; 0: no text
+        # The missing neighbours of the first and last block are zeros: no text, so they are hidden.
         key_texts = with_neighbours(texts)[..., 0]  # [R, K, 3*C]
         is_hidden = ops.logical_or(
             ops.logical_or(ops.not_equal(texts, key_texts[:, :, None]), ops.equal(texts, 0)),
@@ -161,10 +165,12 @@ class AttentionPattern:
     ) -> Tensor:
         """Returns the context of every token, float [R, T, N, H]."""
         query, key = self.positions.rotate(query, key, self.position_ids)
+        # Scaling the queries passes over fewer numbers than scaling the scores [R, N, T, S].
         query = query * self.scale(query.shape[-1])
 
         def in_full() -> Tensor:
             bias = self.full_bias() if self._bias is None else self._bias
+            # The first key is the first token of the memory, M positions before the first query.
             offset = -self.memory_length
             return attend_from_scaled(query, key, value, bias, dropout, terms, offset)
 
@@ -172,6 +178,7 @@ class AttentionPattern:
             return self._attend_in_blocks(query, key, value, dropout, terms)
 
         if self.is_blocked is None:
+            # The graph contains both forms, and chooses by the length of each batch.
             return tf.cond(self.length > MAX_FULL_BLOCKS * self.block_size, in_blocks, in_full)
         return in_blocks() if self.is_blocked else in_full()
 
@@ -191,6 +198,7 @@ class AttentionPattern:
         query = self._in_blocks(query)  # [R, K, C, N, H]
         key = with_neighbours(self._in_blocks(key))  # [R, K, 3*C, N, H]
         value = with_neighbours(self._in_blocks(value))
+        # Blocks do not depend on each other: to attention they are rows of a larger batch.
         context = attend_from_scaled(
             merge_leading(query),  # [R*K, C, N, H]
             merge_leading(key),
@@ -198,8 +206,10 @@ class AttentionPattern:
             merge_leading(bias),
             dropout,
             terms,
+            # The keys begin with the neighbour before.
             offset=-self.block_size,
         )
+        # Without the padding of the last block.
         rows = (-1, ops.shape(query)[1] * self.block_size, *query.shape[3:])
         return ops.reshape(context, rows)[:, : self.length]
 
@@ -233,8 +243,8 @@ class SecondStream(abc.ABC):
 
 def with_neighbours(blocks: Tensor) -> Tensor:
     """Puts each of K blocks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
-    zeros = ops.zeros_like(blocks[:, :1])
-    filled = ops.concatenate([zeros, blocks, zeros], axis=1)
+    zeros = ops.zeros_like(blocks[:, :1])  # [R, 1, C, ...]
+    filled = ops.concatenate([zeros, blocks, zeros], axis=1)  # [R, K + 2, C, ...]
     return ops.concatenate([filled[:, :-2], blocks, filled[:, 2:]], axis=2)
 
 
@@ -248,6 +258,8 @@ def softmax(scores: Tensor, bias: Tensor) -> Tensor:
     if not are_xla_regions_compiled():
         return _probabilities(scores, bias)
 
+    # With an explicit gradient the backward pass is a region to compile as well, and needs only the
+    # probabilities, not the scores.
     @tf.custom_gradient
     def probabilities(scores: Tensor) -> Tensor:
         probs = _probabilities(scores, bias)
@@ -265,6 +277,7 @@ def _probabilities(scores: Tensor, bias: Tensor) -> Tensor:
 def _slope_of_scores(probs: Tensor, upstream: Tensor) -> Tensor:
     wide = tf.cast(probs, tf.float32)
     slope = tf.cast(upstream, tf.float32)
+    # The gradient of softmax: p * (g - sum of p * g over the keys).
     slope = (slope - tf.reduce_sum(slope * wide, -1, keepdims=True)) * wide
     return tf.cast(slope, probs.dtype)
 
@@ -303,7 +316,7 @@ def attend_from_scaled(
       terms: function that returns learned terms of the scores, or None.
       offset: the position of the first key minus that of the first query.
     """
-    scores = ops.einsum("BTNH,BSNH->BNTS", query, key)
+    scores = ops.einsum("BTNH,BSNH->BNTS", query, key)  # [B, N, T, S]
     learned = None if terms is None else terms(query, key, offset)
     if learned is not None:
         scores = scores + ops.cast(learned, scores.dtype)
@@ -355,7 +368,7 @@ class SelfAttention(keras.layers.Layer):
         self.positions = positions
         self.initializer_range = initializer_range
         self.dropout = Dropout(dropout_rate, salt, of_rows=True, dtype=self.dtype_policy)
-        self.fused: tuple[Tensor, ...] = ()
+        self.fused: tuple[Tensor, ...] = ()  # Set by `fuse_qkv`.
 
     def build(self, input_shape: Shape) -> None:
         size = input_shape[-1]
@@ -379,6 +392,7 @@ class SelfAttention(keras.layers.Layer):
 
     def fuse_qkv(self) -> None:
         """Permanently fuses the three projections for inference; training then has no effect."""
+        # Keras does not track a tf.Variable, so checkpoints only have the three projections.
         self.fused = tuple(map(tf.Variable, self._concatenated_qkv()))
 
     def _concatenated_qkv(self) -> tuple[Tensor, ...]:
@@ -404,6 +418,7 @@ class SelfAttention(keras.layers.Layer):
         # variables stay apart, as in every checkpoint.
         kernel, *biases = self.fused or self._concatenated_qkv()
         projected = sum(biases, ops.matmul(inputs, kernel))  # [U, 3*D]
+        # Up to here tokens are independent; attention needs rows of one length.
         projected = pattern.layout.to_rows(projected)  # [R*T, 3*D]
         heads = (-1, pattern.length, self.num_heads, size // self.num_heads)
         query, key, value = ops.split(projected, 3, axis=-1)
@@ -411,6 +426,7 @@ class SelfAttention(keras.layers.Layer):
         key = ops.reshape(key, heads)
         value = ops.reshape(value, heads)
         if memory is not None:
+            # Tokens of earlier segments only give keys and values: they have no queries.
             of_memory = (-1, ops.shape(memory)[1], *heads[2:])
             earlier = ops.reshape(self.key(memory), of_memory)  # [B, M, N, H]
             key = ops.concatenate([earlier, key], axis=1)  # [B, S, N, H]
@@ -423,7 +439,7 @@ class SelfAttention(keras.layers.Layer):
             dropout=lambda probs: self.dropout(probs, dropout_seed),
             terms=self.score_terms(shared_terms, pattern),
         )
-        context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))
+        context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))  # [U, D]
         if stream is None or queries is None:
             return context
         return context, stream.attend(
@@ -477,4 +493,5 @@ class SelfAttention(keras.layers.Layer):
         learned = None if terms is None else terms(query, key, 0)
         if learned is not None:
             scores = scores + learned
+        # The full bias also hides tokens outside the window, so there is no need for blocks.
         return ops.softmax(ops.cast(scores, "float32") + pattern.full_bias())

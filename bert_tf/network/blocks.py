@@ -58,6 +58,7 @@ class Block(ConfiguredLayer):
         # The sublayers are made here and not in the constructor, because the order in which layers
         # are made determines the initial weights that a seed gives.
         config = self.config
+        # Salt 0 is that of the embeddings' dropout.
         salt = 1 + 3 * self.index
         self.self_attention = SelfAttention(
             config.num_attention_heads,
@@ -71,6 +72,7 @@ class Block(ConfiguredLayer):
         )
         self.attention_output = self._dense("attention", config.hidden_size, is_last=True)
         self.attention_norm: Tensor = self._norm() if self.has_attention_norm else None
+        # The gate and the values come from one product of twice the width.
         width = config.intermediate_size * (2 if config.gated_feed_forward else 1)
         self.intermediate = self._dense("feed_forward", width)
         self.output_dense = self._dense("feed_forward", config.hidden_size, is_last=True)
@@ -128,6 +130,7 @@ class Block(ConfiguredLayer):
             stream=stream,
             memory=self._memory_keys(memory),
         )
+        # Both streams have the same weights, but different dropout masks.
         query_seed = stream.dropout_seed(dropout_seed)
         attended = self.after_attention(inputs, context, dropout_seed)
         attended_queries = self.after_attention(queries, query_context, query_seed)
@@ -155,7 +158,7 @@ class Block(ConfiguredLayer):
         return self.after_attention(inputs, context, dropout_seed)
 
     def _memory_keys(self, memory: Tensor | None) -> Tensor | None:
-        """Returns what attention makes keys and values of, float [B, M, D]."""
+        """Returns the vectors that memory gives to keys and values, float [B, M, D]."""
         return None if memory is None else self.before_attention(memory)
 
     @abc.abstractmethod
@@ -180,7 +183,7 @@ class Block(ConfiguredLayer):
 
     def feed_forward(self, inputs: Tensor) -> Tensor:
         """Returns W2 activation(W1 x), float [U, D]."""
-        inner = self.intermediate(inputs)
+        inner = self.intermediate(inputs)  # [U, F]; with a gate [U, 2*F]
         if self.config.gated_feed_forward:
             inner, gate = ops.split(inner, 2, axis=-1)  # each [U, F]
             inner = self._activate(inner) * gate
@@ -213,6 +216,8 @@ class PostNormBlock(Block):
     """LayerNorm after each half; see `Block`."""
 
     def build_parts(self, input_shape: Shape) -> None:
+        # The scopes give the variables the names of google-research/bert, which has no scope for
+        # the feed-forward half, but one each for its two dense layers.
         wide = (None, self.config.intermediate_size)
         with keras.name_scope("attention"):
             self.self_attention.build(input_shape)

@@ -20,7 +20,10 @@ CHUNK_BYTES = 32 << 20  # of the logits of a chunk
 
 
 class TokenLosses(NamedTuple):
-    """Of each prediction: `loss`, float32 [M], in nats; `best`, int32 [M], the likeliest token."""
+    """Results of each prediction: `loss` float32 [M], in nats, and `best` int32 [M].
+
+    `best` is the likeliest token.
+    """
 
     loss: Tensor
     best: Tensor
@@ -72,6 +75,7 @@ class _Head(NamedTuple):
           probabilities: of its tokens, float32 [M, C].
           loss_gradient: the gradient of the losses, float32 [M].
         """
+        # The gradient of the cross-entropy: softmax minus the one-hot label.
         difference = probabilities - tf.cast(chunk.is_label, tf.float32)
         difference = loss_gradient[:, None] * difference  # [M, C]
         rounded = tf.cast(difference, self.vectors.dtype)
@@ -92,6 +96,7 @@ def _add_chunk(running: _Running, chunk: _Chunk) -> _Running:
     label_logit = tf.reduce_sum(tf.where(chunk.is_label, logits, 0.0), axis=-1)
     return _Running(
         maximum=maximum,
+        # The sum so far is relative to the old maximum: rescale it to the new one.
         exponentials=running.exponentials * tf.exp(running.maximum - maximum) + chunk_sum,
         label_logit=running.label_logit + label_logit,
         # Of equal logits the first counts, as in argmax.
@@ -131,6 +136,7 @@ def chunked_token_losses(
             return _add_chunk(running, head.chunk(start, size))
 
         zeros = tf.zeros_like(labels, tf.float32)
+        # Not -inf: its difference from -inf would be NaN.
         initial = _Running(zeros + zeros.dtype.min, zeros, zeros, tf.zeros_like(labels))
         running = chunks.fold(add, initial)
         log_sum = tf.math.log(running.exponentials)  # [M]
@@ -169,7 +175,9 @@ class _Chunks:
         self.count = vocab_size // size
         self.remainder = vocab_size % size
 
-    def fold(self, function: Callable[[Tensor, int, Any], Any], state: Any) -> Any:
+    def fold(
+        self, function: Callable[[Tensor, int, _Running], _Running], state: _Running
+    ) -> _Running:
         """Returns the state after `function(start, size, state)` of every chunk."""
 
         def body(index: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
@@ -179,10 +187,12 @@ class _Chunks:
             lambda index, *_: index < self.count,
             body,
             (0, *state),
+            # Two chunks at a time would need twice the memory.
             parallel_iterations=1,
             maximum_iterations=self.count,
         )
         result = _Running(*values)
+        # The remainder is outside the loop, because XLA needs equal shapes inside.
         if self.remainder:
             result = function(tf.constant(self.count * self.size), self.remainder, result)
         return result
@@ -192,7 +202,9 @@ class _Chunks:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the sum of the first results, and the others one below the other."""
 
-        def body(index: Tensor, total: Tensor, rows: Any, bias: Any) -> tuple[Any, ...]:
+        def body(
+            index: Tensor, total: Tensor, rows: tf.TensorArray, bias: tf.TensorArray
+        ) -> tuple[Tensor, ...]:
             part, chunk_rows, chunk_bias = function(index * self.size, self.size)
             return (
                 index + 1,

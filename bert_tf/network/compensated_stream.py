@@ -92,11 +92,11 @@ class CompensatedStream(QueryStream):
         size = queries.shape[-1]
 
         def in_rows(vectors: Tensor) -> Tensor:
-            rows = self.place(ops.reshape(vectors, (-1, size)))
+            rows = self.scatter(ops.reshape(vectors, (-1, size)))
             return ops.reshape(rows, ops.shape(key))  # [B, T, N, H]
 
         vectors = ops.reshape(queries, (-1, self.num_vectors, size))
-        content = vectors[:, : self.size]
+        content = vectors[:, : self.size]  # [B, K, D]
         rotate = functools.partial(pattern.positions.rotate, position_ids=pattern.position_ids)
         content_query, content_key = rotate(
             in_rows(attention.query(content)),
@@ -109,6 +109,7 @@ class CompensatedStream(QueryStream):
         if terms is not None:
             terms = functools.partial(_terms_of_both, terms)
         query_seed = self.dropout_seed(dropout_seed)
+        # Three masks of one layer: tokens, queries and content.
         content_seed = self.dropout_seed(query_seed)
         content_bias, query_bias = self.biases[pattern.is_local]
         contexts = []

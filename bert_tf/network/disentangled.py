@@ -45,7 +45,7 @@ class Disentangled(Positions):
     def shared_terms(self, encoder: keras.Model, length: Tensor) -> Tensor:
         """Returns the vectors of the buckets that rows of this length need, float [M, D].
 
-        The middle row is that of distance 0, so that its place is known without the length.
+        The middle row is that of distance 0, so that its index is known without the length.
         """
         middle = self.config.relative_buckets // 2
         half = middle
@@ -55,6 +55,7 @@ class Disentangled(Positions):
             reach = min(length - 1, farthest)
             first = buckets[farthest - reach]
             last = buckets[farthest + reach]
+            # Short rows reach only the middle of the table; the projections of the rest are saved.
             half = min(middle, max(middle - first, last - middle + 1))
         return encoder.relative_embeddings(half=int(half))
 
@@ -71,6 +72,7 @@ class Disentangled(Positions):
         columns = ops.arange(num_queries + num_keys - 1, dtype="int32")
         scores = 0.0
         if "c2p" in self.terms:
+            # Column w = j - i + T - 1, hence i - j = T - 1 - w; keys begin `offset` after queries.
             distances = num_queries - 1 - offset - columns
             positions = self._positions(attention.key(shared), distances)
             scores = _products_with_positions(query, positions, num_keys)  # [R, N, T, S]
@@ -78,6 +80,7 @@ class Disentangled(Positions):
             distances = columns - (num_keys - 1) - offset
             projected = attention.query(shared)
             scale = (self.num_summands * query.shape[-1]) ** -0.5
+            # The queries of `score_terms` come scaled; these projections are not.
             positions = self._positions(projected * scale, distances)
             terms = _products_with_positions(key, positions, num_queries)  # [R, N, S, T]
             scores = scores + ops.transpose(terms, (0, 1, 3, 2))
@@ -143,7 +146,7 @@ class LearnedDisentangled(Learned, Disentangled):
 def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Tensor) -> Tensor:
     """Returns the product of each token's vector with the position of each other token.
 
-    Of all distances T + S - 1 each token needs S. Computed by blocks of tokens, each of which needs
+    Each token needs S of all T + S - 1 distances. Computed by blocks of tokens, each of which needs
     fewer distances than all together, at 512 tokens this takes three quarters of the time.
 
     Args:
@@ -154,7 +157,7 @@ def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Te
     Returns:
       float [R, N, T, S].
     """
-    contents = ops.transpose(contents, (0, 2, 1, 3))
+    contents = ops.transpose(contents, (0, 2, 1, 3))  # [R, N, T, H]
     rows, num_heads, length, size = ops.shape(contents)
     num_blocks = NUM_BLOCKS if isinstance(length, int) and length % NUM_BLOCKS == 0 else 1
     if num_blocks == 1:
@@ -162,6 +165,7 @@ def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Te
         return expand_filled_distances(products, length, num_others)
     block = length // num_blocks  # C
     parts = []
+    # Later blocks of tokens begin further left in the columns j - i + T - 1.
     for first in reversed(range(0, length, block)):
         parts.append(positions[..., first : first + block + num_others])
     stacked = ops.stack(parts, axis=1)  # [N, K, H, C + S]
@@ -175,7 +179,7 @@ def _products_with_positions(contents: Tensor, positions: Tensor, num_others: Te
 def distance_buckets(num_buckets: int, max_distance: int) -> np.ndarray:
     """Returns the bucket of each distance from a key to a query, with distance 0 in the middle.
 
-    Of each sign, half of the buckets are single distances; the others grow by equal factors up to
+    Half of the buckets of each sign are single distances; the others grow by equal factors up to
     `max_distance`. If there are as many buckets of each sign as distances, all are single.
 
     Args:

@@ -83,6 +83,7 @@ def _later(size: Tensor, seed: Tensor, salt: Tensor, start: Tensor) -> Tensor:
 
 def _hash(positions: Tensor, seed: Tensor, salt: Tensor) -> Tensor:
     golden_ratio = _int32(_GOLDEN_RATIO)
+    # Multiples of the golden ratio spread the small salts over all 32 bits.
     key_1 = mix(seed + salt * golden_ratio)
     key_2 = mix(key_1 ^ (tf.bitwise.invert(salt) * golden_ratio))
     # The mixer's first shift is applied to the key and the positions separately: the result is the
@@ -126,6 +127,7 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor, salt: int, of_rows: bool 
     if seed.shape.rank:
         seed, rows, tokens = tf.unstack(seed)
         shape = tf.shape(inputs)
+        # The index that the first element would have in the whole batch.
         start = rows * tf.reduce_prod(shape[1:]) if of_rows else tokens * shape[-1]
     if not are_xla_regions_compiled():
         return _drop(inputs, seed, start, rate, salt)

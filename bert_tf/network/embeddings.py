@@ -102,9 +102,11 @@ class BertEmbeddings(ConfiguredLayer):
         if position_ids is None:
             self.check_length(input_word_ids)
         length = ops.shape(input_word_ids)[1]
+        # RoBERTa's positions follow from the ids, which have to be those of the padded batch.
         if position_ids is None and self.config.position_offset:
             position_ids = self.position_ids_of(input_word_ids)
         if layout is not None and (token_positions := layout.token_positions()) is not None:
+            # Padding is left out before the tables are read, not after.
             input_word_ids = layout.unpad(ops.reshape(input_word_ids, (-1,)))  # [U]
             if input_type_ids is not None:
                 input_type_ids = layout.unpad(ops.reshape(input_type_ids, (-1,)))
@@ -114,6 +116,7 @@ class BertEmbeddings(ConfiguredLayer):
                 position_ids = layout.unpad(ops.reshape(position_ids, (-1,)))
         embeddings = ops.take(self.word_embeddings, input_word_ids, axis=0)  # [B, T, E] or [U, E]
         if query_vector is not None:
+            # All queries start from the same vector, whatever the ids are.
             embeddings = ops.zeros_like(embeddings) + ops.cast(query_vector, embeddings.dtype)
         types = self.config.type_vocab_size
         if types == 1:
@@ -121,7 +124,7 @@ class BertEmbeddings(ConfiguredLayer):
             embeddings += self.token_type_embeddings[0]
         elif types:
             # With one-hot rows the gradient is a small matrix product instead of a scatter.
-            one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
+            one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)  # [..., types]
             embeddings += ops.matmul(one_hot, self.token_type_embeddings)
         return embeddings + ops.cast(self.positions.embed(position_ids, length), embeddings.dtype)
 
@@ -133,5 +136,5 @@ class BertEmbeddings(ConfiguredLayer):
         """
         config = self.config
         is_token = ops.cast(ops.not_equal(input_word_ids, config.pad_token_id), "int32")
-        count = ops.cumsum(is_token, axis=1) * is_token
+        count = ops.cumsum(is_token, axis=1) * is_token  # 1, 2, 3 .. at tokens, 0 at padding
         return count + (config.position_offset - 1)

@@ -101,7 +101,7 @@ class BertEncoder(FromPretrained, keras.Model):
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
         ignored but for these, which are optional.
-        `packed_places` [R, T], `packed_starts` [B]: the layers work on packed rows, see
+        `packed_positions` [R, T], `packed_starts` [B]: the layers work on packed rows, see
           `layout.py`; output at padding is then 0.
         `key_ranks`, `query_ranks` [B, T]: each token attends to those before it in an order, see
           `layout.Ranks`.
@@ -227,6 +227,8 @@ class BertEncoder(FromPretrained, keras.Model):
             return None
         if dropout_seed is not None:
             return dropout_seed
+        # The generator's state is its seed and a counter; mixing the counter makes every bit
+        # change.
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
 
@@ -234,6 +236,7 @@ class BertEncoder(FromPretrained, keras.Model):
         """Returns the dropout seed of a layer; layers of a group get different masks by it."""
         config = self.config
         group = config.unique_layer(index)
+        # A shared block has one salt: without another seed its masks would be the same each time.
         earlier = [i for i in range(index) if config.unique_layer(i) == group]
         if dropout_seed is None or not earlier:
             return dropout_seed
@@ -260,6 +263,7 @@ class BertEncoder(FromPretrained, keras.Model):
 
         It is the embedding of [MASK] at each target's position, or one learned vector for all.
         """
+        # -1, no target, reads position 0; `scatter` leaves its vector out.
         positions = ops.maximum(stream.vector_positions, 0)
         type_ids = ops.take_along_axis(ops.cast(inputs["input_type_ids"], "int32"), positions, 1)
         position_ids = positions
@@ -276,6 +280,7 @@ class BertEncoder(FromPretrained, keras.Model):
                 "query_vector; leave one of them out."
             )
         else:
+            # The ids are not used, but their shape is.
             word_ids = positions * 0
         embedded = self.embeddings(
             word_ids,
@@ -297,7 +302,7 @@ class BertEncoder(FromPretrained, keras.Model):
         output_attentions: bool = False,
         memories: list[Tensor] | None = None,
     ) -> Outputs:
-        if output_attentions and "packed_places" in inputs:
+        if output_attentions and "packed_positions" in inputs:
             raise ValueError("output_attentions is not for packed rows; give rows of one text.")
         if output_attentions and memories:
             raise ValueError(
@@ -308,6 +313,7 @@ class BertEncoder(FromPretrained, keras.Model):
         layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)
         memory_length = self._check_memories(memories, inputs, layout)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
+        # Masks and biases are computed once for all layers of a kind, not in each layer.
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {}
         for is_local in kinds:
@@ -330,6 +336,7 @@ class BertEncoder(FromPretrained, keras.Model):
                 stream,
                 self.layer_dropout_seed(index, dropout_seed),
             )
+            # `keras.remat` keeps only the arguments of the layer.
             if self.recompute and training:
                 run = keras.remat(run)
             streams = [hidden] if queries is None else [hidden, queries]
@@ -346,14 +353,17 @@ class BertEncoder(FromPretrained, keras.Model):
             if queries is not None:
                 query_outputs.append(self.final_norm(queries))
         by_sequence = (-1, layout.length, config.hidden_size)
+        # Callers see padded batches, whatever the layout of the layers is.
         outputs = [ops.reshape(layout.pad(output), by_sequence) for output in outputs]  # [B, T, D]
         result = {
             "sequence_output": outputs[-1],
+            # In the pre-norm form `outputs` has one more: the final LayerNorm's.
             "encoder_outputs": outputs[: config.num_hidden_layers + 1],
         }
         if self.use_pooler:
             is_first = config.pooled_token == "first"
             pick = layout.first_tokens if is_first else layout.last_tokens
+            # From the layout: with packed rows the first token is not at position 0 of its row.
             token = pick(hidden, outputs[-1])  # [B, D]
             result["pooled_output"] = self.pooler(token[:, None])
         if stream is not None:
@@ -415,6 +425,7 @@ class BertEncoder(FromPretrained, keras.Model):
                 memory = ops.concatenate([memories[index], memory], axis=1)
             if config.memory_length:
                 memory = memory[:, -config.memory_length :]
+            # Training does not go back into earlier segments (Transformer-XL, section 3.2).
             result.append(ops.stop_gradient(memory))
         return result
 

@@ -112,7 +112,7 @@ class MaskedLMHead(ConfiguredLayer):
             )
 
     def transformed(self, rows: Tensor) -> Tensor:
-        """Returns what is multiplied with the word table: float [..., D] -> [..., E]."""
+        """Returns the vectors to compare with the word table: float [..., D] -> [..., E]."""
         return rows if self.transform is None else self.transform(rows)
 
     def call(self, inputs: Tensor, word_embeddings: Tensor) -> Tensor:
@@ -123,6 +123,7 @@ class MaskedLMHead(ConfiguredLayer):
     def score(self, rows: Tensor, word_embeddings: Tensor) -> Tensor:
         """Returns the scores of the vocabulary, float32 [M, V], for rows float [M, D]."""
         rows = self.transformed(rows)  # [M, E]
+        # The head gets the float32 variable itself, which autocast has not cast.
         table = ops.cast(word_embeddings, rows.dtype)
         scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [M, V]
         if self.output_bias is not None:
@@ -214,6 +215,7 @@ class LabelHead(keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         scores = ops.matmul(inputs, ops.transpose(self.output_weights))
+        # The bias is added in float32: a loss needs the exact differences of logits.
         return ops.cast(scores, "float32") + ops.cast(self.output_bias, "float32")
 
 

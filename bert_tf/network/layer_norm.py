@@ -45,7 +45,7 @@ def _forward(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tup
     rows = tf.cast(inputs, tf.float32)
     gamma = tf.cast(gamma, tf.float32)
     beta = tf.cast(beta, tf.float32)
-    mean = tf.reduce_mean(rows, -1, keepdims=True)
+    mean = tf.reduce_mean(rows, -1, keepdims=True)  # [..., 1]
     variance = tf.reduce_mean(tf.math.squared_difference(rows, mean), -1, keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
     # In the order of Keras' formula, so that the results are bit for bit the same.
@@ -67,9 +67,9 @@ def _backward(
     weights = tf.cast(gamma, tf.float32)
     upstream = tf.cast(upstream, tf.float32)
     axes = list(range(len(rows.shape) - 1))
-    normal = (rows - mean) * inverse
-    product = upstream * normal
-    inner = upstream * weights
+    normal = (rows - mean) * inverse  # n of the module's formula
+    product = upstream * normal  # Summed over rows, the gradient of gamma.
+    inner = upstream * weights  # d_n
     along = tf.reduce_mean(inner * normal, -1, keepdims=True)
     slope = (inner - tf.reduce_mean(inner, -1, keepdims=True) - normal * along) * inverse
     return (
@@ -84,6 +84,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """Keras' LayerNormalization over the last axis, with `normalize` in training."""
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        # Inference needs no gradient.
         if not training:
             return super().call(inputs)
         beta = tf.zeros_like(self.gamma) if self.beta is None else self.beta

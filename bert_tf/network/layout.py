@@ -146,7 +146,9 @@ class PaddedBatch:
     def last_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         """Returns the vector of each text's last token, [B, D]; see `first_tokens`."""
         columns = ops.arange(self.length, dtype="int32")
+        # The mask need not be 1 from the start: padding may also come first.
         last = ops.max(self.input_mask * columns, axis=1)  # [B]
+        # The gradient of a product is a product; that of a gather would be a scatter.
         one_hot = ops.one_hot(last, self.length, dtype=padded.dtype)
         return ops.matmul(ops.expand_dims(one_hot, 1), padded)[:, 0]
 
@@ -164,9 +166,8 @@ class UnpaddedBatch(PaddedBatch):
         self.flat_size = ops.size(flat)
 
     def unpad(self, flat: Tensor) -> Tensor:
-        return tf.gather(
-            flat, self.token_indices
-        )  # ops.take is slower: it allows negative indices.
+        # `ops.take` is slower, because it allows negative indices.
+        return tf.gather(flat, self.token_indices)
 
     def pad(self, tokens: Tensor) -> Tensor:
         shape = ops.stack([self.flat_size, tokens.shape[1]])
@@ -194,16 +195,18 @@ class PackedBatch(PaddedBatch):
     def __init__(
         self,
         input_mask: Tensor,
-        packed_places: Tensor,
+        packed_positions: Tensor,
         packed_starts: Tensor,
         ranks: Ranks | None = None,
         type_ids: Tensor | None = None,
     ) -> None:
         super().__init__(input_mask, ranks, type_ids)
-        indices = ops.cast(packed_places, "int32")  # [R, T]
+        indices = ops.cast(packed_positions, "int32")  # [R, T]
         self.starts = ops.cast(packed_starts, "int32")  # [B]
         packed = self.starts[:, None] + ops.arange(self.length, dtype="int32")  # [B, T]
+        # Padding gets index 0, which is valid; `pad` then replaces it by zeros.
         self.packed = ops.reshape(packed * self.input_mask, (-1,))
+        # Empty positions get index 0 as well; attention hides them, because their text is -1.
         self.token_indices = ops.reshape(ops.maximum(indices, 0), (-1,))
         self._is_real = ops.reshape(ops.cast(self.input_mask, "bool"), (-1, 1))  # [B*T, 1]
         self._texts = ops.where(indices >= 0, indices // self.length, NO_TEXT)  # [R, T]
@@ -212,7 +215,7 @@ class PackedBatch(PaddedBatch):
         return ops.take(flat, self.token_indices, axis=0)
 
     def pad(self, tokens: Tensor) -> Tensor:
-        is_full = ops.reshape(self._texts >= 0, (-1, 1))
+        is_full = ops.reshape(self._texts >= 0, (-1, 1))  # [R*T, 1]
 
         @ops.custom_gradient
         def put_back(tokens: Tensor) -> Tensor:
@@ -226,6 +229,7 @@ class PackedBatch(PaddedBatch):
         return put_back(tokens)
 
     def token_positions(self) -> Tensor:
+        # Index in the flat batch = row * T + position.
         return self.token_indices % self.length
 
     def row_positions(self) -> Tensor:
@@ -235,6 +239,7 @@ class PackedBatch(PaddedBatch):
         return self._texts
 
     def attention_bias(self, sees_itself: bool = True) -> Tensor:
+        # Empty positions have the text -1, so they see only each other.
         is_other = ops.not_equal(self._texts[:, None, :, None], self._texts[:, None, None, :])
         return self._hide_by_rank(ops.cast(is_other, "float32") * PADDING_BIAS, sees_itself)
 
@@ -254,6 +259,7 @@ class PackedBatch(PaddedBatch):
         return ops.take(tokens, self.starts, axis=0)
 
     def last_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
+        # The tokens of a text are consecutive in its packed row, without padding.
         lengths = ops.sum(self.input_mask, axis=1)  # [B]
         return ops.take(tokens, self.starts + ops.maximum(lengths - 1, 0), axis=0)
 
@@ -263,7 +269,7 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
 
     Args:
       inputs: dict with `input_mask` int32 [B, T]; with an order of the tokens, `key_ranks` and
-        `query_ranks` int32 [B, T], see `Ranks`; if packed, `packed_places` int32 [R, T] and
+        `query_ranks` int32 [B, T], see `Ranks`; if packed, `packed_positions` int32 [R, T] and
         `packed_starts` int32 [B].
       unpad: whether padding is left out of a batch that is not packed.
       has_types: whether the attention scores depend on `input_type_ids`.
@@ -275,10 +281,10 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
             ops.cast(inputs["key_ranks"], "int32"),
             ops.cast(inputs["query_ranks"], "int32"),
         )
-    if "packed_places" in inputs:
+    if "packed_positions" in inputs:
         return PackedBatch(
             inputs["input_mask"],
-            inputs["packed_places"],
+            inputs["packed_positions"],
             inputs["packed_starts"],
             ranks,
             type_ids,

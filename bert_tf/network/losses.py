@@ -54,6 +54,7 @@ def class_losses(
     Reference: Szegedy et al. 2016, section 7 (smoothing); Lin et al. 2017 (focal loss).
     """
     logits = ops.cast(logits, "float32")
+    # The usual case, without the log probabilities of all classes.
     if not label_smoothing and not focal_gamma:
         return ops.logsumexp(logits, axis=-1) - _label_scores(logits, label_ids)
     log_p = logits - ops.logsumexp(logits, axis=-1, keepdims=True)  # [..., C]
@@ -103,6 +104,7 @@ def several_losses(
     logits = ops.cast(logits, "float32")
     targets = ops.cast(label_rows, "float32")
     if not label_smoothing and not focal_gamma and not len(pos_weight):
+        # -log sigmoid(x) = softplus(-x) = softplus(x) - x, which does not overflow.
         return ops.mean(ops.softplus(logits) - logits * targets, axis=-1)
     targets = (1.0 - label_smoothing) * targets + label_smoothing / 2.0
     positive = targets * _focal(ops.softplus(-logits), focal_gamma)  # [B, C]
@@ -158,6 +160,7 @@ def span_losses(logits: Tensor, input_mask: Tensor, positions: Tensor) -> Tensor
 def mask_scores(logits: Tensor, input_mask: Tensor) -> Tensor:
     """Returns scores that give padding a probability of 0, float32 [B, T]; see `span_losses`."""
     is_real = ops.cast(input_mask, "float32")  # [B, T]
+    # Finite, as in `layout.attention_bias`: a row of padding alone gets no NaN.
     return ops.cast(logits, "float32") + (is_real - 1.0) * 1e4
 
 

@@ -53,6 +53,7 @@ def pool_tokens(sequence: Tensor, input_mask: Tensor, pooling: str) -> Tensor:
         weights = weights * positions[None, :, None]
         kept = kept * weights
     total = ops.sum(kept, axis=1)  # [B, D]
+    # A row without tokens is divided by LEAST_COUNT, not by 0.
     count = ops.maximum(ops.sum(weights, axis=1), LEAST_COUNT)  # [B, 1]
     if pooling == "mean_sqrt_len":
         count = ops.sqrt(count)

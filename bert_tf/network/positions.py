@@ -134,6 +134,7 @@ class Learned(Positions):
         )
 
     def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
+        # The rows 0 .. T-1 are a slice, without a gather and its gradient.
         if position_ids is None:
             return ops.convert_to_tensor(self.table)[:length]
         return ops.take(self.table, position_ids, axis=0)
@@ -197,20 +198,21 @@ def sinusoids(position_ids: Tensor, width: int) -> Tensor:
 
 def _angles(position_ids: Tensor, size: int, theta: float) -> Tensor:
     """Returns position * theta^(-2i / size), float32 [..., (size + 1) / 2]."""
+    # In float64, as long positions multiply the rounding error of a rate.
     rates = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
     return ops.expand_dims(ops.cast(position_ids, "float32"), -1) * rates.astype(np.float32)
 
 
 def turn_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates the pairs (i, i + H/2): x [R, T, N, H]; cos and sin [1 or R, T, 1, H/2]."""
-    first, second = ops.split(x, 2, axis=-1)
+    first, second = ops.split(x, 2, axis=-1)  # each [R, T, N, H/2]
     return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
 def turn_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates the pairs (2i, 2i + 1); see `turn_halves`."""
     shape = ops.shape(x)
-    pairs = ops.reshape(x, (*shape[:-1], shape[-1] // 2, 2))
+    pairs = ops.reshape(x, (*shape[:-1], shape[-1] // 2, 2))  # [R, T, N, H/2, 2]
     first = pairs[..., 0]
     second = pairs[..., 1]
     turned = ops.stack([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -222,7 +224,7 @@ def interleaved_to_halves(kernel: np.ndarray, num_heads: int) -> np.ndarray:
 
     The scores of a model with both reordered stay the same under the other convention.
     """
-    heads = kernel.reshape(*kernel.shape[:-1], num_heads, -1, 2)
+    heads = kernel.reshape(*kernel.shape[:-1], num_heads, -1, 2)  # [..., N, H/2, 2]
     return np.ascontiguousarray(np.swapaxes(heads, -1, -2).reshape(kernel.shape))
 
 

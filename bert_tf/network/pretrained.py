@@ -62,6 +62,7 @@ class FromPretrained:
 
     def get_config(self) -> Fields:
         layers = nested_layers(self)
+        # Paths and not names: names repeat, for example in each encoder layer.
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
         encoder: Any = getattr(self, "bert", self)
         return {
@@ -85,7 +86,7 @@ class FromPretrained:
 
     def own_loss(
         self,
-        x: Any,
+        x: Batch,
         y: Tensor | None,
         outputs: Outputs | Tensor,
         weights: Tensor | None,
@@ -267,6 +268,7 @@ def checkpoint_variables(model: keras.Model) -> dict[str, keras.Variable]:
     # `weights` includes frozen variables, but not the states of seed generators.
     for variable in model.weights:
         name = variable.path
+        # Checkpoints name the encoder bert/, whatever the name of the model's encoder is.
         if name.startswith(start):
             name = f"bert/{name.removeprefix(start)}"
         variables[name] = variable
@@ -293,6 +295,7 @@ def assign_checkpoint(
     variables = checkpoint_variables(model)
     weights = with_transform(checkpoint.weights, checkpoint.config)
     random = [name for name in variables if name not in weights]
+    # The family's own pre-training has no such weights: a task makes them.
     free = [*allow_missing, *made_by_tasks(checkpoint.config)]
     if not model.reads_pooler:
         free.append(HEADS["pooler"])
@@ -305,6 +308,7 @@ def assign_checkpoint(
             f"{listed('of another shape', mismatched)} list weights that may be missing in "
             f"allow_missing (--allow_missing); they are then initialized at random."
         )
+    # A line for each layer, not for each weight.
     left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
     for title, names in (("Initialized at random", random), ("Not used by the model", left_out)):
         if names:

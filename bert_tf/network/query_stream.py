@@ -63,7 +63,8 @@ class QueryStream(SecondStream):
     ) -> Tensor:
         size = queries.shape[-1]
         heads = (-1, pattern.length, *key.shape[2:])
-        query = ops.reshape(self.place(attention.query(queries)), heads)  # [B, T, N, H]
+        # Other positions of the rows are zero vectors; their results are not read.
+        query = ops.reshape(self.scatter(attention.query(queries)), heads)  # [B, T, N, H]
         context = self.patterns[pattern.is_local].attend(
             query,
             key,
@@ -80,7 +81,7 @@ class QueryStream(SecondStream):
     def _placement(self, dtype: str) -> Tensor:
         return ops.one_hot(self.positions, self.layout.length, dtype=dtype)  # [B, K, T]
 
-    def place(self, queries: Tensor) -> Tensor:
+    def scatter(self, queries: Tensor) -> Tensor:
         """Puts targets at their positions, zero elsewhere: [B*K, D] -> [B*T, D]."""
         size = queries.shape[-1]
         targets = ops.reshape(queries, (-1, self.size, size))
@@ -89,7 +90,7 @@ class QueryStream(SecondStream):
         return ops.reshape(rows, (-1, size))
 
     def take(self, rows: Tensor) -> Tensor:
-        """Takes the targets out of rows, zero where there is none: [B*T, D] -> [B*K, D]."""
+        """Takes the targets out of rows, zero for a missing target: [B*T, D] -> [B*K, D]."""
         size = rows.shape[-1]
         tokens = ops.reshape(rows, (-1, self.layout.length, size))
         targets = ops.matmul(self._placement(rows.dtype), tokens)  # [B, K, D]
@@ -116,7 +117,7 @@ def unordered_queries(positions: Tensor, length: Tensor) -> dict[str, Tensor]:
     """Returns the encoder's inputs for targets that are hidden from all tokens and each other.
 
     Args:
-      positions: int32 [B, P], ascending; zeros after the first position of a row are none.
+      positions: int32 [B, P], ascending; zeros after the first position of a row are no targets.
       length: T.
     """
     positions = ops.cast(positions, "int32")
@@ -128,6 +129,7 @@ def unordered_queries(positions: Tensor, length: Tensor) -> dict[str, Tensor]:
     return {
         "query_positions": positions,
         "key_ranks": key_ranks,
+        # Rank 0 is below 1 and 1 is not: every query sees the tokens that are no targets.
         "query_ranks": ops.ones_like(key_ranks),
     }
 

@@ -31,7 +31,7 @@ def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Te
       [..., T, S].
     """
     no_padding = [[0, 0]] * (len(terms.shape) - 2)
-    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])
+    padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])  # [..., T, T + S]
     return expand_filled_distances(padded, num_queries, num_keys)
 
 
@@ -43,6 +43,8 @@ def expand_filled_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor
     """
     width = num_queries + num_keys - 1
     leading = ops.shape(terms)[:-2]
+    # Element (i, j) in rows of `width`, T - 1 further on, is (i, j - i + T - 1) in rows of
+    # `width` + 1.
     flat = ops.reshape(terms, (*leading, num_queries * (width + 1)))
     first = num_queries - 1
     shifted = flat[..., first : first + num_queries * width]
@@ -124,7 +126,7 @@ class LearnedRelativeBias(Learned, RelativeBias):
 def distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> Tensor:
     """Returns the bucket of each distance from a query to a key (T5's, in both directions).
 
-    Half of the buckets are for keys after the query. Of each half, the first half are single
+    Half of the buckets are for keys after the query. The first half of each are single
     distances; the others grow by equal factors up to `max_distance`, and the last has all that are
     farther.
 

@@ -38,7 +38,7 @@ class TransformerXL(Positions):
         )
         attention.r.build((None, config.hidden_size))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(TRANSFORMER_XL_BIASES, heads)
-        shapes["seg_embed"] = (2, *heads)  # Of the same type, of another type.
+        shapes["seg_embed"] = (2, *heads)  # For the same type, for another type.
         for name, shape in shapes.items():
             weight = attention.add_weight(
                 name=name,
@@ -70,10 +70,12 @@ class TransformerXL(Positions):
         offset: Tensor,
     ) -> Tensor:
         heads = query.shape[2:]
-        scale = heads[-1] ** -0.5  # That of the query, for what is added to it.
+        scale = heads[-1] ** -0.5  # The query is scaled already; its biases are not.
         num_queries = ops.shape(query)[1]
         num_keys = ops.shape(key)[1]
         content = ops.convert_to_tensor(attention.r_w_bias) * scale  # [N, H]
+        # (q + u) . k = q . k + u . k: the first product is that of the scores, so only u . k is
+        # added.
         of_keys = ops.expand_dims(_products(key, content), 2)  # [R, N, 1, S]
         sines = ops.cast(shared, query.dtype)
         middle = ops.shape(sines)[0] // 2  # The row of distance 0.

@@ -8,14 +8,13 @@ are split into the same number of relation heads.
 Reference: Wang et al. 2021, "MiniLMv2: Multi-Head Self-Attention Relation Distillation".
 """
 
-from typing import Any
-
 from keras import ops
 
 from bert_tf.network.layout import attention_bias
+from bert_tf.type_names import Model, Outputs, Tensor
 
 
-def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tuple[Any, ...]:
+def attention_vectors(encoder: Model, encoded: Outputs, layer: int) -> tuple[Tensor, ...]:
     """Returns queries, keys and values of a layer, float32 [B, T, D], before any rotation.
 
     They are computed a second time from the inputs of the layer, so that the encoder does not have
@@ -26,7 +25,9 @@ def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tupl
       encoded: the outputs of the encoder.
       layer: index of the layer, from 0.
     """
-    block, inputs = encoder.encoder_layers[layer], encoded["encoder_outputs"][layer]
+    block = encoder.encoder_layers[layer]
+    inputs = encoded["encoder_outputs"][layer]
+    # The inputs of the projections: in the pre-norm form, after the block's LayerNorm.
     if encoder.config.block_type == "pre_norm" and block.attention_norm:
         inputs = block.attention_norm(inputs)
     attention = block.self_attention
@@ -34,7 +35,7 @@ def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tupl
     return tuple(ops.cast(project(inputs), "float32") for project in projections)
 
 
-def relation_losses(student: Any, teacher: Any, input_mask: Any, heads: int) -> Any:
+def relation_losses(student: Tensor, teacher: Tensor, input_mask: Tensor, heads: int) -> Tensor:
     """Returns KL(teacher's relations || student's relations) of each token, averaged over heads.
 
     Args:
@@ -49,12 +50,13 @@ def relation_losses(student: Any, teacher: Any, input_mask: Any, heads: int) -> 
     bias = attention_bias(input_mask)  # [B, 1, 1, T]
     log_student, log_teacher = (_log_relations(x, bias, heads) for x in (student, teacher))
     terms = ops.exp(log_teacher) * (log_teacher - log_student)  # [B, A, T, T]
-    return ops.mean(ops.sum(terms, axis=-1), axis=1)
+    return ops.mean(ops.sum(terms, axis=-1), axis=1)  # [B, T]
 
 
-def _log_relations(vectors: Any, bias: Any, heads: int) -> Any:
+def _log_relations(vectors: Tensor, bias: Tensor, heads: int) -> Tensor:
     """Returns log probabilities of the relations, float32 [B, A, T, T]."""
     size = vectors.shape[-1] // heads
     split = ops.reshape(vectors, (-1, ops.shape(vectors)[1], heads, size))  # [B, T, A, H]
     scores = ops.einsum("BTAH,BSAH->BATS", split * size**-0.5, split)
+    # Keys at padding get a probability of 0.
     return ops.log_softmax(scores + bias)

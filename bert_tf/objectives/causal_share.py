@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.corpus.masking import IS_CAUSAL
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.objectives.objective import Batch
+from bert_tf.type_names import Batch
 
 
 class MaskedAndCausalLM(MaskedLM):

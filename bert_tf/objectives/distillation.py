@@ -6,8 +6,6 @@ relations       KL among queries, keys and values of one layer         MiniLMv2
 embeddings      squared distance or 1 - cosine                         sentence-transformers
 """
 
-from typing import Any
-
 import tensorflow as tf
 from keras import ops
 
@@ -15,13 +13,14 @@ from bert_tf.config import ModelConfig, ObjectiveConfig
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.attention_relations import attention_vectors, relation_losses
 from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.objectives.objective import Batch, Objective
+from bert_tf.objectives.objective import Objective
+from bert_tf.type_names import Batch, Model, Outputs, Tensor
 
 RELATION_HEAD_SIZE = 16  # The paper splits the 768 dimensions of BERT-Base into 48 heads.
 LEAST_SQUARE = 1e-12
 
 
-def soft_class_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
+def soft_class_losses(logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Returns T^2 KL(teacher || student) over classes softened by a temperature T, in nats.
 
     The factor T^2 keeps the size of the gradients the same for all temperatures.
@@ -42,7 +41,7 @@ def soft_class_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0
     return temperature**2 * ops.sum(terms, axis=-1)
 
 
-def soft_several_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
+def soft_several_losses(logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Returns T^2 KL(teacher || student) of C independent decisions, averaged over them.
 
     Args and reference are those of `soft_class_losses`.
@@ -52,11 +51,13 @@ def soft_several_losses(logits: Any, teacher_logits: Any, temperature: float = 1
     """
     student, teacher = (ops.cast(x, "float32") / temperature for x in (logits, teacher_logits))
     probability = ops.sigmoid(teacher)
+    # KL of two Bernoulli distributions by their logits, without log(0): p (t - s) + log((1 + e^s) /
+    # (1 + e^t)).
     terms = probability * (teacher - student) + ops.softplus(student) - ops.softplus(teacher)
     return temperature**2 * ops.mean(terms, axis=-1)
 
 
-def soft_number_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
+def soft_number_losses(logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Returns the squared difference of regression outputs [B, 1], float32 [B].
 
     `temperature` has no effect, because a number has no distribution to soften.
@@ -72,18 +73,18 @@ SOFT_LOSSES = {
 }
 
 
-def cosine_distances(vectors: Any, teacher_vectors: Any) -> Any:
+def cosine_distances(vectors: Tensor, teacher_vectors: Tensor) -> Tensor:
     """Returns 1 - cosine, float32 [...], for vectors float [..., D]; 1 for a vector of zeros."""
     student, teacher = (_unit(ops.cast(x, "float32")) for x in (vectors, teacher_vectors))
     return 1.0 - ops.sum(student * teacher, axis=-1)
 
 
-def _unit(vectors: Any) -> Any:
+def _unit(vectors: Tensor) -> Tensor:
     # Added inside the root: at the zeros of padding the root itself has no gradient.
     return vectors * ops.rsqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True) + LEAST_SQUARE)
 
 
-def squared_distances(vectors: Any, teacher_vectors: Any) -> Any:
+def squared_distances(vectors: Tensor, teacher_vectors: Tensor) -> Tensor:
     """Returns |student - teacher|^2, float32 [...], for vectors float [..., D].
 
     This is D times the MSELoss of sentence-transformers, which makes it as large as other losses.
@@ -149,7 +150,7 @@ class Distillation(Objective):
       ValueError: see `check_shapes`.
     """
 
-    def __init__(self, teacher: Any, student: ModelConfig, config: ObjectiveConfig) -> None:
+    def __init__(self, teacher: Model, student: ModelConfig, config: ObjectiveConfig) -> None:
         self.teacher = teacher
         self.config = config
         self.encoder = getattr(teacher, "bert", teacher)
@@ -165,9 +166,10 @@ class Distillation(Objective):
         self.heads = count_heads(config, shape)
         self.layer = (config.teacher_layer or shape.num_hidden_layers) - 1
 
-    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+    def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
+        # Without dropout: the targets of a step do not vary from run to run.
         teacher_encoded = self.encoder(inputs, training=False)
-        outputs: dict[str, Any] = {}
+        outputs: Outputs = {}
         if self.config.teacher_weight:
             logits = MaskedLM().outputs(self.teacher, teacher_encoded, inputs)["masked_lm_logits"]
             outputs["teacher_masked_lm_logits"] = ops.stop_gradient(logits)
@@ -175,6 +177,8 @@ class Distillation(Objective):
             states = ops.stop_gradient(teacher_encoded["sequence_output"])
             outputs["hidden_distances"] = cosine_distances(encoded["sequence_output"], states)
         if self.config.relation_weight:
+            # The student's last layer, whatever the teacher's: MiniLMv2 takes an upper middle one
+            # of large teachers.
             last_layer = model.config.num_hidden_layers - 1
             student_vectors = attention_vectors(model.bert, encoded, last_layer)
             teacher_vectors = attention_vectors(self.encoder, teacher_encoded, self.layer)
@@ -190,10 +194,11 @@ class Distillation(Objective):
         num_tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
         weights = dict.fromkeys(self.plot_titles, num_tokens)
         if "soft_labels_loss" in weights:
+            # The teacher scores the vocabulary at masked positions only.
             weights["soft_labels_loss"] = tf.reduce_sum(batch["masked_lm_weights"])
         return weights
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         config = self.config
         is_real = ops.cast(batch["input_mask"], "float32")
         sums = {}

@@ -11,7 +11,7 @@ Reference: Clark et al. 2020; google-research/electra, pretrain_model.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,7 @@ from bert_tf.objectives.embedding_sharing import EmbeddingDifferences
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
+from bert_tf.type_names import Batch, Fields, LayerOptions, Outputs, Tensor
 
 HEAD_SIZE = 64  # of generators; configure_pretraining.py
 GENERATOR_SEED = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
@@ -92,8 +93,8 @@ class ElectraDiscriminator(HeadOnEncoder):
         self.discriminator.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
-    ) -> dict[str, Any]:
+        self, inputs: Batch, training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Outputs:
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         return {"replaced_logits": self.discriminator(encoded["sequence_output"])}
 
@@ -130,16 +131,17 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
     def __init__(
         self,
         config: ModelConfig,
-        generator: ModelConfig | dict[str, Any] | None = None,
+        generator: ModelConfig | Fields | None = None,
         discriminator_weight: float = 50.0,
         recompute: bool = False,
         unpad: bool = False,
         reference_sampling: bool = False,
         embedding_sharing: str = "full",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         if generator is None:
             generator = generator_config(config)
+        # Keras loads a saved model with the fields of the configuration.
         if isinstance(generator, dict):
             generator = ModelConfig.from_dict(generator)
         if embedding_sharing not in EMBEDDING_SHARINGS:
@@ -178,9 +180,10 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             self.predictions.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
-    ) -> dict[str, Any]:
+        self, inputs: Batch, training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Outputs:
         seed = self.bert.draw_dropout_seed(training, dropout_seed)
+        # Layers of both networks have the same salts; another seed gives them other masks.
         generator_seed = None if seed is None else ops.bitwise_xor(seed, GENERATOR_SEED)
         encoded = self.generator(inputs, training=training, dropout_seed=generator_seed)
         table = self.generator.embeddings.word_embeddings
@@ -192,10 +195,12 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             draws += slots * ops.shape(inputs["input_word_ids"])[1]
         drawn = draw_tokens(logits, uniforms(inputs["input_word_ids"], draws))
         replaced, labels = put_replacements(inputs, drawn)
+        # The drawn ids have no gradient: the discriminator does not train the generator (section
+        # 2).
         detected = super().call({**inputs, "input_word_ids": replaced}, training, seed)
         return {"masked_lm_logits": logits, "is_replaced": labels, **detected}
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {
             **super().get_config(),
             "generator": self.generator_config.to_dict(),
@@ -225,7 +230,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         return checkpoints[tower or "discriminator"]
 
 
-def uniforms(input_word_ids: Any, positions: Any) -> Any:
+def uniforms(input_word_ids: Tensor, positions: Tensor) -> Tensor:
     """Returns a number in [0, 1) for each masked position: float32 [B, P].
 
     A pure function of the masked row and the position, so that a replacement does not depend on
@@ -234,13 +239,14 @@ def uniforms(input_word_ids: Any, positions: Any) -> Any:
     """
     all_positions = tf.range(tf.shape(input_word_ids)[1])[None]  # [1, T]
     token_bits = random_bits(0, input_word_ids, all_positions)  # [B, T]
+    # A sum of hashes: it does not depend on the order in which a device adds.
     row = tf.reduce_sum(token_bits, axis=1, keepdims=True)  # [B, 1]
     bits = mix64(row + tf.cast(positions, tf.uint64))
     upper = tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64))  # 24 bits are exact.
     return tf.cast(tf.cast(upper, tf.int32), tf.float32) * 2.0**-24
 
 
-def draw_tokens(logits: Any, numbers: Any) -> Any:
+def draw_tokens(logits: Tensor, numbers: Tensor) -> Tensor:
     """Draws a token from each softmax: the one at which the running sum passes the number.
 
     Args:
@@ -250,13 +256,14 @@ def draw_tokens(logits: Any, numbers: Any) -> Any:
     Returns:
       int32 [B, P].
     """
-    sums = tf.cumsum(tf.nn.softmax(tf.stop_gradient(logits)), axis=-1)
+    sums = tf.cumsum(tf.nn.softmax(tf.stop_gradient(logits)), axis=-1)  # [B, P, V]
     limits = numbers[..., None] * sums[..., -1:]  # The last sum is 1 but for rounding.
+    # The token drawn is the first whose running sum exceeds the number.
     passed = tf.reduce_sum(tf.cast(sums <= limits, tf.int32), axis=-1)
     return tf.minimum(passed, tf.shape(logits)[-1] - 1)
 
 
-def put_replacements(inputs: dict[str, Any], drawn: Any) -> tuple[Any, Any]:
+def put_replacements(inputs: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
     """Puts drawn tokens at the masked positions, whether the input has [MASK] there or not.
 
     If a position is drawn several times, it gets the mean of the token ids, rounded down, as by the
@@ -273,7 +280,7 @@ def put_replacements(inputs: dict[str, Any], drawn: Any) -> tuple[Any, Any]:
     chosen = ops.one_hot(inputs["masked_lm_positions"], ops.shape(ids)[1], dtype="float32")
     chosen *= inputs["masked_lm_weights"][..., None]  # [B, P, T], a 1 in each row that counts
 
-    def at_positions(values: Any) -> Any:
+    def at_positions(values: Tensor) -> Tensor:
         # Whole numbers: GPUs and TPUs round float32 products. A scatter is slow under XLA.
         sums = ops.sum(ops.where(chosen > 0, ops.cast(values, "int32")[..., None], 0), axis=1)
         return sums // ops.maximum(counts, 1)
@@ -282,5 +289,6 @@ def put_replacements(inputs: dict[str, Any], drawn: Any) -> tuple[Any, Any]:
     is_chosen = counts > 0
     replacement = at_positions(drawn)
     original = at_positions(inputs["masked_lm_ids"])
+    # A replacement that happens to be the right token counts as original.
     labels = ops.logical_and(is_chosen, ops.not_equal(replacement, original))
     return ops.where(is_chosen, replacement, ids), ops.cast(labels, "float32")

@@ -39,10 +39,12 @@ class EmbeddingDifferences(BertEmbeddings):
         if not config.has_position_table:
             self.positions = Positions(config)  # The other layer adds the embeddings of positions.
 
-    def add_weight(self, *, name: str, shape: tuple[int, ...], **_: Any) -> Any:
+    def add_weight(self, *, name: str, shape: tuple[int, ...], **_: Any) -> Tensor:
+        # Zeros: at first the discriminator has the generator's embeddings.
         return super().add_weight(name=f"{name}{DIFFERENCE}", shape=shape, initializer="zeros")
 
     def sum_tables(self, *args: Any, **kwargs: Any) -> Tensor:
         """See `BertEmbeddings.sum_tables`."""
+        # Only the generator's loss moves the generator's tables.
         others = ops.stop_gradient(self.sum_other_tables(*args, **kwargs))
         return super().sum_tables(*args, **kwargs) + others

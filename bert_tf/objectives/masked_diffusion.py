@@ -59,6 +59,7 @@ class MaskedDiffusion(MaskedLM):
         rows = (epochs[:, None], example_ids[:, None])
         candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
         sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1)  # C, [B]
+        # ceil(u C) with u in (0, 1) is uniform on 1 .. C.
         counts = tf.math.ceil(masks.draw_rates(rows, masking, seed) * sizes)  # n, [B]
         keys = random_bits(seed, *rows, masks.SELECT, tf.range(length)[None])  # [B, T]
         at_least_one = tf.maximum(tf.cast(counts, tf.int32), 1)
@@ -71,6 +72,7 @@ class MaskedDiffusion(MaskedLM):
             masking=masking,
             seed=seed,
         )
+        # A text without tokens to mask has C = n = 0 and the weight 0.
         weights = tf.math.divide_no_nan(sizes, counts)[:, None]
         replaced["masked_lm_weights"] *= tf.cast(weights, tf.float32)
         return {**batch, **replaced}

@@ -1,7 +1,5 @@
 """Masked language model: predicts the tokens that [MASK] replaced (BERT section 3.1, task 1)."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -10,7 +8,8 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.chunked_vocabulary import chunked_token_losses
 from bert_tf.network.heads import MaskedLMHead, gather_positions
 from bert_tf.network.losses import WeightedSum, class_losses, right_labels, weigh
-from bert_tf.objectives.objective import Batch, Objective, count_labels
+from bert_tf.objectives.objective import Objective, count_labels
+from bert_tf.type_names import Batch, Model, Outputs
 
 # For more tokens the losses are computed in chunks. Below, results stay the same to the bit.
 LARGE_VOCABULARY = 1 << 17
@@ -26,13 +25,13 @@ class MaskedLM(Objective):
 
     plot_titles = {"masked_lm_loss": "MLM loss (nats)", "masked_lm_accuracy": "MLM accuracy"}
 
-    def build(self, model: Any) -> None:
+    def build(self, model: Model) -> None:
         model.predictions = MaskedLMHead(model.config, name="predictions", dtype=model.dtype_policy)
         model.predictions.build()
         self.head = model.predictions
         self.embeddings = model.bert.embeddings
 
-    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+    def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
         table = model.bert.embeddings.word_embeddings
         predicted = self.predicted_vectors(encoded, inputs)  # [B, P, D]
         logits = model.predictions(predicted, table)
@@ -40,8 +39,9 @@ class MaskedLM(Objective):
             return {"masked_lm_logits": logits}
         return {"masked_lm_logits": logits, VECTORS: model.predictions.transformed(predicted)}
 
-    def predicted_vectors(self, encoded: dict[str, Any], inputs: Batch) -> tf.Tensor:
+    def predicted_vectors(self, encoded: Outputs, inputs: Batch) -> tf.Tensor:
         """Returns the vectors from which tokens are predicted, float [B, P, D]."""
+        # Permuted objectives predict from the query stream, which does not see the targets.
         if "query_output" in encoded:
             return encoded["query_output"]
         return gather_positions(encoded["sequence_output"], inputs["masked_lm_positions"])
@@ -49,7 +49,7 @@ class MaskedLM(Objective):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         labels = ops.cast(batch["masked_lm_ids"], "int32")
         weights = ops.cast(batch["masked_lm_weights"], "float32")
         losses, is_right = self.judge_predictions(outputs, labels)
@@ -64,9 +64,7 @@ class MaskedLM(Objective):
             "masked_lm_accuracy": weigh(is_right, weights),
         }
 
-    def judge_predictions(
-        self, outputs: dict[str, Any], labels: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def judge_predictions(self, outputs: Outputs, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the cross-entropy of each prediction and whether it is right, float32 [B, P]."""
         if VECTORS not in outputs:
             logits = outputs["masked_lm_logits"]
@@ -74,6 +72,7 @@ class MaskedLM(Objective):
         flat_labels = ops.reshape(labels, (-1,))  # [B*P]
         found = chunked_token_losses(
             ops.reshape(outputs[VECTORS], (-1, self.head.config.table_width)),
+            # The float32 values: autocast would round the table before the chunks are cut.
             self.embeddings.word_embeddings.value,
             None if self.head.output_bias is None else self.head.output_bias.value,
             flat_labels,

@@ -13,7 +13,7 @@ Reference: Song et al. 2020 (MPNet), section 2. As in microsoft/MPNet (masked_pe
 80 % of the targets become [MASK], 10 % a random token and 10 % stay as they are, in the tokens as
 in the queries; `masked_share` and `random_share` change it. Differs from it: special tokens and
 padding are no targets, and the number of targets follows the length of each text, as in BERT,
-where theirs is 15 % of the batch's padded length.
+while there it is 15 % of the batch's padded length.
 """
 
 from collections.abc import Mapping
@@ -78,11 +78,13 @@ class MaskedPermutedLM(PermutedLM):
             (epochs[:, None], example_ids[:, None]),
             seed,
         )
-        ranks = tf.gather(ranks, positions, batch_dims=1)
+        ranks = tf.gather(ranks, positions, batch_dims=1)  # [B, P]
+        # Unused predictions come last; stable, because they all have the same key.
         order = tf.argsort(tf.where(is_real, ranks, length + 1), axis=1, stable=True)  # [B, P]
         for name in LABELS:
             ordered = tf.gather(masked[name], order, batch_dims=1)
             masked[name] = tf.ensure_shape(ordered, positions.shape)
+        # In the new order.
         is_real = masked["masked_lm_weights"] > 0
         positions = masked["masked_lm_positions"]
         return {

@@ -1,14 +1,13 @@
 """Next sentence prediction: does the second segment follow the first (BERT section 3.1, task 2)."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.heads import label_head
 from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy
-from bert_tf.objectives.objective import Batch, Objective
+from bert_tf.objectives.objective import Objective
+from bert_tf.type_names import Batch, Model, Outputs
 
 
 class NextSentence(Objective):
@@ -20,16 +19,16 @@ class NextSentence(Objective):
     }
     needs_pooler = True
 
-    def build(self, model: Any) -> None:
+    def build(self, model: Model) -> None:
         model.seq_relationship = label_head(model, 2, "seq_relationship")
 
-    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+    def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
         return {"next_sentence_logits": model.seq_relationship(encoded["pooled_output"])}
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"next_sentence_loss": tf.reduce_sum(batch["next_sentence_weights"])}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         logits = outputs["next_sentence_logits"]
         labels = batch["next_sentence_labels"]
         weights = batch["next_sentence_weights"]

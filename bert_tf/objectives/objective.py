@@ -7,15 +7,13 @@ A run may have several objectives; its loss is the sum of their losses.
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.losses import WeightedSum
-
-Batch = dict[str, Any]
+from bert_tf.type_names import Batch, Model, Outputs
 
 
 class Objective(abc.ABC):
@@ -40,11 +38,11 @@ class Objective(abc.ABC):
             return ()
         return tuple(name for name in self.plot_titles if name.endswith("_loss"))
 
-    def build(self, model: Any) -> None:  # noqa: B027
+    def build(self, model: Model) -> None:  # noqa: B027
         """Makes the head, if any, as an attribute of the model; its weights are in cls/."""
 
     @abc.abstractmethod
-    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+    def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
         """Returns the logits of the head for the outputs of the encoder."""
 
     @abc.abstractmethod
@@ -52,7 +50,7 @@ class Objective(abc.ABC):
         """Returns the weight of each loss, float32 [], which the labels alone determine."""
 
     @abc.abstractmethod
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns losses and metrics by name, as sums over the batch."""
 
     def baseline(

@@ -60,7 +60,7 @@ class PermutedLM(MaskedLM):
         selection = masks.select_positions(
             batch, rows, vocab=vocab, masking=masking, seed=seed, progress=progress
         )
-        positions = selection.positions  # [B, P], T where there is none
+        positions = selection.positions  # [B, P], T for an unused prediction
         is_real = positions < tf.shape(word_ids)[1]
         targets = masks.positions_to_rows(positions, word_ids)
         candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)

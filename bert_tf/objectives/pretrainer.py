@@ -1,7 +1,7 @@
 """The encoder with the heads of pre-training, MLM and NSP (BERT section 3.1)."""
 
 import typing
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -13,7 +13,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.query_stream import unordered_queries
 from bert_tf.objectives import Objective, make_objectives
-from bert_tf.objectives.objective import Batch
+from bert_tf.type_names import Batch, ModelOptions, Outputs, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -32,19 +32,26 @@ class WithObjectives:
             names += objective.loss_names
         return tuple(names)
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns the losses and metrics of all objectives by name, as sums over the batch."""
         sums: dict[str, WeightedSum] = {}
         for objective in self.objectives:
             sums |= objective.loss_and_metric_sums(batch, outputs)
         return sums
 
-    def objective_losses(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+    def objective_losses(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns the losses of all objectives by name."""
         sums = self.loss_and_metric_sums(batch, outputs)
         return {name: sums[name] for name in self.loss_names}
 
-    def own_loss(self, x: Batch, y: Any, outputs: Batch, weights: Any, training: bool) -> Any:
+    def own_loss(
+        self,
+        x: Batch,
+        y: Tensor | None,
+        outputs: Outputs | Tensor,
+        weights: Tensor | None,
+        training: bool,
+    ) -> Tensor:
         """Returns the sum of the means of the batch's losses."""
         return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
 
@@ -97,16 +104,18 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         sentence_order: bool = False,
         objective: str = "masked_lm",
         name: str = "bert_pretrainer",
-        **kwargs: Any,
+        **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.objectives = make_objectives(
             use_next_sentence, sentence_order, objective, config.reads_left_to_right
         )
-        self.sentence_order, self.objective = sentence_order, objective
+        self.sentence_order = sentence_order
+        self.objective = objective
         if any(part.needs_pooler for part in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
-        self.config, self.use_next_sentence = config, use_next_sentence
+        self.config = config
+        self.use_next_sentence = use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
         self.bert = BertEncoder(
@@ -125,14 +134,16 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
         self.preprocessor = preprocessor
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
-    ) -> dict[str, Any]:
+        self, inputs: Batch, training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Outputs:
+        # XLNet has no vector for [MASK]: its targets are always queries of the second stream.
         if self.config.query_vector and "query_positions" not in inputs:
             length = ops.shape(inputs["input_word_ids"])[1]
             inputs = {**inputs, **unordered_queries(inputs["masked_lm_positions"], length)}
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
-        outputs: dict[str, Any] = {}
+        outputs: Outputs = {}
         for objective in self.objectives:
+            # Each objective adds its logits under its own keys.
             outputs |= objective.outputs(self, encoded, inputs)
         return outputs
 

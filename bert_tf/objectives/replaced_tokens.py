@@ -1,7 +1,6 @@
 """Replaced-token detection: finds the tokens that a generator put into the text (ELECTRA)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 from keras import ops
@@ -10,8 +9,9 @@ from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
 from bert_tf.corpus.random_bits import random_bits, random_integers
 from bert_tf.network.losses import WeightedSum, weigh
-from bert_tf.objectives.objective import Batch, Objective
+from bert_tf.objectives.objective import Objective
 from bert_tf.text.tokenization import AnyVocab
+from bert_tf.type_names import Batch, Model, Outputs
 
 
 class ReplacedTokens(Objective):
@@ -35,14 +35,15 @@ class ReplacedTokens(Objective):
         self.factor = factor
         self.mask_batch = mask_with_duplicates if reference_sampling else None
 
-    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+    def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
         return {"replaced_logits": model.discriminator(encoded["sequence_output"])}
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"replaced_tokens_loss": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        logits, labels = outputs["replaced_logits"], outputs["is_replaced"]
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
+        logits = outputs["replaced_logits"]
+        labels = outputs["is_replaced"]
         is_real = ops.cast(batch["input_mask"], "float32")
         losses = ops.softplus(logits) - logits * labels  # Sigmoid cross-entropy, [B, T].
         is_right = ops.cast(ops.equal(logits > 0, labels > 0.5), "float32")
@@ -82,8 +83,11 @@ def mask_with_duplicates(
     counts = masks.count_predictions(batch["input_mask"], masking, rates)[:, None]
     is_real = (tf.range(limit)[None] < counts) & (sizes > 0)  # [B, P]
 
+    # The draw of the k-th prediction hits candidate floor(u * size), in float64 because u has 30
+    # bits.
     draws = random_integers(random_bits(seed, *rows, masks.SELECT, tf.range(limit)[None]), 1 << 30)
     numbers = tf.cast((tf.cast(draws, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
+    # Sorted, the positions of the candidates come first: candidate k is in column k.
     candidate_positions = tf.where(candidates, tf.range(length), length)  # [B, T]
     positions = tf.gather(tf.sort(candidate_positions, axis=1), numbers, batch_dims=1)  # [B, P]
     positions = tf.where(is_real, positions, 0)
@@ -91,6 +95,7 @@ def mask_with_duplicates(
 
     bits = random_bits(seed, *rows, masks.DECIDE, tf.range(limit)[None])
     is_hidden = is_real & (random_integers(bits, 1000) < round(1000 * masking.masked_share))
+    # A position drawn twice is [MASK] if either draw decides so.
     hidden = tf.where(is_hidden, positions, -1)[..., None] == tf.range(length)  # [B, P, T]
     masked = tf.where(tf.reduce_any(hidden, axis=1), vocab.mask_id, word_ids)
     return {

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.network.losses import WeightedSum
 from bert_tf.objectives.next_sentence import NextSentence
-from bert_tf.objectives.objective import Batch
+from bert_tf.type_names import Batch, Outputs
 
 
 class SentenceOrder(NextSentence):
@@ -24,7 +24,7 @@ class SentenceOrder(NextSentence):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return _renamed(super().loss_weights(batch))
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         return _renamed(super().loss_and_metric_sums(batch, outputs))
 
     def baseline(

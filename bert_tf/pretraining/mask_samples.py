@@ -51,7 +51,8 @@ class MaskSamples:
         lines = [line for line in read_metrics(self.path) if line["texts"] == self.texts]
         if not lines:
             return []
-        first, last = lines[0], lines[-1]
+        first = lines[0]
+        last = lines[-1]
         shown = []
         for text, before, after in zip(self.texts, first["filled"], last["filled"], strict=True):
             shown.append(text)

@@ -45,7 +45,8 @@ class SearchEmbedder:
         embedding = embedding_of(checkpoint, pooling, max_seq_length)
         self.model = BertEmbedder.from_checkpoint(checkpoint, embedding=embedding)
         self.fingerprint = fingerprint(checkpoint, embedding)
-        self.dimension, self.batch_size = self.model.dimension, batch_size
+        self.dimension = self.model.dimension
+        self.batch_size = batch_size
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [Q, D]."""

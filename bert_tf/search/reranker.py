@@ -27,8 +27,10 @@ class Reranker:
     """
 
     def __init__(self, model: BertReranker, batch_size: int = 32) -> None:
-        self.model, self.batch_size = model, batch_size
-        self.activation, self.max_seq_length = model.activation, model.max_seq_length
+        self.model = model
+        self.batch_size = batch_size
+        self.activation = model.activation
+        self.max_seq_length = model.max_seq_length
 
     @classmethod
     def from_pretrained(

@@ -17,7 +17,8 @@ from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 
 Part = TypeVar("Part")
 
-FIRST_TOKENS, LAST_TOKEN = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
+FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
+LAST_TOKEN = "<mask>"
 # The special tokens and the bytes, without any merge.
 MIN_VOCAB_SIZE = len(FIRST_TOKENS) + 256 + 1
 # Rarer pairs are not merged.

@@ -276,7 +276,8 @@ def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
     """Returns the words that are a single token, as UTF-8, and the ids."""
     tokenizer = ByteBpe(vocab)
     added = {token.content for token in vocab.added_tokens}
-    words, ids = [], []
+    words = []
+    ids = []
     for token, index in vocab.ids.items():
         if token in added:
             continue

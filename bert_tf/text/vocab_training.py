@@ -342,11 +342,13 @@ def _count_use(words: dict[str, int], known: set[str]) -> collections.Counter[st
     use: collections.Counter[str] = collections.Counter()
     longest = max(map(len, known))
     for word, count in words.items():
-        start, prefix = 0, ""
+        start = 0
+        prefix = ""
         while start < len(word):
             end = min(len(word), start + longest)
             while prefix + word[start:end] not in known:
                 end -= 1
             use[prefix + word[start:end]] += count
-            start, prefix = end, CONTINUATION_PREFIX
+            start = end
+            prefix = CONTINUATION_PREFIX
     return use

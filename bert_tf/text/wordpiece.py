@@ -210,7 +210,9 @@ class WordPiece:
         Returns:
           Tokens, start characters and end characters, of equal length.
         """
-        tokens, starts, ends = [], [], []
+        tokens = []
+        starts = []
+        ends = []
         for word, sources, added_id in self._parts_with_sources(text):
             if added_id is not None:
                 tokens.append(self.vocab.tokens[added_id])
@@ -247,7 +249,8 @@ class WordPiece:
         if len(word) > self._options.max_word_characters:
             return [self.vocab.unk_id]
         ids: list[int] = []
-        start, prefix = 0, ""
+        start = 0
+        prefix = ""
         while start < len(word):
             longest = min(len(word), start + self._max_length)
             for end in range(longest, start, -1):
@@ -257,7 +260,8 @@ class WordPiece:
             else:
                 return [self.vocab.unk_id]
             ids.append(index)
-            start, prefix = end, CONTINUATION_PREFIX
+            start = end
+            prefix = CONTINUATION_PREFIX
         return ids
 
     def _parts_with_sources(self, text: str) -> Iterator[tuple[str, list[int], int | None]]:

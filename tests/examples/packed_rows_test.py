@@ -94,7 +94,7 @@ def test_all_features_are_dealt_alike():
     mask = (np.arange(4) < np.array([1, 3, 4, 2])[:, None]).astype(np.int32)
     batch = {"input_mask": mask, "row_ids": np.array([7, 8, 9, -1], np.int32)}
     data = tf.data.Dataset.from_tensors(batch).map(lambda b: pack_batch(b, num_parts=2))
-    assert data.element_spec["packed_places"].shape.as_list() == [None, 4]
+    assert data.element_spec["packed_positions"].shape.as_list() == [None, 4]
     assert data.element_spec["packed_starts"].shape.as_list() == [4]
     (packed,) = data
     # Sizes 4 and 1, 3 and 2; in the order of the batch.

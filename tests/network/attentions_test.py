@@ -58,7 +58,7 @@ def test_rows_without_padding_and_graphs_have_the_same(tmp_path):
 
 def test_packed_rows_are_refused(tmp_path):
     model, batch = make(tmp_path / "model")
-    packed = {"packed_places": batch["input_mask"], "packed_starts": tf.constant([0, 1, 2])}
+    packed = {"packed_positions": batch["input_mask"], "packed_starts": tf.constant([0, 1, 2])}
     with pytest.raises(ValueError, match="output_attentions"):
         model({**batch, **packed}, output_attentions=True)
 

@@ -29,7 +29,7 @@ PREDICTIONS = 3
 
 def packed(batch: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     found = pack_batch({name: tf.constant(values) for name, values in batch.items()})
-    assert len(found["packed_places"]) < np.prod(batch["input_mask"].shape[:-1])
+    assert len(found["packed_positions"]) < np.prod(batch["input_mask"].shape[:-1])
     return found
 
 

@@ -162,7 +162,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
     monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 3)
     batch = {k: tf.constant(v) for k, v in make_batch(BATCH, length, holes=False).items()}
     batch = pack_batch(batch) if packed else batch
-    rows, width = (batch["packed_places"] if packed else batch["input_mask"]).shape
+    rows, width = (batch["packed_positions"] if packed else batch["input_mask"]).shape
     draw = np.random.default_rng(4)
     query, key, value = draw.normal(size=(3, rows, width, 3, 8)).astype(np.float32)
 

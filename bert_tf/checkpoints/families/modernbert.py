@@ -43,7 +43,8 @@ BIAS_FIELDS = {
     "head": ("classifier_bias", False),
     "output": ("decoder_bias", True),
 }
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
+GLOBAL = "full_attention"
+LOCAL = "sliding_attention"
 EVERY = "global_attn_every_n_layers"
 THETAS = {GLOBAL: ("global_rope_theta", 160000.0), LOCAL: ("local_rope_theta", 10000.0)}
 NUM_LAYERS = 22

@@ -23,7 +23,7 @@ from bert_tf.training.worker_group import joined_workers
 
 if typing.TYPE_CHECKING:
     from bert_tf.fine_tuning.rows_task import RowsTask
-    from bert_tf.training.fine_tuner import Outputs
+    from bert_tf.training.fine_tuner import CollectedOutputs
 
 # The fields of DataConfig that are flags of a program.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
@@ -173,7 +173,7 @@ class Program(abc.ABC):
         """Uses the choice of an earlier `calibrate`, if the run directory has one."""
 
     def calibrate(  # noqa: B027
-        self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "Outputs"
+        self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "CollectedOutputs"
     ) -> None:
         """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
 
@@ -184,7 +184,12 @@ class Program(abc.ABC):
         """
 
     def draw_plots(  # noqa: B027
-        self, folder: pathlib.Path, ending: str, task: Any, examples: Any, outputs: "Outputs"
+        self,
+        folder: pathlib.Path,
+        ending: str,
+        task: Any,
+        examples: Any,
+        outputs: "CollectedOutputs",
     ) -> None:
         """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
 
@@ -193,17 +198,17 @@ class Program(abc.ABC):
         folder: pathlib.Path,
         task: Any,
         examples: Any,
-        outputs: "Outputs",
+        outputs: "CollectedOutputs",
         results: dict[str, float],
     ) -> None:
         """Writes a page about an evaluation of the run's evaluation file, after all other files."""
 
     @abc.abstractmethod
-    def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
+    def report(self, task: Any, examples: Any, outputs: "CollectedOutputs") -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
 
     def write_predictions(  # noqa: B027
-        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
+        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "CollectedOutputs"
     ) -> None:
         """Writes the predictions of a program that has --do_predict."""
 

@@ -35,7 +35,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
-from bert_tf.training.fine_tuner import FineTuner, Outputs
+from bert_tf.training.fine_tuner import CollectedOutputs, FineTuner
 from bert_tf.training.freezing import freeze
 from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.precision import choose_precision
@@ -238,7 +238,7 @@ class Run:
                 logging.info("Using the best checkpoint, of step %d.", step)
                 trainer.step = step
         # By the id() of the examples, because a file may be evaluated and predicted.
-        outputs: dict[int, Outputs] = {}
+        outputs: dict[int, CollectedOutputs] = {}
         if any(getattr(self.configs.task, name, False) for name in CALIBRATING):
             dataset = next(iter(examples.eval.values()))
             outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
@@ -260,7 +260,7 @@ class Run:
         trainer.train()
 
     def predict(
-        self, trainer: FineTuner, datasets: dict[str, Any], outputs: dict[int, Outputs]
+        self, trainer: FineTuner, datasets: dict[str, Any], outputs: dict[int, CollectedOutputs]
     ) -> None:
         """Writes predictions, and evaluates labelled examples that are not evaluated yet."""
         labelled = {}
@@ -282,7 +282,11 @@ class Run:
             self.evaluate(trainer, "predict", labelled, outputs)
 
     def evaluate(
-        self, trainer: FineTuner, use: str, datasets: dict[str, Any], outputs: dict[int, Outputs]
+        self,
+        trainer: FineTuner,
+        use: str,
+        datasets: dict[str, Any],
+        outputs: dict[int, CollectedOutputs],
     ) -> dict[str, float]:
         """Evaluates the examples of a file and writes the results.
 

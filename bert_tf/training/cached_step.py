@@ -23,10 +23,11 @@ import tensorflow as tf
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.training.distribution import split_rows
-from bert_tf.training.task import Batch, Task
+from bert_tf.training.task import Task
 from bert_tf.training.train_step import Gradients, ReplicaFunction, TrainStep, row_of, step_seed
+from bert_tf.type_names import Batch, Tensor
 
-Embeddings = tuple[tf.Tensor, ...]
+Embeddings = tuple[Tensor, ...]
 
 
 class EmbeddingTask(Task, Protocol):
@@ -38,7 +39,7 @@ class EmbeddingTask(Task, Protocol):
 
     label_names: tuple[str, ...]
 
-    def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
+    def embed(self, batch: Batch, dropout_seed: Tensor) -> Embeddings:
         """Embeds b examples with dropout; returns tensors [b, ...], each row from one example.
 
         A part of a batch also has the names of `sizes`: int32 [b, 2], the sums of the sizes over
@@ -63,12 +64,13 @@ class CachedStep(TrainStep):
         self._run_backward = ReplicaFunction(self._backward, *self.compilation)
 
     def _gradients(
-        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
-    ) -> tuple[Gradients, tf.Tensor]:
+        self, batch: Batch, weights: dict[str, Tensor], step: Tensor, part: Tensor
+    ) -> tuple[Gradients, Tensor]:
         """See `TrainStep`; `weights` and `part` are unused, as the loss is that of all rows."""
         labels = {name: batch[name] for name in self.task.label_names}
         seed = step_seed(self.random_seed, step, tf.constant(0))
         count = self.accumulation_steps
+        # Dropout counts rows and tokens from the start of the whole batch.
         if count * self.strategy.num_replicas_in_sync > 1:
             batch = dict(batch)
             for name, sizes in self.task.sizes(batch).items():
@@ -78,15 +80,17 @@ class CachedStep(TrainStep):
                 return self._at_once(batch, labels, seed)
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 
-        def micro_batch(index: tf.Tensor) -> Batch:
+        def micro_batch(index: Tensor) -> Batch:
             return {name: value[index] for name, value in parts.items()}
 
+        # First pass: embeddings only, no activations are kept.
         embeddings = self._embed_parts(micro_batch, seed)
         upstream, sums = self._loss_gradients(embeddings, labels)
         upstream_parts = [split_rows(value, count) for value in upstream]  # [count, B / count, D]
 
-        def add(index: tf.Tensor, gradients: Gradients) -> tuple[tf.Tensor, Gradients]:
+        def add(index: Tensor, gradients: Gradients) -> tuple[Tensor, Gradients]:
             part_upstream = [value[index] for value in upstream_parts]
+            # Second pass: the same part with the same dropout, now with a backward pass.
             part_gradients = self._run_backward(micro_batch(index), seed, part_upstream)
             return index + 1, list(map(tf.add, gradients, part_gradients))
 
@@ -94,18 +98,19 @@ class CachedStep(TrainStep):
         _, gradients = tf.while_loop(lambda index, _: index < count, add, start)
         return gradients, sums
 
-    def _embed_parts(
-        self, micro_batch: Callable[[tf.Tensor], Batch], seed: tf.Tensor
-    ) -> Embeddings:
+    def _embed_parts(self, micro_batch: Callable[[Tensor], Batch], seed: Tensor) -> Embeddings:
         """Returns the embeddings of all micro-batches, [B, ...] each."""
         count = self.accumulation_steps
         first = self._run_embed(micro_batch(tf.constant(0)), seed)
         arrays = []
         for value in first:
+            # The first part is embedded outside the loop, because it gives the shapes.
             array = tf.TensorArray(tf.float32, count, element_shape=value.shape)
             arrays.append(array.write(0, value))
 
-        def embed(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[Any, ...]:
+        def embed(
+            index: Tensor, arrays: list[tf.TensorArray]
+        ) -> tuple[Tensor, list[tf.TensorArray]]:
             values = self._run_embed(micro_batch(index), seed)
             written = [array.write(index, v) for array, v in zip(arrays, values, strict=True)]
             return index + 1, written
@@ -116,7 +121,7 @@ class CachedStep(TrainStep):
             value.set_shape([None, *part.shape[1:]])
         return embeddings
 
-    def _at_once(self, batch: Batch, labels: Batch, seed: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
+    def _at_once(self, batch: Batch, labels: Batch, seed: Tensor) -> tuple[Gradients, Tensor]:
         """Handles a batch of a single part, whose forward pass is kept for the backward pass."""
         variables = self._variables()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -125,7 +130,7 @@ class CachedStep(TrainStep):
         upstream, sums = self._loss_gradients(embeddings, labels)
         return self._through(tape, embeddings, upstream), sums
 
-    def _backward(self, batch: Batch, seed: tf.Tensor, upstream: list[tf.Tensor]) -> Gradients:
+    def _backward(self, batch: Batch, seed: Tensor, upstream: list[Tensor]) -> Gradients:
         """Returns the gradients of a part, given the gradients of its embeddings."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables())
@@ -133,7 +138,7 @@ class CachedStep(TrainStep):
         return self._through(tape, embeddings, upstream)
 
     def _through(
-        self, tape: tf.GradientTape, embeddings: Embeddings, upstream: list[tf.Tensor]
+        self, tape: tf.GradientTape, embeddings: Embeddings, upstream: list[Tensor]
     ) -> Gradients:
         gradients = tape.gradient(
             list(embeddings),
@@ -143,9 +148,7 @@ class CachedStep(TrainStep):
         )
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _loss_gradients(
-        self, embeddings: Embeddings, labels: Batch
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _loss_gradients(self, embeddings: Embeddings, labels: Batch) -> tuple[list[Tensor], Tensor]:
         """Computes the loss over the embeddings of all devices.
 
         Returns:
@@ -154,6 +157,7 @@ class CachedStep(TrainStep):
         """
         replicas = self.strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
+            # Every device has the embeddings of all: negatives come from the whole batch.
             gathered = tuple(self._gather(tf.stop_gradient(value)) for value in embeddings)
             tape.watch(gathered)
             gathered_labels = {name: self._gather(value) for name, value in labels.items()}
@@ -168,10 +172,12 @@ class CachedStep(TrainStep):
             return list(gradients), row
         context = tf.distribute.get_replica_context()
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        # Each device propagates the gradients of its rows; a sum over devices is the whole.
         local = [split_rows(gradient, replicas)[replica] for gradient in gradients]
+        # All devices computed the same sums, which the reduction would add.
         return local, row / replicas
 
-    def _before(self, sizes: tf.Tensor) -> tf.Tensor:
+    def _before(self, sizes: Tensor) -> Tensor:
         """Returns the sum of sizes [B, 2] over all rows before each, on all devices."""
         starts = tf.cumsum(sizes, exclusive=True)  # [B, 2]
         if self.strategy.num_replicas_in_sync == 1:
@@ -182,7 +188,7 @@ class CachedStep(TrainStep):
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         return starts + tf.cast(tf.cumsum(totals, exclusive=True)[replica], tf.int32)
 
-    def _gather(self, value: tf.Tensor) -> tf.Tensor:
+    def _gather(self, value: Tensor) -> Tensor:
         """Returns the rows of all devices in the order of the batch."""
         if self.strategy.num_replicas_in_sync == 1:
             return value

@@ -13,7 +13,7 @@
 A checkpoint is an explicit dict of variables by path, written with names as in a TF1 checkpoint
 (`bert/embeddings/word_embeddings`, `.../adam_m`, `global_step`), so `tf.train.load_checkpoint`
 reads it. Keras objects are not passed to `tf.train.Checkpoint`, which silently leaves out layers in
-Python lists. The index file is renamed into place last: a checkpoint without one is incomplete.
+Python lists. The index file gets its name last: a checkpoint without one is incomplete.
 
 Training continues while a checkpoint is written: `start_save` copies the current values to host
 memory, which takes as much memory as weights and optimizer slots until `wait`.
@@ -129,6 +129,7 @@ class RunDirectory:
         self.wait()
         if by_time:
             self._by_time.add(step)
+        # Copies: the next step changes the variables while the thread writes.
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
@@ -160,9 +161,11 @@ class RunDirectory:
             write_bundle(self.prefix(step), tensors)
             self._flush(step)
             self.write_seconds = time.monotonic() - start
+            # A damaged checkpoint of this step has been replaced.
             self._unreadable.discard(step)
             self._write_state(best=None)
         except (tf.errors.OpError, OSError) as error:
+            # A partial file would take the space that the next try needs.
             self._delete(step)
             last = f"{PREFIX}-{self.steps()[-1]}" if self.steps() else "none"
             reason = TENSORFLOW_NAMES.sub("", getattr(error, "message", None) or str(error))
@@ -182,6 +185,7 @@ class RunDirectory:
         best = self.best()
         if not math.isfinite(score):
             return
+        # A best checkpoint that was deleted by hand no longer counts.
         if best is None or score > best["score"] or best["step"] not in self.steps():
             self._write_state(best={"step": step, "score": score})
             self._delete_old()
@@ -290,6 +294,7 @@ class RunDirectory:
         best = self.best()
         steps = self.steps()
         lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
+        # Checkpoints by time do not push out the regular ones.
         kept = set(lasting[-self.keep :])
         if best:
             kept.add(best["step"])

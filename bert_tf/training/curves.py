@@ -58,6 +58,7 @@ def make_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # Metrics without finite values get no panel.
     curves = {}
     for name in plot_titles:
         trained = _points(training, name)

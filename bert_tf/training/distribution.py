@@ -168,6 +168,7 @@ def distribute(
         def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return {name: split_rows(value, replicas) for name, value in batch.items()}
 
+        # unbatch gives each replica in turn its part of the worker's rows.
         return _packed(dataset.map(split).unbatch(), pack).prefetch(2 * replicas)
 
     return strategy.distribute_datasets_from_function(from_context)
@@ -220,6 +221,7 @@ def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
 
 def _is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     """Returns on every host whether all hosts passed the same number, which is below 2 ** 24."""
+    # A sum of numbers could be equal by chance; each host compares with the chief's.
     return not any_worker(strategy, number != from_chief(strategy, number)[0])
 
 

@@ -4,7 +4,7 @@ Losses can be summed batch by batch, but Matthews' correlation, entity F1 and SQ
 cannot. An evaluation therefore collects the outputs of every example, and the task scores them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,11 +14,13 @@ from bert_tf.corpus.input_shard import InputShard
 from bert_tf.examples.row_batches import evaluation_batches
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.training.precision import compilation
-from bert_tf.training.task import Batch, Task
+from bert_tf.training.task import Task
 from bert_tf.training.train_step import ReplicaFunction
 from bert_tf.training.trainer import Trainer
+from bert_tf.type_names import Batch, Outputs, Tensor
 
-Outputs = dict[str, list[np.ndarray]]
+# The outputs of all examples by name: for each an array per example.
+CollectedOutputs = dict[str, list[np.ndarray]]
 
 
 class FineTuningTask(Task, Protocol):
@@ -32,10 +34,10 @@ class FineTuningTask(Task, Protocol):
     buckets: list[int]
     eval_examples: Any
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         """Returns the outputs to collect, tensors [B, ...], with `loss` float32 [B]."""
 
-    def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
+    def metrics(self, examples: Any, outputs: CollectedOutputs) -> dict[str, float]:
         """Scores the predictions of all examples; returns `loss` and the task's metrics."""
 
 
@@ -53,7 +55,7 @@ class FineTuner(Trainer):
         examples = self.task.eval_examples
         return self.task.metrics(examples, self.predict(examples.rows, self.config.eval_batch_size))
 
-    def predict(self, rows: TokenizedDataset, batch_size: int) -> Outputs:
+    def predict(self, rows: TokenizedDataset, batch_size: int) -> CollectedOutputs:
         """Returns for each output one array per example, in order and without padding.
 
         Outputs [B, T] are cut to [t], the length of the example. If the optimizer keeps averaged
@@ -62,9 +64,10 @@ class FineTuner(Trainer):
         with self.optimizer.averaged_weights():
             return self._predict(rows, batch_size)
 
-    def _predict(self, rows: TokenizedDataset, batch_size: int) -> Outputs:
+    def _predict(self, rows: TokenizedDataset, batch_size: int) -> CollectedOutputs:
         buckets = self.task.buckets
         data = self.distribute(
+            # Batches of similar length: padding would dominate the time of short texts.
             lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, InputShard(*worker))
         )
         collected: dict[str, list[Any]] = {}
@@ -73,6 +76,8 @@ class FineTuner(Trainer):
             self.leave_if_stopped()
             outputs = self._predict_batch(iterator)
             values = {name: value.numpy() for name, value in outputs.items()}
+            # Batches come in the order of lengths; the ids put the outputs back in that of the
+            # rows.
             row_ids = values.pop("row_ids")  # [B]
             for name, value in values.items():
                 collected_rows = collected.setdefault(name, [None] * len(rows))
@@ -113,7 +118,7 @@ class PredictStep:
         )
 
     @tf.function
-    def __call__(self, iterator: Iterator) -> Mapping[str, tf.Tensor]:
+    def __call__(self, iterator: Iterator[Batch]) -> Batch:
         """Returns the predictions of the next global batch, with `row_ids` int32 [B]."""
         # The iterator is read inside, because a batch as an argument would be traced for each
         # length.
@@ -122,6 +127,6 @@ class PredictStep:
             return outputs
         return {name: self.strategy.gather(value, axis=0) for name, value in outputs.items()}
 
-    def _predictions(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def _predictions(self, batch: Batch) -> dict[str, Tensor]:
         outputs = self.task.model(batch, training=False)
         return {**self.task.predictions(batch, outputs), "row_ids": batch["row_ids"]}

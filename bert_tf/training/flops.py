@@ -67,6 +67,7 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
     v = config.vocab_size
     e = config.table_width
     num_layers = config.num_hidden_layers
+    # Two products of [T, D] and [D, F], three with a gate, two operations each.
     feed_forward = (6 if config.gated_feed_forward else 4) * t * d * f
     attended = sum(attended_tokens(config, index, t) for index in range(num_layers))
     layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * attended

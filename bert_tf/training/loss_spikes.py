@@ -3,8 +3,7 @@
     stop     the run ends; nothing after the last checkpoint is saved
     skip     the update of the step is skipped
     rewind   the run returns to the last checkpoint and continues with the batches after the bad
-    one,
-            without those that led to it (Chowdhery et al. 2022, PaLM, section 5.1)
+             one, without those that led to it (Chowdhery et al. 2022, PaLM, section 5.1)
 
 The decision is made in the graph, before a weight changes, from numbers that are part of a
 checkpoint: a run that is killed and resumed decides, skips and rewinds like an uninterrupted one.
@@ -53,6 +52,7 @@ class LossGuard:
             threshold = mean + self.spike_sigmas * deviation
             limit = tf.where(self.count >= self.WINDOW, threshold, limit)
         is_good = is_finite & tf.math.is_finite(loss) & (loss <= limit)
+        # A ring buffer. Bad losses do not enter it: they would raise the limit.
         is_next = tf.equal(tf.range(self.WINDOW), self.count % self.WINDOW)
         self.losses.assign(tf.where(is_good & is_next, loss, self.losses))
         self.count.assign_add(tf.cast(is_good, tf.int32))

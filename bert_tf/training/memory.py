@@ -35,6 +35,7 @@ def activation_bytes(config: ModelConfig, length: int, predictions: int, recompu
     for layer in range(num_layers):
         attention = 2 * n * t * attended_tokens(config, layer, t)
         sizes.append(t * (9 * d + feed_forward) + attention)
+    # Recomputation keeps the inputs of all layers, and everything of the layer at hand.
     layers = 3 * num_layers * t * d + max(sizes) if recompute else sum(sizes)
     return 4.0 * (layers + 3 * predictions * config.vocab_size)
 
@@ -88,6 +89,7 @@ def device_bytes() -> float:
     if name or tf.config.list_logical_devices("TPU"):
         return ACCELERATOR_BYTES
     machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    # A container sees the memory of the whole machine; its own limit is in the control group.
     limit = pathlib.Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.exists() else "max"
     return machine if text == "max" else min(machine, float(text))

@@ -19,8 +19,10 @@ def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float
       results: metrics by name, for each seed; all seeds have the same metrics.
     """
     names = next(iter(results.values()))
-    columns = {name: [values[name] for values in results.values()] for name in names}
-    return {name: _spread(values) for name, values in columns.items()}
+    summary = {}
+    for name in names:
+        summary[name] = _spread([metrics[name] for metrics in results.values()])
+    return summary
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -50,9 +52,9 @@ def write_summary(
     """Writes seeds.json and logs one line per metric; does nothing without results.
 
     Args:
-      folder: of all runs.
+      folder: the folder of all runs.
       results: metrics by name, for each run.
-      name: of that in which the runs differ; of folds, the file is folds.json.
+      name: what differs between the runs; for "fold" the file is folds.json.
     """
     if not any(results.values()):
         return

@@ -1,13 +1,9 @@
 """The trainer's interface to a task: a model, its data, and its losses as sums."""
 
-from typing import Any, Protocol
-
-import keras
-import tensorflow as tf
+from typing import Protocol
 
 from bert_tf.network.losses import WeightedSum
-
-Batch = dict[str, tf.Tensor]
+from bert_tf.type_names import Batch, Dataset, Model, Outputs, Tensor
 
 
 class Task(Protocol):
@@ -21,25 +17,25 @@ class Task(Protocol):
     A task with a step other than `TrainStep` names it in the attribute `step_class`.
     """
 
-    model: keras.Model
+    model: Model
     loss_names: tuple[str, ...]
     sum_names: tuple[str, ...]
 
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    ) -> Dataset:
         """Returns this worker's slice of every global batch from `start_step` on, endlessly."""
 
     def eval_dataset(
         self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    ) -> Dataset:
         """Returns this worker's slice of the evaluation batches, the same on every call."""
 
-    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def loss_weights(self, batch: Batch) -> dict[str, Tensor]:
         """Returns the weight of each loss, float32 [], computed from the labels alone."""
 
     def score(self, results: dict[str, float]) -> float:
         """Returns the score of an evaluation, by which the best checkpoint is chosen."""
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics over the batch."""

@@ -5,8 +5,7 @@
 
 The first steps measure how many steps fit into the time, and the number is updated when the machine
 gets faster or slower. After an update, the share of the run rises linearly from its current value
-to
-1 at the new last step: the rate never jumps, and the decay ends with the budget.
+to 1 at the new last step: the rate never jumps, and the decay ends with the budget.
 
     plan (s, a, e): share(step) = a + (1 - a) * (step - s) / (e - s)
 
@@ -160,6 +159,7 @@ class TimeBudget:
                 seconds = left - evaluation * num_evaluations
                 return steps > self._steps_within(seconds, batch, step_seconds, compilation)
 
+            # More steps mean more evaluations, which leave less time: find the most steps that fit.
             count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
         if planned == FAR_AWAY and step and (left <= 0 or step_seconds and not count):
             raise ValueError(

@@ -22,9 +22,10 @@ from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.loss_spikes import LossGuard
-from bert_tf.training.task import Batch, Task
+from bert_tf.training.task import Task
+from bert_tf.type_names import Batch, Tensor
 
-Gradients = list[tf.Tensor]
+Gradients = list[Tensor]
 SUM = tf.distribute.ReduceOp.SUM
 
 
@@ -80,7 +81,7 @@ class LossScale:
     def variables(self) -> dict[str, tf.Variable]:
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps}
 
-    def update(self, is_finite: tf.Tensor) -> None:
+    def update(self, is_finite: Tensor) -> None:
         """Updates the scale after a step whose gradients were finite or not."""
         good = tf.where(is_finite, self.good_steps + 1, 0)
         grown = tf.where(good >= self.PERIOD, self.scale * 2.0, self.scale)
@@ -88,7 +89,7 @@ class LossScale:
         self.good_steps.assign(tf.where(good >= self.PERIOD, 0, good))
 
 
-def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+def step_seed(random_seed: int, step: Tensor, part: Tensor) -> Tensor:
     """Returns the dropout seed of one micro-batch: int32 [], a pure function of its arguments.
 
     Args:
@@ -101,7 +102,7 @@ def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_uniform([], folded, minval=None, maxval=None, dtype=tf.int32)
 
 
-def row_of(sums: dict[str, WeightedSum], names: Sequence[str]) -> tf.Tensor:
+def row_of(sums: dict[str, WeightedSum], names: Sequence[str]) -> Tensor:
     """Returns float32 [2 * sums]: all totals, then all weights."""
     totals = [sums[name].total for name in names]
     weights = [sums[name].weight for name in names]
@@ -157,9 +158,7 @@ class TrainStep:
         optimizer.jit_compile = not jit_compile
 
     @tf.function
-    def __call__(
-        self, iterator: Iterator, first_step: tf.Tensor, num_steps: tf.Tensor
-    ) -> tf.Tensor:
+    def __call__(self, iterator: Iterator, first_step: Tensor, num_steps: Tensor) -> Tensor:
         """Runs `num_steps` steps, each with the next batch.
 
         Args:
@@ -171,38 +170,41 @@ class TrainStep:
           float32 [num_steps, len(self.columns)], one row per step.
         """
         rows = tf.TensorArray(tf.float32, num_steps, element_shape=[len(self.columns)])
+        # AutoGraph makes this a loop of the graph: Python is not called between steps.
         for index in tf.range(num_steps):
             rows = rows.write(index, self._step(next(iterator), first_step + index))
         return rows.stack()
 
     # AutoGraph would convert all called functions, but only the loop above needs it.
     @tf.autograph.experimental.do_not_convert
-    def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
+    def _step(self, batch: Batch, step: Tensor) -> Tensor:
         if self.strategy.num_replicas_in_sync == 1:
             return self.strategy.run(self._run_one_device, (batch, step))
         gradients, sums = self.strategy.run(self._reduced_gradients, (batch, step))
         sums = self.strategy.experimental_local_results(sums)[0]
         return self._apply(gradients, sums, lambda grads: self.strategy.run(self._update, (grads,)))
 
-    def _whole_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+    def _whole_step(self, batch: Batch, step: Tensor) -> Tensor:
         """Runs a step on one device: forward, backward, clip and update."""
         weights = self.task.loss_weights(batch)
         gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
         return self._apply(gradients, sums, self._update)
 
-    def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
+    def _reduced_gradients(self, batch: Batch, step: Tensor) -> tuple[Gradients, Tensor]:
         """Runs forward and backward on one of several replicas, and sums over all replicas."""
         replica = tf.distribute.get_replica_context()
+        # Each replica divides by the weight of the whole batch, so the gradients are only added.
         weights = replica.all_reduce(SUM, self.task.loss_weights(batch))
         part = tf.cast(replica.replica_id_in_sync_group, tf.int32) * self.accumulation_steps
         gradients, sums = self._gradients(batch, weights, step, part)
         loss_scale = self.loss_scale.scale if self.loss_scale else 1.0
+        # An optimizer that clips like the original does so on each replica, before the sum.
         gradients = self.optimizer.clip_share(gradients, loss_scale)
         return replica.all_reduce(SUM, gradients), replica.all_reduce(SUM, sums)
 
     def _gradients(
-        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
-    ) -> tuple[Gradients, tf.Tensor]:
+        self, batch: Batch, weights: dict[str, Tensor], step: Tensor, part: Tensor
+    ) -> tuple[Gradients, Tensor]:
         """Adds gradients and sums over this replica's micro-batches.
 
         Returns:
@@ -215,8 +217,8 @@ class TrainStep:
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 
         def add(
-            index: tf.Tensor, gradients: Gradients, sums: tf.Tensor
-        ) -> tuple[tf.Tensor, Gradients, tf.Tensor]:
+            index: Tensor, gradients: Gradients, sums: Tensor
+        ) -> tuple[Tensor, Gradients, Tensor]:
             micro_batch = {name: value[index] for name, value in parts.items()}
             seed = step_seed(self.random_seed, step, part + index)
             part_gradients, part_sums = self._run_micro_batch(micro_batch, weights, seed)
@@ -228,8 +230,8 @@ class TrainStep:
         return tf.while_loop(lambda index, *_: index < count, add, start)[1:]
 
     def _micro_batch(
-        self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
-    ) -> tuple[Gradients, tf.Tensor]:
+        self, batch: Batch, weights: dict[str, Tensor], seed: Tensor
+    ) -> tuple[Gradients, Tensor]:
         variables = self._variables()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
@@ -245,8 +247,8 @@ class TrainStep:
         return [tf.convert_to_tensor(g) for g in gradients], row_of(sums, self.task.sum_names)
 
     def _apply(
-        self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
-    ) -> tf.Tensor:
+        self, gradients: Gradients, sums: Tensor, update: Callable[[Gradients], Any]
+    ) -> Tensor:
         """Updates the weights unless the step is bad; returns its row, float32 [len(columns)]."""
         learning_rate = tf.cast(self.optimizer.learning_rate, tf.float32)
         if self.loss_scale is None and self.guard is None:
@@ -256,8 +258,8 @@ class TrainStep:
         return tf.concat([sums, tf.stack(row)], axis=0)
 
     def _apply_if_good(
-        self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
-    ) -> list[tf.Tensor]:
+        self, gradients: Gradients, sums: Tensor, update: Callable[[Gradients], Any]
+    ) -> list[Tensor]:
         """Updates the weights, unless float16 gradients overflowed or the guard rejects the step.
 
         Returns:
@@ -275,22 +277,25 @@ class TrainStep:
             accepted, limit = self.guard.check(self._loss(sums), is_finite | is_scaled)
             is_good &= accepted
             guard_columns = [limit, tf.cast(accepted, tf.float32)]
+        # The decision is in the graph: the host sees a step only after its call.
         norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: skipped_norm)
         if self.loss_scale:
             self.loss_scale.update(is_finite)
         return [norm, *guard_columns]
 
-    def _loss(self, sums: tf.Tensor) -> tf.Tensor:
+    def _loss(self, sums: Tensor) -> Tensor:
+        # [sums] each; see `row_of`.
         totals, weights = tf.split(sums, 2)
         columns = [self.task.sum_names.index(name) for name in self.task.loss_names]
         return tf.add_n([tf.math.divide_no_nan(totals[i], weights[i]) for i in columns])
 
-    def _update(self, gradients: Gradients) -> tf.Tensor:
+    def _update(self, gradients: Gradients) -> Tensor:
         if self.loss_scale:
+            # The loss was multiplied by the scale, so that small float16 gradients do not become 0.
             gradients = [g / self.loss_scale.scale for g in gradients]
         return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables)
 
-    def _local(self, value: tf.Tensor) -> tf.Tensor:
+    def _local(self, value: Tensor) -> Tensor:
         return self.strategy.experimental_local_results(value)[0]
 
     def _variables(self) -> list[tf.Variable]:
@@ -312,10 +317,10 @@ class EvalStep:
         self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile, compile_parts)
 
     @tf.function(autograph=False)
-    def __call__(self, batch: Any) -> tf.Tensor:
+    def __call__(self, batch: Batch) -> Tensor:
         """Returns the sums of one global batch, float32 [2 * sums]: totals, then weights."""
         return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)
 
-    def _sums(self, batch: Batch) -> tf.Tensor:
+    def _sums(self, batch: Batch) -> Tensor:
         sums = self.task.loss_and_metric_sums(batch, self.task.model(batch, training=False))
         return row_of(sums, self.task.sum_names)

@@ -163,6 +163,7 @@ class Trainer:
             self.time_budget.restore(self._loop_state.get("clock", {}))
             measured = self._loop_state.get("evaluation_seconds", 0.0)
             evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
+            # A process that resumes compiles the evaluation again, whose time must not count twice.
             is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
             had_evaluation = self.step >= min(evaluated, default=math.inf)
             self._compiles_evaluation_again = is_resumed and had_evaluation
@@ -191,6 +192,7 @@ class Trainer:
         self._last_save = time.monotonic()
         bar = contextlib.closing(Bar(self.step))
         with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
+            # A rewind needs a checkpoint to return to, also before the first regular one.
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
                 self.save()
             if self.time_budget:
@@ -205,6 +207,7 @@ class Trainer:
             if self.time_budget:
                 self.time_budget.start(skips_compilation=self.step > 0)
             while not self.is_finished():
+                # A new stage of the batch ramp has batches of another size, hence another dataset.
                 if iterator is None or self._next_batch == self._stage.first_batch:
                     iterator = iter(self._train_data())
                 if not self._run_call(iterator, scalars):
@@ -213,6 +216,7 @@ class Trainer:
                     continue
                 self._plan()
                 shown.advance(self.step, self.progress.total_steps)
+                # A host that stops alone would leave the others waiting in their next reduction.
                 is_stopped = any_worker(self.strategy, bool(self._stop.number))
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
@@ -271,6 +275,7 @@ class Trainer:
             state = {
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
+                # The lengths of the line files, so that a resumed run cuts off later lines.
                 "marks": {path.name: mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.loss_spikes.state(),
                 "guard": self.guard.state() if self.guard else {},
@@ -290,6 +295,7 @@ class Trainer:
         with self.optimizer.averaged_weights():
             for batch in self._eval_data:
                 self.leave_if_stopped()
+                # Float64 on the host: a float32 sum over many batches would lose small terms.
                 sums += self.eval_step(batch).numpy()
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
@@ -392,6 +398,7 @@ class Trainer:
                     self._fail(fault, row)
                 if action == "rewind":
                     return False
+                # The update was skipped: its losses must not enter the averages of the log.
                 row = {name: value if name in KEPT else 0.0 for name, value in row.items()}
             self.step += 1
             if self.is_chief and scalars:
@@ -452,6 +459,7 @@ class Trainer:
             return self._evaluation_seconds
         rows = config.max_eval_steps * config.eval_batch_size
         steps = rows / progress.batch_size
+        # No evaluation has been timed: assume half the cost of training, which has a backward pass.
         return 0.5 * progress.compile_seconds + 0.5 * steps * progress.step_seconds
 
     def _steps_of_call(self) -> int:
@@ -496,6 +504,7 @@ class Trainer:
         self.restore()
         if self.time_budget:  # Rewinding does not give back time.
             self.time_budget.used = max(used, self.time_budget.used)
+        # Steps repeat from the checkpoint, batches do not: those up to the bad one are skipped.
         self.loss_spikes.batches_left_out = next_batch - self.step
         if self.is_chief:
             self._restore_files()

@@ -19,7 +19,7 @@ import pathlib
 import re
 import resource
 import shlex
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bert_tf.corpus.checksums import drop_damaged
 from bert_tf.corpus.corpus import CorpusPart
@@ -29,6 +29,9 @@ from bert_tf.corpus.example_shards import ShardTask, write_shard
 from bert_tf.corpus.token_store import tokenize_part
 from bert_tf.extras import install_hint
 from bert_tf.processes import count_workers
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 # Not DirectRunner, which first tries to fetch another runner from the network.
 ONE_MACHINE = (
@@ -69,7 +72,7 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     return peak_memory(result)
 
 
-def new_pipeline(beam_options: str, num_workers: int) -> Any:
+def new_pipeline(beam_options: str, num_workers: int) -> "beam.Pipeline":
     """Makes an empty pipeline.
 
     Args:
@@ -92,13 +95,14 @@ def new_pipeline(beam_options: str, num_workers: int) -> Any:
     return beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
 
 
-def build(pipeline: Any, job: ExampleJob) -> None:
+def build(pipeline: "beam.Pipeline", job: ExampleJob) -> None:
     """Adds the steps to a beam.Pipeline."""
     import apache_beam as beam
 
     tokenized = (
         pipeline
         | "Parts" >> beam.Create(job.token_tasks())
+        # Without it Beam may run the steps of all parts in one worker, one after the other.
         | "Deal parts" >> beam.Reshuffle()
         | "Tokenize" >> beam.Map(_tokenize, job.data.deduplicate)
     )
@@ -141,11 +145,12 @@ def _note_memory() -> None:
     Metrics.distribution(METRICS, PEAK_MEMORY).update(peak)
 
 
-def peak_memory(result: Any) -> float:
+def peak_memory(result: "beam.runners.runner.PipelineResult") -> float:
     """Returns the memory of the largest worker of a finished pipeline in MB, or 0."""
     from apache_beam.metrics import MetricsFilter
 
     try:
+        # Not all runners have metrics.
         found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
     except NotImplementedError:
         return 0.0

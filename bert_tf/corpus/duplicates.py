@@ -146,6 +146,7 @@ def _equal_keys(keys: np.ndarray, documents: np.ndarray) -> Iterator[list[int]]:
     order = keys.argsort(kind="stable")
     keys = keys[order]
     documents = documents[order]
+    # The inverted first key differs from it, so the first group also has a start.
     starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
     ends = np.append(starts[1:], len(keys))
     several = ends - starts > 1
@@ -162,6 +163,7 @@ def _later_duplicates(
         traits = comparison.traits(document_tokens(store, document))
         if any(comparison.is_same(other, traits) for other in kept):
             yield document
+        # A limit, because a key that thousands share would need millions of comparisons.
         elif len(kept) < MAX_COMPARED:
             kept.append(traits)
 
@@ -199,6 +201,7 @@ def minimum_hashes(hashes: np.ndarray) -> np.ndarray:
     """Returns the least value of shingles [m] under each hash function, uint64 [BANDS * ROWS]."""
     minima = np.full(len(MULTIPLIERS), np.iinfo(np.uint64).max, np.uint64)
     for start in range(0, len(hashes), SHINGLES_AT_ONCE):
+        # In blocks, because the products of all shingles would take gigabytes for a book.
         block = np.multiply.outer(MULTIPLIERS, hashes[start : start + SHINGLES_AT_ONCE])
         np.minimum(minima, block.min(axis=1), out=minima)
     return minima
@@ -218,6 +221,7 @@ def similarity(a: np.ndarray, b: np.ndarray) -> float:
 
 def is_similar(a: np.ndarray, b: np.ndarray) -> bool:
     """Returns whether two sets of shingles are those of near duplicates."""
+    # Sets of unequal sizes cannot be similar: |a & b| / |a | b| <= min / max.
     if min(len(a), len(b)) < SIMILARITY * max(len(a), len(b)):
         return False
     return similarity(a, b) >= SIMILARITY

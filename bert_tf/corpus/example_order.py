@@ -45,6 +45,7 @@ def permute(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np
     walking = np.arange(len(permuted))
     while len(walking):
         permuted[walking] = _feistel(permuted[walking], size, epochs[walking], seed)
+        # Cycle walking: images outside of [0, size) are permuted again, until none is left.
         walking = walking[permuted[walking] >= size]
     return permuted
 
@@ -57,6 +58,7 @@ def _feistel(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> n
     widths = [bits - right_bits, right_bits]
     for half_round in range(HALF_ROUNDS):
         changed = half_round % 2
+        # A half is changed by a hash of the other, which can be undone: so it is a permutation.
         mask = numpy_random_bits(seed, epochs, half_round, halves[1 - changed])
         halves[changed] = halves[changed] ^ (mask >> np.uint64(64 - widths[changed])).astype(int)
     return halves[0] << right_bits | halves[1]

@@ -139,6 +139,7 @@ def plan_shards(
     Arguments and errors are those of `write_shards`.
     """
     check_documents(len(documents), len(paths), data.use_next_sentence)
+    # Each document has its hash: more documents do not reorder the others.
     order = hash64(data.random_seed, documents).argsort(kind="stable")
     documents_file = markers / "documents.npy"
     _open.cache_clear()  # The files of an earlier call may have been written again.
@@ -265,6 +266,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
             record["examples"] += len(examples)
             record["tokens"] += num_tokens
     with task.path.open("rb") as file:
+        # The marker is written last: a shard without one was interrupted and is made again.
         digest = hashlib.file_digest(file, "sha256")
     record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
     record["crc32c"] = file_crc(task.path)
@@ -352,6 +354,7 @@ class Rows:
                 row[end] = cls_id
                 end += 1
             row[end:] = self._vocab.pad_id
+            # Types and masks follow from the two lengths, for the whole block at once.
             self._lengths[count] = end_a, end
             self._labels[count] = is_random_next
             self._origins[count] = origin

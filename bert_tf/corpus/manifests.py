@@ -42,6 +42,7 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
         if part.format == "tfds" and part.path not in stamps:
             stamps[part.path] = describe_dataset(part.path)
         status = path.stat() if path.is_file() else None
+        # Size and time instead of a hash: a corpus may have many gigabytes.
         stamp = [status.st_size, status.st_mtime_ns] if status else stamps.get(part.path, [])
         file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
         if part.language != AUTO:  # Absent where it has no effect, as in older manifests.
@@ -63,7 +64,7 @@ def write_manifest(
     parameters: dict[str, Any],
     store: TokenStore,
     files: list[dict[str, Any]],
-    **more: Any,
+    **more: object,
 ) -> dict[str, Any]:
     """Writes and returns the manifest of finished files.
 

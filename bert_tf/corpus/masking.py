@@ -86,6 +86,7 @@ def mask_batch(
     is_causal = draw_causal(rows, masking.causal_share, seed)
     from_left = predict_next(batch, rows, vocab, masking, seed)
     for name, values in from_left.items():
+        # Both forms are computed for all examples: their shapes are equal, and a batch has both.
         masked[name] = tf.where(is_causal[:, None], values, masked[name])
     key_ranks, query_ranks = causal_ranks(is_causal, tf.shape(word_ids)[1])
     masked["key_ranks"] = tf.ensure_shape(key_ranks, word_ids.shape)
@@ -126,12 +127,14 @@ def select_positions(
     rates = draw_rates(rows, masking, seed, progress)
     counts = count_predictions(batch["input_mask"], masking, rates)
     indices = tf.range(tf.shape(word_ids)[1])[None]  # [1, T]
+    # The selected tokens are those with the largest keys: a shuffle without its order.
     keys = random_bits(seed, *rows, SELECT, indices)  # [B, T]
     spans = None
     shares = span_shares(masking)
     if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
         if begins_after_specials(vocab):
+            # The first token after a special one begins a word, whatever its bytes.
             continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
             lengths = draw_lengths(random_bits(seed, *rows, CUT, indices), shares)
@@ -192,6 +195,7 @@ def draw_rates(
     if not high:
         return low
     drawn = random_integers(random_bits(seed, *rows, RATE), 1 << 20)[:, 0]
+    # The middle of one of 2**20 equal intervals: never exactly 0 or 1.
     return low + (high - low) * (tf.cast(drawn, tf.float64) + 0.5) / (1 << 20)
 
 
@@ -241,6 +245,7 @@ def join_words(
     words = tf.maximum(tf.cumsum(tf.cast(is_word, tf.int32), axis=1) - 1, 0)  # [B, T]
 
     last = tf.shape(lengths)[1] - 1
+    # Spans are drawn for T words, more than the sequence has; those behind its end are unused.
     firsts = tf.cumsum(lengths, axis=1, exclusive=True)  # [B, T], first word of each span
     begins = _sum_by_index(tf.cast(firsts <= last, tf.int32), tf.minimum(firsts, last))  # by word
     is_start = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
@@ -275,9 +280,11 @@ def select_tokens(
     Returns:
       bool [B, T].
     """
+    # Others get the least key, so the largest are candidates where there are enough.
     keys = tf.where(candidates, keys, tf.zeros_like(keys))
     largest = tf.math.top_k(keys, tf.minimum(max_predictions, tf.shape(keys)[1])).values
     last = tf.minimum(counts, tf.shape(largest)[1]) - 1
+    # All keys from the count-th largest on; equal 64-bit keys practically do not occur.
     return candidates & (keys >= tf.gather(largest, last, batch_dims=1)[:, None])
 
 
@@ -300,6 +307,7 @@ def select_whole_words(
       bool [B, T].
     """
     is_candidate = tf.cast(candidates, tf.int32)
+    # The first candidate begins a word even if it continues one that was truncated.
     is_first = tf.cumsum(is_candidate, axis=1) == 1
     starts = candidates & (~continues | is_first)
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)  # [B, T]
@@ -308,7 +316,7 @@ def select_whole_words(
     keys = tf.where(sizes > 0, keys, tf.zeros_like(keys))
     order = tf.math.top_k(keys, tf.shape(keys)[1]).indices  # [B, T], words by decreasing key
     taken = _take_in_order(tf.gather(sizes, order, batch_dims=1), counts)
-    is_word_taken = _sum_by_index(tf.cast(taken, tf.int32), order)
+    is_word_taken = _sum_by_index(tf.cast(taken, tf.int32), order)  # [B, T], by word
     return candidates & (tf.gather(is_word_taken, words, batch_dims=1) > 0)
 
 
@@ -322,6 +330,7 @@ def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
     def take(open_words: tf.Tensor, taken: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, ...]:
         open_words &= sizes <= left
+        # The count that is used up to and including each word.
         used = tf.cumsum(tf.where(open_words, sizes, 0), axis=1)
         now = open_words & (used <= left)
         left -= tf.reduce_sum(tf.where(now, sizes, 0), axis=1, keepdims=True)
@@ -334,6 +343,7 @@ def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     """Adds each value at its index in the same row; int32 [B, T]."""
     shape = tf.shape(values)
+    # One segment for each index of each row.
     flat = tf.range(shape[0])[:, None] * shape[1] + indices
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(values, [-1]), tf.reshape(flat, [-1]), shape[0] * shape[1]

@@ -8,7 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Required, TypedDict, Unpack, cast
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +28,15 @@ from bert_tf.text.tokenization import AnyVocab
 Choose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+class BatchOptions(TypedDict, total=False):
+    """Options of the batches of `pretraining_dataset`, which describes them."""
+
+    max_seq_length: Required[int]
+    use_next_sentence: bool
+    mask: Callable | None
+    last_step: int | None
+
+
 def pretraining_dataset(
     records: RecordFiles,
     vocab: AnyVocab,
@@ -39,7 +48,7 @@ def pretraining_dataset(
     num_steps: int | None = None,
     worker_index: int = 0,
     num_workers: int = 1,
-    **options: Any,
+    **options: Unpack[BatchOptions],
 ) -> tf.data.Dataset:
     """Returns the training batches of the steps from `start_step` on.
 
@@ -70,6 +79,7 @@ def pretraining_dataset(
     def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return order_examples(step * batch_size + rows, len(records), seed)
 
+    # Endless: a range up to the largest step.
     if num_steps is None:
         num_steps = np.iinfo(np.int64).max - start_step
     steps = tf.data.Dataset.range(start_step, start_step + num_steps)
@@ -87,7 +97,7 @@ def evaluation_dataset(
     max_steps: int | None = None,
     worker_index: int = 0,
     num_workers: int = 1,
-    **options: Any,
+    **options: Unpack[BatchOptions],
 ) -> tf.data.Dataset:
     """Returns every example once, in file order and with the masks of epoch 0.
 
@@ -149,6 +159,7 @@ def _map_steps(
 
     @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
     def load(step: tf.Tensor) -> features.PretrainingBatch:
+        # Python only reads bytes; parsing and masking are operations of the graph, in its threads.
         gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
         serialized, example_ids, epochs = gathered
         batch = make_batch(
@@ -199,6 +210,7 @@ def _batch_maker(
         checked = [_check_ids(batch["input_word_ids"], example_ids, records, len(vocab))]
         if form.is_masked:
             checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
+        # The identities make the batch depend on the checks, which would otherwise not run.
         with tf.control_dependencies(checked):
             batch = {name: tf.identity(values) for name, values in batch.items()}
         if vocab.pad_id:  # Records in google-research/bert's form are padded with 0.

@@ -21,6 +21,7 @@ def random_bits(seed: int, *counters: tf.Tensor | int) -> tf.Tensor:
     """
     bits = tf.constant(seed, tf.uint64)
     for counter in counters:
+        # Counters from 1: with 0 the state would stay the seed.
         bits = mix64(bits + (tf.cast(counter, tf.uint64) + 1) * tf.constant(GAMMA, tf.uint64))
     return bits
 

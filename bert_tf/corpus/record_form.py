@@ -37,7 +37,7 @@ def describe_records(records: RecordFiles) -> RecordForm:
     """Looks at the first record of each file.
 
     Raises:
-      ValueError: if a feature is missing, lists have unlike lengths or the files differ in form.
+      ValueError: if a feature is missing, lists have different lengths or the files differ in form.
     """
     first_records = {}
     for path, index in zip(records.paths, records.file_starts[:-1], strict=True):
@@ -73,7 +73,7 @@ def _describe_record(records: RecordFiles, index: int) -> RecordForm:
         file_names[feature.name] = name
         axes[feature.axis].add(lengths[name])
     if any(len(sizes) > 1 for sizes in axes.values()):
-        raise ValueError(f"Unlike lengths of features in {records.locate(index)}: {lengths}.")
+        raise ValueError(f"Different lengths of features in {records.locate(index)}: {lengths}.")
     return RecordForm(is_masked, file_names, axes["T"].pop(), (axes["P"] or {0}).pop())
 
 

@@ -34,6 +34,7 @@ class SentencePair(NamedTuple):
 
 def document_generator(seed: int, duplicate: int, document: int) -> random.Random:
     """Returns the generator of one document in one pass over the corpus."""
+    # The three numbers do not overlap, so no two generators have the same seed.
     return random.Random(seed << 96 | duplicate << 64 | document)
 
 
@@ -58,6 +59,7 @@ def truncate_pair(
     excess -= cut_a + cut_b
     cut_a += excess // 2
     cut_b += (excess + 1) // 2
+    # The number of ones in n random bits is binomial(n, 1/2).
     front_a = generator.getrandbits(cut_a).bit_count() if cut_a else 0
     front_b = generator.getrandbits(cut_b).bit_count() if cut_b else 0
     return front_a, cut_a - front_a, front_b, cut_b - front_b
@@ -110,11 +112,13 @@ def sentence_pairs(
         end = _gather(bounds, sentence, num_sentences, target)
         end_a = sentence + 1
         if end - sentence >= 2:
+            # Segment a has one sentence or more, and leaves at least one.
             end_a += int(draw() * (end - sentence - 1))
         length_a = bounds[end_a] - start_a
         is_alone = end - sentence == 1
         is_random_next = is_alone or draw() < 0.5
         if is_alone or (is_random_next and not swaps):
+            # The other sentences are not lost: they begin the next pair.
             file_b, start_b, end_b = _draw_partner(
                 store, documents, index, target - length_a, generator
             )
@@ -151,6 +155,7 @@ def _draw_partner(
       (file, first token, one past the last token).
     """
     other = int(generator.random() * (len(documents) - 1))
+    # A number among the other documents: skip the document itself.
     file, first, last = store.locate(int(documents[other + (other >= index)]))
     start = first + int(generator.random() * (last - first))
     # No sentence is empty, so at most `target` sentences are needed, and at least one.
@@ -199,6 +204,7 @@ def full_sentences(
             # Find the last sentence end within the room.
             fitting = bisect.bisect_right(bounds, bounds[0] + start + room) - 1
             end = bounds[fitting] - bounds[0]
+            # A sentence longer than a sequence fills it; its rest begins the next one.
             if end <= start and not row:
                 end = start + room
             if end > start:

@@ -19,7 +19,7 @@ import pathlib
 import resource
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import google_crc32c
 import numpy as np
@@ -66,7 +66,8 @@ def encode_varints(rows: np.ndarray) -> list[bytes]:
     width = -(-largest.bit_length() // 7)
     shifts = 7 * np.arange(width, dtype=np.uint64)
     groups = values[:, :, None] >> shifts  # [n, T, width]
-    used = groups > 0
+    used = groups > 0  # [n, T, width]
+    # Zero is one byte.
     used[:, :, 0] = True
     encoded = (groups & np.uint64(0x7F)).astype(np.uint8)
     encoded[:, :, :-1] |= used[:, :, 1:].astype(np.uint8) << 7  # more bytes follow
@@ -128,7 +129,7 @@ class RecordWriter:
         self._file = self._opened.__enter__()
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._opened.__exit__(*raised)
 
     def write(self, record: bytes) -> None:

@@ -40,9 +40,10 @@ def permuted_ranks(
     length = tf.shape(targets)[1]
     keys = random_bits(seed, *rows, ORDER, tf.range(length)[None])  # [B, T]
     order = tf.math.top_k(keys, length).indices  # [B, T], by decreasing key
-    places = tf.argsort(order, axis=1)  # from 0
+    # The inverse of a permutation: the rank of each token in the order.
+    ranks = tf.argsort(order, axis=1)  # From 0.
     is_ranked = targets | specials if ranks_specials else targets
-    key_ranks = tf.where(is_ranked, places + 1, 0)
+    key_ranks = tf.where(is_ranked, ranks + 1, 0)
     query_ranks = tf.where(targets, key_ranks, key_ranks + 1)
     return key_ranks, query_ranks
 

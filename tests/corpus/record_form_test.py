@@ -42,7 +42,7 @@ def test_wrong_forms_are_refused(tmp_path):
     names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
     uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}
     _write(tmp_path / "uneven", [encode_example(uneven)])
-    with pytest.raises(ValueError, match="Unlike lengths"):
+    with pytest.raises(ValueError, match="Different lengths"):
         describe_records(RecordFiles([tmp_path / "uneven"]))
 
 

@@ -1,10 +1,10 @@
 """Reads the lines of a file from any offset, in bounded memory.
 
 A line of text is split at each multiple of 256 KiB in the file if there is no line break in the 64
-KiB before or after it. The split is after the next white space, or between two characters if the
-64 KiB have no white space. So a line of up to 128 KiB is not split, and no chunk is longer than 384 KiB. A
-split depends only on the bytes around the multiple, so reading from the middle of the file gives
-the same chunks.
+KiB before or after it. The split is after the next white space, or between two characters if the 64
+KiB have no white space. So a line of up to 128 KiB is not split, and no chunk is longer than 384
+KiB. A split depends only on the bytes around the multiple, so reading from the middle of the file
+gives the same chunks.
 
 Records (JSONL, tables) are never split; a line that is longer than any record is an error.
 """

@@ -19,6 +19,7 @@ import pathlib
 import resource
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
 from typing import Self
 
 import google_crc32c
@@ -129,8 +130,13 @@ class RecordWriter:
         self._file = self._opened.__enter__()
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self._opened.__exit__(*raised)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._opened.__exit__(kind, error, traceback)
 
     def write(self, record: bytes) -> None:
         """Appends one record."""

@@ -5,7 +5,7 @@
 """
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ITEM = re.compile(
@@ -21,7 +21,7 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _WORDS = {"True": True, "true": True, "False": False, "false": False}
 
 
-def looks_like_list(cell: Any) -> bool:
+def looks_like_list(cell: object) -> TypeGuard[str]:
     """Returns whether a cell is a text that begins and ends with square brackets."""
     return isinstance(cell, str) and cell.strip()[:1] == "[" and cell.strip()[-1:] == "]"
 
@@ -53,7 +53,7 @@ def read_list(cell: str) -> list[Any] | None:
     return items
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: object) -> Any:
     """Returns the value of a column of lists: one that is written out in a cell as a list."""
     items = read_list(value) if looks_like_list(value) else None
     return value if items is None else items

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_tf.examples.cells import as_list
 from bert_tf.examples.labels import SEPARATOR, LabelNames
+from bert_tf.type_names import Column, Labels, TextColumn, Texts
 
 # How columns of other libraries give their values as Python's: NumPy, pandas, Arrow, Polars.
 TO_LIST = ("tolist", "to_pylist", "to_list")
@@ -24,7 +25,7 @@ WITH_IDS = (
 )
 
 
-def read_column(values: Any, name: str, may_be_empty: bool = False) -> list[Any]:
+def read_column(values: Column, name: str, may_be_empty: bool = False) -> list[Any]:
     """Returns the values of a column as Python objects, texts as str.
 
     Args:
@@ -53,7 +54,7 @@ def read_column(values: Any, name: str, may_be_empty: bool = False) -> list[Any]
     return [_as_text(value, f"{name}[{index}]") for index, value in enumerate(column)]
 
 
-def read_texts(values: Any, name: str = "texts", may_be_empty: bool = False) -> list[str]:
+def read_texts(values: TextColumn, name: str = "texts", may_be_empty: bool = False) -> list[str]:
     """Returns a column of texts.
 
     Raises:
@@ -69,7 +70,7 @@ def read_texts(values: Any, name: str = "texts", may_be_empty: bool = False) -> 
     if is_missing(value):
         raise ValueError(
             f"{where} is {value!r}, expected a text; {share} are missing or not text. Leave these "
-            'rows out, or put "" in their place.'
+            'rows out, or give "" instead.'
         )
     if _holds_numbers(value):
         raise ValueError(f"{where} is {_shown(value)}, expected a text. {WITH_IDS}")
@@ -88,7 +89,7 @@ def check_text(text: str, where: str) -> str:
     return text
 
 
-def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
+def read_pairs(values: Texts) -> tuple[list[str], list[str] | None]:
     """Returns texts and, for pairs, the second texts.
 
     Args:
@@ -105,7 +106,7 @@ def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
 
 
 def read_pair_columns(
-    values: Any,
+    values: Texts,
     keys: Sequence[str] = PAIR_KEYS,
     name: str = "texts",
     may_be_empty: bool = False,
@@ -122,8 +123,12 @@ def read_pair_columns(
       ValueError: naming the first row that is not a pair of texts; if there are not as many second
         texts as first, or two columns cannot be told from two pairs.
     """
-    is_two = isinstance(values, tuple) and len(values) == 2
-    if is_two and not any(isinstance(value, str | bytes | Mapping) for value in values):
+    # A tuple of two strings or dicts is a list of rows, which is read below.
+    if (
+        isinstance(values, tuple)
+        and len(values) == 2
+        and not any(isinstance(value, str | bytes | Mapping) for value in values)
+    ):
         return _read_two_columns(values[0], values[1], name, may_be_empty)
     firsts: list[str] = []
     seconds: list[str] = []
@@ -138,18 +143,19 @@ def read_pair_columns(
             raise ValueError(
                 f"{where} is {_shown(row)}, expected a pair such as ('A text.', 'Another.')."
             )
-        texts = [_as_text(part, where) for part in parts]
-        for text in texts:
+        texts: list[str] = []
+        for part in parts:
+            text = _as_text(part, where)
             if not isinstance(text, str):
                 raise ValueError(f"{where} is {_shown(row)}, expected a pair of two texts.")
-            check_text(text, where)
+            texts.append(check_text(text, where))
         firsts.append(texts[0])
         seconds.append(texts[1])
     return firsts, seconds
 
 
 def _read_two_columns(
-    firsts: Any, seconds: Any, name: str, may_be_empty: bool
+    firsts: TextColumn, seconds: TextColumn, name: str, may_be_empty: bool
 ) -> tuple[list[str], list[str]]:
     """Reads a tuple of two columns; the arguments and errors are those of `read_pair_columns`."""
     if _is_pair(firsts) and _is_pair(seconds):
@@ -167,7 +173,7 @@ def _read_two_columns(
     return first, second
 
 
-def read_tuples(x: Any) -> list[list[Any]]:
+def read_tuples(x: Column) -> list[list[Any]]:
     """Returns the columns of examples of several texts, each of the same length.
 
     Args:
@@ -196,14 +202,16 @@ def read_tuples(x: Any) -> list[list[Any]]:
     return columns
 
 
-def as_cell(value: Any) -> Any:
+def as_cell(value: object) -> object:
     """Returns a value of a column as tables have it: several values are a list."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
-def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
+def read_label_ids(
+    values: Labels, labels: Sequence[str], count: int, name: str = "y"
+) -> np.ndarray:
     """Returns the indices of labels: int32 [count].
 
     Args:
@@ -232,7 +240,7 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     unknown = [row for row, index in enumerate(indices) if index is None]
     if unknown:
         value = column[unknown[0]]
-        share = f"{len(unknown):,} of {count:,} are none"
+        share = f"{len(unknown):,} of {count:,} are not labels"
         names = list(filter(None, labels))
         shown = ", ".join(map(repr, names[:10])) or f"0 to {len(labels) - 1}"
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
@@ -248,7 +256,7 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     return np.array(indices, np.int32)
 
 
-def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
+def read_numbers(values: Labels, count: int, name: str = "y") -> np.ndarray:
     """Returns a column of finite numbers, float32 [count].
 
     Raises:
@@ -263,7 +271,9 @@ def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
     return np.array(column, np.float32)
 
 
-def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
+def read_label_sets(
+    values: Labels, labels: Sequence[str], count: int, name: str = "y"
+) -> np.ndarray:
     """Returns 1 where a row has a label, otherwise 0: float32 [count, C].
 
     Args:
@@ -308,7 +318,7 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
     return rows
 
 
-def is_empty(values: Any) -> bool:
+def is_empty(values: object) -> bool:
     """Returns whether a column, or a tuple of columns, has no values."""
     columns = values if isinstance(values, tuple) and values else (values,)
     for column in columns:
@@ -317,13 +327,14 @@ def is_empty(values: Any) -> bool:
     return True
 
 
-def _frame_by_labels(values: Any, labels: Sequence[str], name: str) -> Any:
+def _frame_by_labels(values: Labels, labels: Sequence[str], name: str) -> Labels:
     """Returns a frame with a column for each label as an array in the order of the labels.
 
     Anything else, and a frame of one column, is returned as it is.
 
     Raises:
-      ValueError: if the columns are named otherwise than the labels; names 0, 1, 2 .. are places.
+      ValueError: if the columns are named otherwise than the labels; names 0, 1, 2 .. are
+        indices.
     """
     if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
         return values
@@ -336,7 +347,8 @@ def _frame_by_labels(values: Any, labels: Sequence[str], name: str) -> Any:
             f"{name} is a DataFrame with the columns {', '.join(names[:10])}, expected a column "
             f"of 0 and 1 for each of the labels {', '.join(labels[:10])}, or one column of labels."
         )
-    return values[[given[names.index(label)] for label in labels]].to_numpy()
+    frame: Any = values
+    return frame[[given[names.index(label)] for label in labels]].to_numpy()
 
 
 def _one_hot_indices(rows: list[Any], name: str) -> np.ndarray:
@@ -363,14 +375,14 @@ def check_count(column: Sized, count: int, name: str) -> None:
         raise ValueError(f"{len(column):,} values of {name} for {count:,} texts; expected as many.")
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Returns whether a value means a missing one: None, NaN, NA, NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-def _as_text(value: Any, where: str) -> Any:
+def _as_text(value: object, where: str) -> object:
     """Decodes bytes to text and converts NumPy's values to Python's; others are unchanged."""
     if isinstance(value, bytes):
         try:
@@ -380,27 +392,28 @@ def _as_text(value: Any, where: str) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _is_row_of_bits(value: Any, count: int) -> bool:
-    is_row = isinstance(value, list | tuple | np.ndarray) and len(value) == count
-    return is_row and all(not isinstance(bit, str) and bit in (0, 1) for bit in value)
+def _is_row_of_bits(value: object, count: int) -> bool:
+    if not isinstance(value, list | tuple | np.ndarray) or len(value) != count:
+        return False
+    return all(not isinstance(bit, str) and bit in (0, 1) for bit in value)
 
 
-def _begins_pairs(row: Any) -> bool:
+def _begins_pairs(row: object) -> bool:
     """Returns whether the first row of a list is a pair; a list there may be one of ids."""
     if isinstance(row, Mapping):
         return True
     return isinstance(row, tuple) and any(isinstance(text, str) for text in row)
 
 
-def _is_pair(value: Any) -> bool:
+def _is_pair(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, str) for v in value)
 
 
-def _is_alone(value: Any) -> bool:
+def _is_alone(value: object) -> bool:
     return isinstance(value, list | tuple | np.ndarray) and len(value) == 1
 
 
-def _holds_numbers(value: Any) -> bool:
+def _holds_numbers(value: object) -> bool:
     if isinstance(value, list | tuple) and value:
         value = value[0]
     if isinstance(value, np.ndarray):
@@ -414,7 +427,7 @@ def is_integer_text(name: str) -> bool:
 
 
 def numbers_of(labels: Sequence[str]) -> list[float] | None:
-    """Returns what the names of labels say, if all are numbers; else None."""
+    """Returns the numbers that the names of labels are; None if a name is not a number."""
     are_numbers = all(re.fullmatch(r"[+-]?\d+(\.\d+)?", label) for label in labels)
     return list(map(float, labels)) if are_numbers else None
 
@@ -427,7 +440,7 @@ def _labels_of(cell: str) -> list[Any]:
     return [name.strip() for name in cell.split(SEPARATOR)] if cell.strip() else []
 
 
-def _label_index(value: Any, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
+def _label_index(value: object, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
     """Returns the index of one label; None if it is unknown.
 
     Args:
@@ -449,5 +462,5 @@ def _label_index(value: Any, known: LabelNames, numbers: Mapping[float, int]) ->
     return int(value) if is_index else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value!r:.80}"

@@ -102,6 +102,7 @@ class ContrastiveDataset:
         starts = self._negative_starts[examples]  # [n]
         counts = self._negative_starts[examples + 1] - starts  # [n]
         slots = np.arange(self.num_negatives)  # [M - 1]
+        # Each epoch continues in the list of negatives where the previous one ended.
         chosen = (epoch * self.num_negatives + slots) % np.maximum(counts, 1)[:, None]
         has_negative = slots < counts[:, None]  # [n, M - 1]
         flat = self._negatives if len(self._negatives) else np.zeros([1], np.int64)
@@ -230,6 +231,7 @@ def _deal(groups: Sequence[frozenset], batch_size: int) -> Iterator[np.ndarray]:
     waiting: list[int] = []
     next_index = 0
     while waiting or next_index < len(groups):
+        # All texts of the batch so far: a text twice would be a negative of itself.
         members: set = set()
         batch: list[int] = []
         still_waiting: list[int] = []
@@ -240,6 +242,7 @@ def _deal(groups: Sequence[frozenset], batch_size: int) -> Iterator[np.ndarray]:
             else:
                 still_waiting.append(index)
         while len(batch) < batch_size and next_index < len(groups):
+            # Many copies of one text: end the batch early instead of looking through all examples.
             if len(still_waiting) >= MAX_WAITING * batch_size:
                 break
             if members.isdisjoint(groups[next_index]):

@@ -1,7 +1,6 @@
 """Reads every text of some files, whatever their columns are."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from bert_tf.examples.tables import (
     is_json,
@@ -34,7 +33,7 @@ def read_every_text(files: Sequence[str]) -> Iterator[str]:
                 yield from cells
 
 
-def _strings_in(value: Any) -> Iterator[str]:
+def _strings_in(value: object) -> Iterator[str]:
     """Yields the strings in a value of JSON, at any depth."""
     if isinstance(value, str):
         yield value

@@ -2,7 +2,7 @@
 
     batch [B, T] --lengths--> plan --> the same batch, with two features that describe the packing
 
-    lengths 5, 2, 3 in rows of 5:    packed_positions          packed_starts
+    lengths 5, 2, 3 in rows of 5:    packed_positions       packed_starts
                                      0  1  2  3  4          0, 8, 5
                                      10 11 12 5  6
 
@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-Batch = dict[str, tf.Tensor]
+from bert_tf.type_names import Batch, Tensor
+
 EMPTY = -1
 
 
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
 
 
 @tf.autograph.experimental.do_not_convert  # Tracing is faster without this conversion.
-def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
+def pack_batch(batch: Batch, num_parts: int = 1) -> dict[str, Tensor]:
     """Adds the positions of a batch's texts in packed rows.
 
     Args:
@@ -50,6 +51,7 @@ def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
     """
     mask = batch["input_mask"]
     plan = functools.partial(_plan_batch, num_parts=num_parts)
+    # First fit is a loop over texts: the input pipeline's threads run it while the device computes.
     order, positions, starts = tf.numpy_function(plan, [mask], [tf.int32] * len(Plan._fields))
     order = tf.ensure_shape(order, mask.shape[:1])
     packed = {name: tf.gather(values, order) for name, values in batch.items()}
@@ -102,6 +104,7 @@ def _deal(sizes: np.ndarray, num_parts: int) -> np.ndarray:
     Example: sizes 9, 1, 5, 6 in two parts: 0 and 1, 2 and 3.
     """
     turns = np.argsort(-sizes, kind="stable").reshape(-1, num_parts)
+    # Every second turn goes backwards: no part always gets the longer of two.
     turns[1::2] = turns[1::2, ::-1].copy()
     return np.sort(turns.T, axis=1).ravel()
 
@@ -123,6 +126,7 @@ def first_fit(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, int]:
     starts = np.zeros(len(lengths), np.int64)
     order = np.argsort(-lengths, kind="stable")
     for index in order[lengths[order] > 0]:
+        # The first row with enough room; an empty row is always left.
         row = int(np.argmax(free >= lengths[index]))
         starts[index] = (row + 1) * row_length - free[row]
         free[row] -= lengths[index]

@@ -355,7 +355,7 @@ def read_tfds_table(name: str) -> Iterator[tuple[str, Row]]:
             )
 
 
-def _plain(value: Any, feature: Any, where: str) -> Any:
+def _plain(value: object, feature: object, where: str) -> object:
     """Returns Python's own value of a feature's."""
     if isinstance(value, bytes):
         try:
@@ -474,7 +474,7 @@ def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
         raise ValueError(f"{path} is empty; expected a row of cells on each line.")
 
 
-def _excel_text(value: Any) -> str:
+def _excel_text(value: object) -> str:
     """Returns a cell's value as Excel writes it into a CSV file."""
     if value is None:
         return ""
@@ -542,7 +542,7 @@ def _read_constant(name: str) -> float | None:
     return None if name == "NaN" else float(name)
 
 
-def _check_object(value: Any, where: str) -> Row:
+def _check_object(value: object, where: str) -> Row:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r:.80}, expected a JSON object: names with values.")
     return value

@@ -1,22 +1,23 @@
-"""The texts of a request to a trained model, read as `columns` reads them; there may be none."""
+"""Reads the texts of a request to a trained model as `columns` does; lists may be empty."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.examples.columns import read_column, read_pair_columns, read_texts
+from bert_tf.type_names import Column, TextColumn, Texts
 
 
-def text_column(texts: Any, name: str = "texts") -> list[str]:
+def text_column(texts: TextColumn, name: str = "texts") -> list[str]:
     """Returns texts as a list; see `read_texts`."""
     return read_texts(texts, name, may_be_empty=True)
 
 
-def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[list[str]]:
+def text_columns(texts: Texts, names: Sequence[str], name: str = "texts") -> list[list[str]]:
     """Returns a column for each text that a model takes.
 
     Args:
       texts: single texts, or pairs as for `read_pair_columns`.
-      names: of the model's inputs: one, or the two keys of a pair.
+      names: names of the model's inputs: one, or the two keys of a pair.
       name: name of the argument, for messages.
 
     Raises:
@@ -27,7 +28,7 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     return list(read_pair_columns(texts, names, name, may_be_empty=True))
 
 
-def word_lists(sentences: Any, name: str) -> list[list[str]]:
+def word_lists(sentences: Column, name: str) -> list[list[str]]:
     """Returns sentences of words as lists.
 
     Raises:
@@ -43,6 +44,6 @@ def word_lists(sentences: Any, name: str) -> list[list[str]]:
     return found
 
 
-def as_list(values: Any, name: str) -> list[Any]:
+def as_list(values: Column, name: str) -> list[Any]:
     """Returns the values of a column; see `read_column`."""
     return read_column(values, name, may_be_empty=True)

@@ -35,7 +35,8 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.clipping import clip_scale, global_norm
-from bert_tf.optimization.schedules import LearningRateSchedule, Tensor, build_schedule
+from bert_tf.optimization.schedules import LearningRateSchedule, build_schedule
+from bert_tf.type_names import Tensor
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")

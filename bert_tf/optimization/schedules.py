@@ -10,15 +10,15 @@ The first step is number 0, so with warm-up it changes nothing.
 
 import dataclasses
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.type_names import Fields, Tensor
 
-Tensor: TypeAlias = tf.Tensor
 LearningRateSchedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -51,7 +51,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         """Returns the rate at a step after the warm-up, both float32 []."""
         raise NotImplementedError
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {
             "learning_rate": self.learning_rate,
             "num_train_steps": self.num_train_steps,
@@ -94,7 +94,7 @@ class _WarmupToEnd(Warmup):
         """Interpolates between the end rate (share 0) and the peak (share 1)."""
         return self.end_learning_rate + (self.learning_rate - self.end_learning_rate) * share
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "end_learning_rate": self.end_learning_rate}
 
 
@@ -132,7 +132,7 @@ class LinearWarmupPolynomialDecay(_WarmupToEnd):
         done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         return self._between(ops.power(1.0 - done, self.power))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "power": self.power}
 
 
@@ -185,7 +185,7 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
         left = (self.num_train_steps - step) / self.num_cooldown_steps
         return self._between(ops.clip(left, 0.0, 1.0))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         return {**super().get_config(), "num_cooldown_steps": self.num_cooldown_steps}
 
 
@@ -211,7 +211,7 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
         falling = 1.0 - ops.minimum(step, num_train_steps) / num_train_steps
         return ops.where(step < num_warmup_steps, rising, falling)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         num_train_steps, num_warmup_steps = map(int, self._steps.numpy())
         return {"num_train_steps": num_train_steps, "num_warmup_steps": num_warmup_steps}
 
@@ -239,7 +239,7 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
         share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
         return self.schedule(self.UNITS * ops.clip(share, 0.0, 1.0))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Fields:
         raise NotImplementedError("The plan of a run belongs to its checkpoints.")
 
 

@@ -9,7 +9,6 @@ scores, because k documents precede the best one of any other block, so only tho
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -86,7 +85,7 @@ def _search(
     chunk_rows: int,
     scales: np.ndarray | None,
     shifts: np.ndarray | None,
-) -> tuple[Any, Any]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns scores and rows of at most MAX_QUERIES queries."""
     query = tf.constant(queries)
     best = tf.zeros([len(queries), 0]), tf.zeros([len(queries), 0], tf.int64)
@@ -135,6 +134,7 @@ def _better(
     values = tf.concat([scores, values], axis=1)
     candidates = tf.concat([rows, tf.cast(indices, tf.int64) + first], axis=1)
     values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+    # A bad document has bad scores with every query, so one query shows it.
     is_finite = tf.reduce_all(tf.math.is_finite(chunk_scores[:1]))
     return values, tf.gather(candidates, order, batch_dims=1), is_finite
 
@@ -172,6 +172,7 @@ def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     count = tf.shape(scores)[1]
     missing = -count % BLOCK
+    # -inf is below every score, so padding is chosen last.
     padded = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, BLOCK])
     chosen = tf.math.top_k(

@@ -43,6 +43,7 @@ def quantize(vectors: np.ndarray) -> Quantized:
     unit = vectors / lengths[:, None]  # [N, D]
     low = unit.min(axis=0)
     high = unit.max(axis=0)
+    # The middle of the range, so that both ends are equally far.
     offsets = (low + high) / 2
     steps = (high - low) / np.float32(LEVELS)
     # A constant dimension is its offset. A range within float32's rounding counts as constant.

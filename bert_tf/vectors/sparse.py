@@ -68,6 +68,7 @@ class SparseIndex:
             raise ValueError("There is no document to search in; the corpus is empty.")
         self._count = len(documents)
         rows = np.repeat(np.arange(self._count, dtype=np.int64), np.diff(documents.starts))
+        # The inverted index: all documents of a token are consecutive.
         order = np.argsort(documents.token_ids, kind="stable")
         self._rows = rows[order]
         self._weights = documents.weights[order]

@@ -189,6 +189,7 @@ def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
     """Returns the word tables with the mean of each list's rows; of all rows for an empty list."""
     counts = [len(source) for source in sources]
     ids = np.concatenate([np.array(source, np.int64) for source in sources])
+    # reduceat adds the rows from each start to the next; an empty list has no rows and no start.
     starts = np.cumsum([0, *counts[:-1]])
     is_empty = np.array(counts) == 0
     tables = {}
@@ -251,6 +252,7 @@ def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
     if old is None:
         raise ValueError(f"{checkpoint.source} has no vocabulary to add to; give --vocab_file.")
     tokens = list(old.tokens)
+    # BERT's vocabulary has 994 [unused] tokens: words there do not change the shapes.
     free = [index for index, token in enumerate(tokens) if UNUSED.fullmatch(token)]
     for index, word in zip(free, words, strict=False):
         tokens[index] = word

@@ -145,9 +145,9 @@ class Checkpoint:
         """Checks that the weights are complete, finite, of the right shapes and all known.
 
         Args:
-          allow_unexpected: prefixes of names in the files that may be left out; None: none, and the
-            caller has no option for them.
-          allow_missing: prefixes of names of weights that may be missing; None likewise.
+          allow_unexpected: prefixes of names in the files that may be left out; None if the caller
+            has no option for them.
+          allow_missing: prefixes of names of weights that may be missing; None as above.
 
         Raises:
           ValueError: with every name that is missing, unused, or has another shape.
@@ -174,6 +174,7 @@ class Checkpoint:
                 f"{listed('missing', missing)}{listed('of the wrong shape', mismatched)}"
                 f"{listed('not understood', unused)} {remedy}"
             )
+        # NaN would spread through the first step; here the message can name the weight.
         broken = [name for name, value in self.weights.items() if not np.isfinite(value).all()]
         if broken:
             raise ValueError(
@@ -210,7 +211,7 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
     """Returns the weights below a new head: the encoder, and the transformation before heads.
 
     Args:
-      checkpoint: with any heads.
+      checkpoint: a checkpoint with any heads.
       kept_heads: additional heads of `HEADS` to keep.
     """
     starts = tuple(HEADS[head] for head in ("transform", *kept_heads))
@@ -300,6 +301,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
         if index or not is_before or config.num_layer_groups:
             shapes |= _layer_norm(config, f"{layer}/{norms[0]}", d)
+        # The gate and the values are one matrix.
         wide = 2 * f if config.gated_feed_forward else f
         shapes |= _dense(f"{layer}/intermediate/dense", d, wide, has_wide)
         shapes |= _dense(f"{layer}/output/dense", f, d, has_wide)

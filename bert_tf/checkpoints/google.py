@@ -52,7 +52,7 @@ PROBLEM_TYPE_NAME = "problem_type.txt"
 EARLIER_PROBLEM_TYPE_NAME = "label_kind.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
-# What only training needs: moments, steps, states of seeds, a decoder.
+# Variables that only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
     r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$|/seed_generator_state$"
     rf"|^{NAME_START}"
@@ -69,7 +69,7 @@ def read_google(prefix: str, config_file: str = "", electra_network: str = "") -
     """Reads a checkpoint by its prefix, with the other files of the folder.
 
     Args:
-      prefix: of a checkpoint of bert_tf, google-research/bert or google-research/electra.
+      prefix: prefix of a checkpoint of bert_tf, google-research/bert or google-research/electra.
       config_file: its bert_config.json, if that is in another folder.
       electra_network: one of `NETWORKS`; "both": the discriminator, with the
         generator as `Checkpoint.generator`; "": the discriminator. The last two take the other

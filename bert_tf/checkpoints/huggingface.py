@@ -43,7 +43,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
-# Heads that none of its classes has.
+# Heads that no class of transformers has.
 OWN_HEADS = ("embedding", "joint_squad", "answerable")
 ADAPTED_PURPOSES = ("encoder", "classifier", "multiple_choice", "tagger", "squad")
 PRETRAINING_HEADS = ("masked_lm", "next_sentence", "discriminator")
@@ -175,7 +175,7 @@ def from_names(
       values: the config.json.
       file_weights: the weights, float32.
       folder: where the tokenizer is.
-      notes: of the checkpoint.
+      notes: notes of the checkpoint.
       as_transformers: see `read_tokenizer`.
       source: where the weights were read; empty: the folder.
       form: see `Checkpoint`.

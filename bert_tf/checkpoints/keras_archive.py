@@ -72,7 +72,7 @@ def read_settings(path: pathlib.Path) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=4)
-def _read_settings(path: pathlib.Path, _: Any) -> dict[str, str]:
+def _read_settings(path: pathlib.Path, _: object) -> dict[str, str]:
     settings: dict[str, str] = {}
     for saved in saved_objects(read_config(path)):
         for name, value in settings_of(*saved).items():
@@ -101,7 +101,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[AnyVocab, bool] | None:
     return None
 
 
-def saved_objects(values: Any) -> Iterator[SavedObject]:
+def saved_objects(values: dict[str, Any] | list[Any]) -> Iterator[SavedObject]:
     """Yields the classes of this package in a Keras configuration, from the outside in."""
     if isinstance(values, list):
         for value in values:
@@ -122,7 +122,7 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
 
     Args:
       name: name of the model's class.
-      arguments: of its `get_config`.
+      arguments: the result of its `get_config`.
     """
     settings = {}
     for key in ARGUMENTS:
@@ -140,7 +140,7 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
     return {key: _as_flag(value) for key, value in settings.items()}
 
 
-def _as_flag(value: Any) -> str:
+def _as_flag(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

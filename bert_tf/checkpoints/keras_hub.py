@@ -48,6 +48,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 from bert_tf.checkpoints.weight_names import Row, from_file_names, to_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
+from bert_tf.type_names import Layer, Model
 
 BACKBONE_FILE = "model.weights.h5"
 TASK_FILE = "task.weights.h5"
@@ -374,7 +375,7 @@ def _make_task(checkpoint: Checkpoint) -> Any:
 class _WithTokenizer:
     """A backbone and its tokenizer, saved into one preset."""
 
-    def __init__(self, backbone: Any, tokenizer: Any) -> None:
+    def __init__(self, backbone: Model, tokenizer: Layer) -> None:
         self.parts = (backbone, tokenizer)
 
     def save_to_preset(self, folder: str) -> None:

@@ -61,7 +61,7 @@ class LoraAdapter:
     Args:
       folder: the folder.
       values: its adapter_config.json.
-      matrices: by the name of the module that they change, by kind: lora_A, lora_B ..
+      matrices: the matrices by module name, then by kind: lora_A, lora_B ..
       weights: whole weights, which replace those of the base or are added to them.
     """
 
@@ -87,6 +87,7 @@ class LoraAdapter:
         rank = self._setting("r", "rank_pattern", module)
         alpha = self._setting("lora_alpha", "alpha_pattern", module)
         if self.values.get("use_rslora"):
+            # rsLoRA: the sum over `rank` terms grows with the root of the rank.
             return alpha / math.sqrt(rank)
         return alpha / rank
 
@@ -238,6 +239,7 @@ def merge_adapter(
                     f"{adapter.folder}: {MAGNITUDE} of {module} has {len(magnitude)} numbers, "
                     f"expected {len(after)}."
                 )
+            # DoRA: the direction of each row from the sum, its length from the adapter.
             after = magnitude / np.linalg.norm(after, axis=1, keepdims=True) * after
         merged[name] = after.astype(np.float32)
     merged |= {name_in_base(name): value for name, value in adapter.weights.items()}
@@ -263,6 +265,6 @@ def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> np.ndarray
             f"{adapter.folder}: {module} has {start}A {list(down.shape)} and {start}B "
             f"{list(up.shape)}, which cannot be multiplied."
         )
-    product = up @ down
+    product = up @ down  # [outputs, inputs]
     # The rows of a table are its inputs.
     return product.T if is_table else product

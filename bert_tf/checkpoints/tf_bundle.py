@@ -9,7 +9,6 @@ import glob
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -60,7 +59,7 @@ def _check_files(prefix: str) -> None:
             check_regular(file)
 
 
-def host_copies(variables: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+def host_copies(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
     """Returns the current values of variables, in host memory.
 
     Later steps do not change them: a variable whose value is still referenced gets a new buffer.
@@ -110,7 +109,7 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
         chosen = str(path / f"model.ckpt-{named[1]}") if named else ""
         if chosen in prefixes:
             return chosen
-        if chosen:  # The run may have been copied without.
+        if chosen:  # The run may have been copied without this checkpoint.
             missing = (best, chosen)
     state = path / "checkpoint"
     if state.is_file():

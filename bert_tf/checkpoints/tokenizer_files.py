@@ -185,7 +185,7 @@ def read_tokenizer(
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
     base = next(iter(vocabs.values()))
-    if base.options != layout:  # A vocab.txt with options beside it says everything.
+    if base.options != layout:  # The options file of a vocab.txt says everything.
         lower = check_casing(base, stated, str(folder))
         vocab, row_notes = fill_up(base, num_rows, str(folder))
         return TokenizerFiles(vocab, lower, stated, row_notes)
@@ -291,13 +291,13 @@ def _read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> Tokenizer
     if models and (not vocabs or has_layout(name)):
         vocabs[models[0]] = read_model(folder / models[0], name, settings)
     if len(vocabs) == 2:
-        _check_same_pieces(vocabs[TOKENIZER_FILE], vocabs[models[0]], folder / models[0])
+        _check_same_tokens(vocabs[TOKENIZER_FILE], vocabs[models[0]], folder / models[0])
     vocab = next(iter(vocabs.values()))
     filled, notes = fill_up(vocab, num_rows, str(folder))
     return TokenizerFiles(filled, False, False, notes)
 
 
-def _check_same_pieces(
+def _check_same_tokens(
     whole: SentencePieceVocab, model: SentencePieceVocab, path: pathlib.Path
 ) -> None:
     """Raises ValueError unless a .model has the tokens and scores of tokenizer.json."""
@@ -363,10 +363,10 @@ def _refuse_other_tokenizers(
 
 @dataclasses.dataclass(frozen=True)
 class _TokenizerJson:
-    """What a tokenizer.json of WordPiece says.
+    """The content of a tokenizer.json of WordPiece.
 
     Args:
-      vocab: without the added tokens.
+      vocab: the vocabulary without the added tokens.
       do_lower_case: the casing.
       added: the ids of the added tokens.
       flags: the added tokens by their contents.

@@ -196,6 +196,7 @@ class _TensorFile:
         if 0 in tensor.shape:
             return np.empty(tensor.shape, numbers.dtype)
         sides = zip(tensor.shape, tensor.strides, strict=True)
+        # The index of the last element: a view beyond the storage would read other memory.
         last = tensor.offset + sum((size - 1) * stride for size, stride in sides)
         if last >= len(numbers):
             raise ValueError(
@@ -315,15 +316,13 @@ def _numbers_of(storage: _Storage, content: bytes) -> np.ndarray:
     return numbers
 
 
-def _tensors_of(value: Any) -> dict[str, _Tensor]:
+def _tensors_of(value: object) -> dict[str, _Tensor]:
     """Returns the state dict, checked to be one."""
     if not isinstance(value, dict):
         raise ValueError(f"expected a dict of tensors in it, received {_kind(type(value))}")
     for name, tensor in value.items():
         if isinstance(tensor, dict):
-            raise ValueError(
-                f"{name!r} in it is a dict: the state dict must not lie inside another"
-            )
+            raise ValueError(f"{name!r} in it is a dict: the state dict must not be inside another")
         if not isinstance(tensor, _Tensor):
             raise ValueError(f"{name!r} in it is {_kind(type(tensor))}, expected a tensor")
     return value
@@ -337,7 +336,7 @@ def _kind(kind: type) -> str:
 class _Dict(dict):
     """A dict with names of tensors as keys; it ignores the attributes that torch adds to it."""
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         # Computing the hash of deeply nested tuples would overflow the stack of the process.
         if type(key) is not str:
             raise ValueError(f"a dict in it has a key of type {_kind(type(key))}, expected str")
@@ -373,7 +372,7 @@ class _Unpickler(pickle._Unpickler):
             )
         return _Name(f"{module}.{name}")
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: object) -> _Storage:
         storage = _storage_of(pid)
         self.storages[storage.key] = storage
         return storage
@@ -402,8 +401,8 @@ class _Unpickler(pickle._Unpickler):
     dispatch[pickle.BUILD[0]] = load_build
 
 
-def _storage_of(description: Any) -> _Storage:
-    """Returns what ("storage", class, key, device, number of elements) describes.
+def _storage_of(description: object) -> _Storage:
+    """Returns the storage that ("storage", class, key, device, number of elements) describes.
 
     Before torch 1.6 there is a sixth item, None unless the storage is part of another one.
     """
@@ -414,7 +413,7 @@ def _storage_of(description: Any) -> _Storage:
     raise ValueError("its pickle describes a storage in a way that torch does not")
 
 
-def _made_by(callee: str, arguments: Any) -> Any:
+def _made_by(callee: str, arguments: object) -> _Dict | _Tensor:
     """Returns the description of a call's result."""
     match arguments:
         case () if callee == ORDERED_DICT:
@@ -431,11 +430,14 @@ def _made_by(callee: str, arguments: Any) -> Any:
     raise ValueError(f"its pickle calls {callee!r} with other arguments than torch writes")
 
 
-def _tensor_of(storage: _Storage, start: Any, shape: tuple, strides: tuple) -> _Tensor | None:
+def _tensor_of(storage: _Storage, start: object, shape: tuple, strides: tuple) -> _Tensor | None:
     """Returns a view of a storage; None if offset, shape or strides cannot be one."""
     if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
         return None
-    for index in (start, *shape, *strides):
+    # Not by isinstance: True is an int as well.
+    if type(start) is not int or start < 0:
+        return None
+    for index in (*shape, *strides):
         if type(index) is not int or index < 0:
             return None
     return _Tensor(storage, start, shape, strides)

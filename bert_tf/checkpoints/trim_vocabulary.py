@@ -59,6 +59,7 @@ def trim_vocabulary(checkpoint: Checkpoint, read_texts: ReadTexts) -> Checkpoint
     lower = checkpoint.config.do_lower_case
     tokenizer = make_tokenizer(vocab, lower)
     trimmed = TRIMMED[type(vocab)](tokenizer, read_texts())
+    # A second pass over the texts proves the claim instead of trusting the rules.
     _check_same_tokens(tokenizer, make_tokenizer(trimmed, lower), read_texts())
     result = keep_tokens(checkpoint, trimmed)
     logging.info(
@@ -112,6 +113,7 @@ def trim_wordpiece(tokenizer: WordPiece, texts: Iterable[str]) -> Vocab:
     vocab = tokenizer.vocab
     lower = tokenizer.do_lower_case
     options = vocab.options
+    # Ids and not tokens: sorted ids keep the order of the rows.
     kept = set(vocab.special_ids)
     kept.update(vocab.ids[token.content] for token in options.added_tokens)
     words: set[str] = set()
@@ -165,8 +167,8 @@ def trim_byte_bpe(tokenizer: ByteBpe, texts: Iterable[str]) -> BpeVocab:
 def trim_sentencepiece(tokenizer: SentencePiece, texts: Iterable[str]) -> SentencePieceVocab:
     """Returns the tokens of the texts, and those that spell others.
 
-    Of BPE the bytes spell them. Of Unigram the least probable token is kept as well: the score of
-    an unknown character is counted from it.
+    With BPE the bytes spell them. With Unigram the least probable token is kept as well: the score
+    of an unknown character is relative to it.
     """
     vocab = tokenizer.vocab
     used = _used_tokens(tokenizer, texts)

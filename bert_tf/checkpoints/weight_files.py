@@ -63,8 +63,9 @@ def _read_shards(path: pathlib.Path) -> Weights:
         raise ValueError(f"{path}: it has no weight_map of names and files; the index is damaged.")
     weights: Weights = {}
     for name in sorted(set(shards.values())):
+        # A name with ../ would read any file of the machine.
         if pathlib.PurePath(name).name != name:
-            raise ValueError(f"{path}: the shard {name!r} lies outside its folder.")
+            raise ValueError(f"{path}: the shard {name!r} is outside of its folder.")
         weights |= read_weight_file(path.parent / name)
     # In an index of TensorFlow's weights the names begin with that of the model.
     received = {pytorch_name(name) for name in weights}

@@ -129,7 +129,7 @@ def test_shards_are_put_together(tmp_path):
     with pytest.raises(ValueError, match="model-00002-of-00003"):
         read_checkpoint(folder)
     edit(index, weight_map={"bert.embeddings.word_embeddings.weight": "../x.safetensors"})
-    with pytest.raises(ValueError, match="lies outside its folder"):
+    with pytest.raises(ValueError, match="outside of its folder"):
         read_checkpoint(folder)
     index.write_text("{}")
     with pytest.raises(ValueError, match="no weight_map"):

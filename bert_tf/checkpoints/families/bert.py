@@ -70,7 +70,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
     )
 
 
-def typed_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+def typed_refusal(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
     """Returns why a family of BERT's blocks with a table of types cannot hold a model; "": it can.
 
     Args:
@@ -82,6 +82,7 @@ def typed_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> s
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
+    # transformers names both heads `classifier`; only the class of the model tells them apart.
     label_head = "tagger" if purpose == "tagger" else "classifier"
     return [
         *encoder_rows("bert.", num_layers),
@@ -94,7 +95,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
 
 
 def encoder_rows(start: str, num_layers: int) -> list[Row]:
-    """Returns the rows of the tables and of post-norm blocks; `start` is that of their names."""
+    """Returns the rows of the tables and of post-norm blocks; their names begin with `start`."""
     result = [
         *table("bert/embeddings/word_embeddings", f"{start}embeddings.word_embeddings"),
         *table("bert/embeddings/token_type_embeddings", f"{start}embeddings.token_type_embeddings"),
@@ -123,7 +124,7 @@ def masked_lm_rows() -> list[Row]:
 
 
 def masked_lm_copies(start: str) -> dict[str, str]:
-    """Returns what of that head is tied, by the weight that it is a copy of."""
+    """Returns the tied weights of that head: each name with the weight that it copies."""
     return {
         "cls.predictions.decoder.weight": f"{start}embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",

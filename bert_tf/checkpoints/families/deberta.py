@@ -32,7 +32,7 @@ from bert_tf.files import json_field
 START = "deberta."
 LM_HEAD = "lm_predictions.lm_head"
 # Weights of microsoft's files that no class of transformers computes with: the head that detects
-# replaced tokens, and the part of each table that its training learned beside the generator's; the
+# replaced tokens, and the part of each table that its training added to the generator's; the
 # table itself is in the file as well (DeBERTaV3).
 IDLE = (
     "mask_predictions.",

@@ -24,7 +24,7 @@ ACTIVATIONS = {
 }
 
 
-# What all families have but those that say otherwise.
+# The values of all families that do not state another one.
 USUAL: dict[str, Any] = {
     "embedding_norm": True,
     "masked_lm_transform": True,
@@ -49,7 +49,7 @@ class Family:
       rows: returns the table of weights for a number of unique layers and a purpose.
       copies: copies of tied weights, which some files contain.
       refusal: returns why it cannot hold a configuration with these heads; "" if it can.
-      constants: what computes, by name, tensors in its files that follow from the configuration.
+      constants: functions that compute, by name, tensors that follow from the configuration.
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
         with; some files hold them.
@@ -75,7 +75,7 @@ class Family:
 
 
 def task_classes(start: str) -> dict[str, str]:
-    """Returns the classes that nearly all families have, by purpose; `start` is their name's."""
+    """Returns the classes of nearly all families by purpose; their names begin with `start`."""
     return {
         "encoder": f"{start}Model",
         "masked_lm": f"{start}ForMaskedLM",
@@ -87,13 +87,13 @@ def task_classes(start: str) -> dict[str, str]:
 
 
 def read_fields(
-    values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: Any
+    values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: object
 ) -> ModelConfig:
     """Makes a configuration.
 
     Args:
       values: the config.json; fields that it lacks have the defaults of `others` or of ModelConfig.
-      path: of it, for messages.
+      path: its path, for messages.
       names: the keys of the file by field. `hidden_act` is translated.
       others: values by our names, where the file has none.
 
@@ -130,13 +130,13 @@ def written_activation(value: str) -> str:
 
 
 def expect(
-    values: dict[str, Any], path: pathlib.Path, *, nullable: bool = False, **allowed: Any
+    values: dict[str, Any], path: pathlib.Path, *, nullable: bool = False, **allowed: object
 ) -> None:
     """Raises ValueError unless each of these fields, if it is there, has this value.
 
     Args:
       values: the config.json.
-      path: of it, for messages.
+      path: its path, for messages.
       nullable: whether null means the same as a missing field.
       allowed: the value by the name of the field.
     """
@@ -164,7 +164,7 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
 
     Args:
       values: the config.json.
-      path: of it, for messages.
+      path: its path, for messages.
       default: the width without the field.
       options: see `json_field`.
 
@@ -179,15 +179,16 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
     return width
 
 
-def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
     """Returns the first field of a structure that a family does not have, or "".
 
     Args:
-      config: of the model.
-      heads: of the model; fields of heads that it lacks are passed over.
+      config: configuration of the model.
+      heads: heads of the model; fields of heads that it lacks are ignored.
       held: the supported value, or a tuple of values, by field.
     """
     held = {**USUAL, **held}
+    # A field that only a missing head reads cannot differ.
     unused = set()
     if "masked_lm" not in heads:
         unused.add("masked_lm_transform")

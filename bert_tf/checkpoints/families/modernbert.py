@@ -219,6 +219,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         heads = [f"{layer}/attention/self/{part}" for part in ("query", "key", "value")]
         if index:
             result += norm(f"{layer}/attention", f"{file_layer}.attn_norm")
+        # One matrix of all three: the rows of queries, then keys, then values.
         result += joined(heads, f"{file_layer}.attn.Wqkv")
         result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attn.Wo")
         result += norm(f"{layer}/intermediate", f"{file_layer}.mlp_norm")

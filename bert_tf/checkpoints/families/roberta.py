@@ -11,7 +11,7 @@ from bert_tf.files import json_field
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50265) -> ModelConfig:
-    """Makes the configuration; `vocab_size` is that of a config.json without the field."""
+    """Makes the configuration; `vocab_size` is the default of the field."""
     expect(values, path, position_embedding_type="absolute")
     pad_id = json_field(values, "pad_token_id", int, path)
     if pad_id is None:
@@ -39,7 +39,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
     return structure_refusal(config, heads, tokenizer=("byte_bpe", "wordpiece"))
 
 
-def structure_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+def structure_refusal(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
     """Returns why RoBERTa's network is not that of a model; `held`: see `first_difference`."""
     return typed_refusal(
         config,
@@ -59,7 +59,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
 
 
 def head_rows(start: str, purpose: str) -> list[Row]:
-    """Returns the rows of the pooler and all heads; `start` is that of the encoder's names."""
+    """Returns the rows of the pooler and all heads; the encoder's names begin with `start`."""
     # The pooler of its class for sentences is part of the head.
     if purpose == "classifier":
         head = dense("bert/pooler/dense", "classifier.dense")
@@ -77,7 +77,7 @@ def head_rows(start: str, purpose: str) -> list[Row]:
 
 
 def masked_lm_copies(start: str) -> dict[str, str]:
-    """Returns what of the masked LM head is tied, by the weight that it is a copy of."""
+    """Returns the tied weights of the masked LM head: each name with the weight that it copies."""
     return {
         "lm_head.decoder.weight": f"{start}embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",

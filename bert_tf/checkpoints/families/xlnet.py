@@ -51,8 +51,8 @@ STRUCTURE: dict[str, Any] = {
     "masked_lm_transform": False,
     "biases": "feed_forward,norm,head,output",
 }
-# What only one value of is computed. The first two decide what tokens attend to, the third turns
-# half of a batch around.
+# Fields of which only one value is supported. The first two decide what tokens attend to, the third
+# reverses half of a batch.
 ONLY: dict[str, Any] = {"attn_type": "bi", "same_length": False, "bi_data": False, "untie_r": True}
 
 
@@ -164,6 +164,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         file_layer = f"transformer.layer.{index}"
         file_attention = f"{file_layer}.rel_attn"
         for part, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("r", "r")):
+            # The files have [D, N, H], one matrix for each head.
             name = f"{attention}/{part}/kernel"
             result.append(Row(name, f"{file_attention}.{letter}", has_heads=True))
         output = f"{layer}/attention/output/dense/kernel"

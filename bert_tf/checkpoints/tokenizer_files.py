@@ -554,7 +554,7 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     if not isinstance(vocab, Vocab):
         return False
     # Added tokens are found as they are written, whatever the casing.
-    tokens = [token.removeprefix("##") for token in vocab.piece_ids if token[0] != "["]
+    tokens = [token.removeprefix("##") for token in vocab.subword_ids if token[0] != "["]
     cased = []
     for token in tokens:
         if split_words(token, True, vocab.options) != split_words(token, False, vocab.options):

@@ -55,7 +55,7 @@ class AddedTokenMatcher(tf.Module):
     ) -> None:
         super().__init__()
         contents: dict[str, AddedToken] = {}
-        # Of two tokens with one normalized content, the special one is found.
+        # If two tokens have the same normalized content, the special one is found.
         for token in sorted(tokens, key=lambda token: token.content not in unread):
             contents.setdefault(normalize(token.content), token)
         contents.pop("", None)  # A token of deleted characters is never found.

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -140,10 +141,5 @@ def common_prefixes(contents: Sequence[str]) -> list[str]:
         groups.setdefault(content[0], []).append(content)
     prefixes = []
     for group in groups.values():
-        shortest = min(group, key=len)
-        length = next(
-            (i for i in range(len(shortest)) if len({text[i] for text in group}) > 1),
-            len(shortest),
-        )
-        prefixes.append(shortest[:length])
+        prefixes.append(os.path.commonprefix(group))
     return prefixes

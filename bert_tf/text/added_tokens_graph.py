@@ -40,7 +40,7 @@ class Characters(NamedTuple):
     ends: tf.Tensor  # int32 [N], the character after its source
 
     def gather(self, indices: tf.Tensor) -> "Characters":
-        return Characters(*(tf.gather(column, indices) for column in self))
+        return Characters._make(tf.gather(column, indices) for column in self)
 
 
 def join_parts(parts: Parts) -> tuple[Characters, tf.Tensor]:
@@ -54,7 +54,7 @@ def join_parts(parts: Parts) -> tuple[Characters, tf.Tensor]:
     ids = tf.gather(parts.ids, part)
     is_added = ids >= 0
     is_first = count_up(decoded.row_lengths()) == 0
-    # Of an added token only the first character is kept. It ends where its last character does.
+    # An added token keeps only its first character, which ends where its last character does.
     kept = tf.where(~is_added | is_first)[:, 0]
     lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
     characters = Characters(

@@ -291,7 +291,7 @@ def _build(path: pathlib.Path, **fields: Any) -> BpeVocab:
         raise ValueError(str(error).replace("vocabulary", str(path), 1)) from None
 
 
-def _unsupported(path: pathlib.Path, part: str, received: Any, expected: str) -> ValueError:
+def _unsupported(path: pathlib.Path, part: str, received: object, expected: str) -> ValueError:
     return ValueError(
         f"{path}: {part} {json.dumps(received, ensure_ascii=False)[:200]} is not supported; "
         f"expected {expected}."

@@ -75,11 +75,13 @@ class ByteBpe:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the tokens of the text; several million a second."""
         normal = self._normalize(text)
+        # Searching a few prefixes is much faster than searching every added token.
         for beginning in self._added_beginnings:
             if beginning in text or beginning in normal:
                 return self.encode_uncached(text)
         if self.vocab.add_prefix_space and normal and normal[0] != " ":
             normal = " " + normal
+        # Merges never reach beyond a word, so the ids of a word do not depend on its neighbours.
         ids = map(self._word_ids.__getitem__, split_words(normal))
         return list(itertools.chain.from_iterable(ids))
 

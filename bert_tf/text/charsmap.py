@@ -66,7 +66,7 @@ _PREPENDED = """
 def read_rules(charsmap: bytes) -> dict[str, str]:
     """Returns the replacement of each string of at most `MAX_CLUSTER_BYTES` that has one.
 
-    Longer strings have rules, too, but `tokenizers` never applies them.
+    Longer strings also have rules, but `tokenizers` never applies them.
 
     Raises:
       ValueError: if the charsmap is corrupt.

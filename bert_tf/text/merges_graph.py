@@ -57,11 +57,12 @@ class MergeTable(NamedTuple):
         def merge_once(
             symbols: tf.Tensor, owners: tf.Tensor, ranks: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            least = tf.math.unsorted_segment_min(ranks, owners, num_words)
+            least = tf.math.unsorted_segment_min(ranks, owners, num_words)  # [W]
             is_least = (ranks < _NEVER) & (ranks == tf.gather(least, owners))
             is_chosen = self.choose(is_least, ranks, owners, num_words)
             chosen = tf.where(is_chosen, ranks, 0)
             symbols = tf.where(is_chosen, tf.gather(self.merged, chosen), symbols)
+            # The left symbol of a pair becomes the merged token; the right one is removed.
             kept = tf.where(~tf.concat([[False], is_chosen[:-1]], 0))[:, 0]
             symbols = tf.gather(symbols, kept)
             owners = tf.gather(owners, kept)
@@ -80,6 +81,7 @@ class MergeTable(NamedTuple):
         left = tf.cast(symbols, tf.int64)
         keys = left[:-1] * self.num_tokens + left[1:]
         indices = tf.searchsorted(self.keys, keys)
+        # searchsorted finds the next key; only an equal one is a merge.
         is_pair = (tf.gather(self.keys, indices) == keys) & (owners[:-1] == owners[1:])
         ranks = tf.where(is_pair, tf.gather(self.rank_of_key, indices), _NEVER)
         return tf.concat([ranks, tf.fill([tf.minimum(tf.size(symbols), 1)], _NEVER)], 0)
@@ -92,9 +94,12 @@ class MergeTable(NamedTuple):
         is_start = is_least & ~tf.concat([[False], is_least[:-1]], 0)
         run_starts = tf.concat([[0], tf.cast(tf.where(is_start)[:, 0], tf.int32)], 0)
         run = tf.cumsum(tf.cast(is_start, tf.int32))
+        # Pairs that overlap cannot both be merged: in a run, every second one is.
         is_chosen = is_least & ((positions - tf.gather(run_starts, run)) % 2 == 0)
         if not self.is_last.all():
             candidates = tf.where(is_chosen, positions, tf.int32.max)
+            # Such a merge is done one pair at a time, the first of each word, as in the sequential
+            # form.
             first = tf.math.unsorted_segment_min(candidates, owners, num_words)
             is_free = tf.gather(self.is_last, tf.where(is_chosen, ranks, 0))
             is_chosen &= is_free | (positions == tf.gather(first, owners))

@@ -1,6 +1,6 @@
 """Follows each character through the normalizer of a SentencePiece tokenizer.
 
-`tokenizers` normalizes, too, but its offsets are wrong after characters that it removes at the
+`tokenizers` also normalizes, but its offsets are wrong after characters that it removes at the
 start of a text, and leave out combining marks.
 """
 

@@ -1,7 +1,7 @@
 """The normalizers of SentencePiece tokenizers inside the TensorFlow graph.
 
 Each step replaces segments of the characters: a character, a grapheme cluster, or a run of spaces.
-A replaced character keeps the place of its segment in the original text.
+A replaced character keeps the position of its segment in the original text.
 """
 
 import base64
@@ -25,6 +25,7 @@ from bert_tf.text.charsmap import (
 from bert_tf.text.combining_marks import combining_classes
 from bert_tf.text.tensor_characters import count_up, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
+from bert_tf.type_names import Tensor
 
 _KEPT = -1  # of a segment that is not replaced
 _CODE_BITS = 21
@@ -42,7 +43,7 @@ class Characters(NamedTuple):
     ends: tf.Tensor  # int32 [N], the character after its source
 
     def gather(self, indices: tf.Tensor) -> "Characters":
-        return Characters(*(tf.gather(column, indices) for column in self))
+        return Characters._make(tf.gather(column, indices) for column in self)
 
 
 Step = Callable[[Characters, tf.Tensor], Characters]
@@ -56,7 +57,7 @@ class _Replacements(NamedTuple):
 
     @classmethod
     def pack(cls, texts: list[str]) -> "_Replacements":
-        values = [ord(char) for text in texts for char in text]
+        values = list(map(ord, "".join(texts)))
         splits = np.cumsum([0, *map(len, texts)])
         return cls(np.array([*values, 0], np.int32), splits.astype(np.int32))
 
@@ -136,11 +137,13 @@ def _substitute(
     index = tf.maximum(indices, 0)
     first_value = tf.gather(replacements.splits, index)
     new_sizes = tf.gather(replacements.splits, index + 1) - first_value
+    # [S], the characters of each segment after the step.
     lengths = tf.where(is_replaced, new_sizes, sizes)
     segment = tf.repeat(tf.range(tf.size(lengths)), lengths)  # [new N]
     nth = count_up(lengths)
     is_new = tf.gather(is_replaced, segment)
     begin = tf.cast(tf.gather(segment_starts, segment), tf.int32)
+    # The source of a new character is its whole segment; a kept one keeps its source.
     first = tf.where(is_new, begin, begin + nth)
     last = tf.where(is_new, begin + tf.gather(sizes, segment) - 1, first)
     value_index = tf.where(is_new, tf.gather(first_value, segment) + nth, 0)
@@ -183,6 +186,7 @@ def _character_table(kinds: tuple[str, ...]) -> tuple[PagedTable, _Replacements]
     normalizer = tokenizers.normalizers.Sequence(normalizers)
     codes = [code for code in range(NUM_CODE_POINTS) if not 0xD800 <= code < 0xE000]
     codes.remove(ord("\n"))  # separates the characters here, and is never changed
+    # All characters in one call: a million calls would take minutes.
     lines = normalizer.normalize_str("\n".join(map(chr, codes))).split("\n")
     indices = np.full(NUM_CODE_POINTS, _KEPT, np.int32)
     texts: dict[str, int] = {}
@@ -193,7 +197,7 @@ def _character_table(kinds: tuple[str, ...]) -> tuple[PagedTable, _Replacements]
 
 
 def _sort_marks(characters: Characters, is_text: tf.Tensor) -> Characters:
-    """Sorts consecutive marks by combining class; their places stay in the order of the text."""
+    """Sorts consecutive marks by combining class; their offsets stay in the order of the text."""
     code_points = characters.code_points
     parts = characters.parts
     classes = tf.cast(look_up(_combining_table(), code_points), tf.int64)
@@ -202,6 +206,7 @@ def _sort_marks(characters: Characters, is_text: tf.Tensor) -> Characters:
 
     def sort() -> tf.Tensor:
         run = tf.cumsum(tf.cast(is_new | (classes == 0), tf.int64))
+        # Classes are below 256, so the key sorts by run first, and by class within a run.
         order = tf.argsort(run * 256 + classes, stable=True)
         return tf.gather(code_points, order)
 
@@ -387,7 +392,7 @@ class _CharsmapStep:
         return tf.where(is_found, tf.gather(self._values, positions), _KEPT)
 
 
-def _cluster_key(first: Any, second: Any, third: Any = 0) -> Any:
+def _cluster_key(first: Tensor | int, second: Tensor | int, third: Tensor | int = 0) -> Tensor:
     """Returns the key of two or three code points, int64; a cluster never has a NUL."""
     if isinstance(first, tf.Tensor):
         first = tf.cast(first, tf.int64)

@@ -1,7 +1,7 @@
 """Packs one or two texts into a sequence of tokens: [CLS] a [SEP] b [SEP], truncated and padded.
 
 RoBERTa puts two separators between the texts, and all its type ids are 0. XLNet puts the class
-token last, with a type of its own: a <sep> b <sep> <cls>. The vocabulary says which form it is.
+token last, with a separate type: a <sep> b <sep> <cls>. The vocabulary determines the form.
 Padding is always on the right.
 """
 
@@ -73,6 +73,7 @@ def truncate_longest_first(
     Example: truncate_longest_first([1, 2, 3, 4], [5, 6], 5) == ([1, 2, 3], [5, 6]).
     """
     is_down = odd_to_longer and len(ids_a) <= len(ids_b)
+    # The first text's share of the room where both are too long: rounded down or up.
     half = max_length // 2 if is_down else -(-max_length // 2)
     length_a = min(len(ids_a), max(half, max_length - len(ids_b)))
     return list(ids_a[:length_a]), list(ids_b[: max_length - length_a])
@@ -99,6 +100,7 @@ def pack(
     """
     room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     if keep_tail:
+        # Truncating the reversed texts at their end truncates them at their beginning.
         cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
         first = cut[0][::-1]
         second = cut[1][::-1]
@@ -136,8 +138,10 @@ def pack_windows(
     room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     is_first_longer = len(ids_a) >= len(ids_b)
     long, short = (ids_a, ids_b) if is_first_longer else (ids_b, ids_a)
+    # The shorter text may not crowd out the windows of the longer one.
     short = short[: room // 2]
     size = room - len(short)
+    # A step of half a window: every token but those at the ends is in two windows.
     starts = range(0, max(1, len(long) - size + (size + 1) // 2), max(1, (size + 1) // 2))
     packed = []
     for start in starts:
@@ -192,7 +196,7 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
 def by_length(
     sizes: Sequence[int], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
 ) -> list[Result]:
-    """Computes rows, those of like length together: padding costs as much as tokens.
+    """Computes rows of similar length together, because padding costs as much as tokens.
 
     Args:
       sizes: length of each row.
@@ -207,6 +211,7 @@ def by_length(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
+    # The longest first: if memory is short, the first batch fails, not the last.
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     results: dict[int, Result] = {}
     for start in range(0, len(order), batch_size):

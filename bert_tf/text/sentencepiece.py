@@ -68,10 +68,10 @@ class SentencePiece:
         """Returns tokens and their offsets in the original text.
 
         A token covers all characters that its characters came from: one that has a letter of an
-        expanded U+FB01 covers U+FB01, and one with a composed letter its combining marks, too
+        expanded U+FB01 covers U+FB01, and one with a composed letter also its combining marks
         (`tokenizers`: the letter alone). The space that begins a token is part of it, unless
         `SentencePieceVocab.trim_offsets` is set. U+2581 before a text without a space is empty if
-        it is a token of its own and has no characters otherwise.
+        it is a separate token and has no other characters.
 
         Returns:
           Tokens, start characters and end characters, of equal length.

@@ -1,7 +1,7 @@
 """SentencePiece inside the TensorFlow graph, with the same ids as `SentencePiece` in Python.
 
     strings [B] -> code points [N], flat, each added token ("<mask>") as one character
-                -> normalized, step by step, each character with its place in the original text
+                -> normalized, step by step, each character with its position in the original text
                 -> words [W], each with U+2581 at its start -> unique words, as strings
                 -> tokens: from a table where a word is a token, else by the model
                 -> [B, (words), (tokens)]
@@ -46,10 +46,10 @@ class _Text(NamedTuple):
     rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first character of its source in that string
     ends: tf.Tensor  # int32 [N], the character after its source
-    is_prefix: tf.Tensor  # bool [N], a U+2581 that stands for no space of the text
+    is_prefix: tf.Tensor  # bool [N], a U+2581 without a space in the text
 
     def gather(self, indices: tf.Tensor) -> "_Text":
-        return _Text(*(tf.gather(column, indices) for column in self))
+        return _Text._make(tf.gather(column, indices) for column in self)
 
 
 class _Encoded(NamedTuple):
@@ -409,7 +409,7 @@ def _trim(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the offsets without the `leading` spaces that begin a token.
 
-    A U+2581 alone that stands for no space of the text is empty.
+    A U+2581 alone, without a space in the text, is empty.
     """
     is_symbol = tf.gather(text.code_points, firsts) == _SPACE_CODE
     is_symbol &= ~tf.gather(text.is_added, firsts)

@@ -8,17 +8,20 @@ import base64
 import dataclasses
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_tf import bounded_files
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 
+if TYPE_CHECKING:
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
-# Values of the protobuf's enumerations: the type of the unknown piece, and of a Unigram model.
+# Values of the protobuf's enumerations: the type of the unknown token, and of a Unigram model.
 _UNKNOWN = 2
 _UNIGRAM = 1
-# ALBERT's and XLNet's pieces that end in a digit and a comma are made improbable by the converters.
+# The converters make ALBERT's and XLNet's tokens that end in a digit and a comma improbable.
 _NUMBER_COMMA_PENALTY = 100.0
 _ALBERT = "albert"
 _DEBERTA = "deberta"
@@ -30,9 +33,9 @@ class _Layout:
     """How the tokens of a .model become the rows of an encoder.
 
     Args:
-      before: tokens and scores of the rows before the pieces.
-      skipped: the number of pieces at the start of the .model that have no row of their own.
-      after: tokens of the rows after the pieces, with scores of 0.
+      before: tokens and scores of the rows before those of the .model.
+      skipped: the number of tokens at the start of the .model that have no row.
+      after: tokens of the rows after those of the .model, with scores of 0.
       added: tokens of the rows after those, without scores: no text is divided into them.
       names: the special tokens.
       num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
@@ -162,8 +165,8 @@ def read_model(
     Args:
       path: the file.
       tokenizer_class: the class of transformers whose rows the encoder has.
-      settings: of tokenizer_config.json; `keep_accents` is ALBERT's and XLNet's, `split_by_punct`
-        DeBERTa's, `do_lower_case` that of all three.
+      settings: the content of tokenizer_config.json: `keep_accents` of ALBERT and XLNet,
+        `split_by_punct` of DeBERTa, `do_lower_case` of all three.
 
     Raises:
       ValueError: if the file is corrupt, not Unigram, or the class is unknown.
@@ -192,17 +195,17 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         raise ValueError(f"not a model of SentencePiece ({error}).") from None
     if proto.trainer_spec.model_type != _UNIGRAM:
         raise ValueError("expected a Unigram model; save it as tokenizer.json.")
-    if not any(piece.type == _UNKNOWN for piece in proto.pieces):
+    if not any(entry.type == _UNKNOWN for entry in proto.pieces):
         raise ValueError("the model has no unknown token; expected one.")
     pairs = list(layout.before)
-    for piece in proto.pieces[layout.skipped :]:
-        score = piece.score
-        if layout.rules == _ALBERT and _ends_in_number_comma(piece.piece):
+    for entry in proto.pieces[layout.skipped :]:
+        score = entry.score
+        if layout.rules == _ALBERT and _ends_in_number_comma(entry.piece):
             score -= _NUMBER_COMMA_PENALTY
-        pairs.append((piece.piece, score))
+        pairs.append((entry.piece, score))
     pairs.extend((token, 0.0) for token in layout.after)
-    pieces = [token for token, _ in pairs]
-    tokens = tuple(pieces + _tokens_after(layout, pieces, settings))
+    scored = [token for token, _ in pairs]
+    tokens = tuple(scored + _tokens_after(layout, scored, settings))
     return SentencePieceVocab(
         tokens=tokens,
         scores=tuple(score for _, score in pairs),
@@ -222,23 +225,23 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
     )
 
 
-def _tokens_after(layout: _Layout, pieces: list[str], settings: dict[str, Any]) -> list[str]:
-    """Returns the tokens of the rows after the pieces: those of the class, then added ones."""
-    tokens = [token for token in layout.added if token not in pieces]
+def _tokens_after(layout: _Layout, scored: list[str], settings: dict[str, Any]) -> list[str]:
+    """Returns the tokens of the rows after the scored ones: those of the class, then added."""
+    tokens = [token for token in layout.added if token not in scored]
     decoder = settings.get("added_tokens_decoder")
     if isinstance(decoder, dict):
-        known = {*pieces, *tokens}
+        known = {*scored, *tokens}
         numbered = [(int(key), token) for key, token in decoder.items() if key.isdecimal()]
         for index, token in sorted(numbered, key=lambda pair: pair[0]):
             content = token.get("content")
-            if index == len(pieces) + len(tokens) and content and content not in known:
+            if index == len(scored) + len(tokens) and content and content not in known:
                 tokens.append(content)
                 known.add(content)
     return tokens
 
 
-def _ends_in_number_comma(piece: str) -> bool:
-    return len(piece) >= 2 and piece[-1] == "," and piece[-2].isdigit()
+def _ends_in_number_comma(token: str) -> bool:
+    return len(token) >= 2 and token[-1] == "," and token[-2].isdigit()
 
 
 def _added_tokens(
@@ -283,7 +286,7 @@ def _pre_tokenizer(layout: _Layout, settings: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": steps}
 
 
-def _normalizer(layout: _Layout, proto: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def _normalizer(layout: _Layout, proto: "ModelProto", settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the normalizer of the converted tokenizer."""
     steps: list[dict[str, Any]] = []
     lowers = settings.get("do_lower_case")

@@ -32,7 +32,7 @@ from bert_tf.text.wordpiece import normalize
 MAX_CHARACTER_BYTES = 4
 # In such a string a character is a byte, and tensorflow-text splits words like the original.
 _PLAIN_STRING = r"[\t\n\r -~]*"
-_STAND_IN = "["  # Any punctuation mark: it stands for an added token among the characters.
+_STAND_IN = "["  # Any punctuation mark: it represents an added token among the characters.
 _PLAIN_TOKEN = re.compile(f"({CONTINUATION_PREFIX})?[0-9A-Za-z]+|[!-~]")
 
 
@@ -47,7 +47,7 @@ class _Characters(NamedTuple):
     rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first byte of its source in that string
     ends: tf.Tensor  # int32 [N], the byte after its source
-    # int32 [N], the id of an added token, which is one character, or NO_TOKEN; None: there is none
+    # int32 [N], the id of an added token, which is one character, or NO_TOKEN; None without any
     added: tf.Tensor | None = None
 
     def gather(self, indices: tf.Tensor) -> "_Characters":
@@ -79,9 +79,9 @@ class BertTokenizer(tf.Module):
         self._raw_tokens: AddedTokenMatcher | None = None
         self._normalized_tokens: AddedTokenMatcher | None = None
         self._make_matchers()
-        pieces = _hide_added_tokens(vocab)
+        subwords = _hide_added_tokens(vocab)
         self._wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=pieces,
+            vocab=subwords,
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=options.max_word_characters * MAX_CHARACTER_BYTES,
             token_out_type=tf.int32,
@@ -89,7 +89,7 @@ class BertTokenizer(tf.Module):
             no_pretokenization=True,
         )
         self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=_hide_other_tokens(pieces, vocab.unk),
+            vocab=_hide_other_tokens(subwords, vocab.unk),
             suffix_indicator=CONTINUATION_PREFIX,
             max_bytes_per_word=options.max_word_characters,
             token_out_type=tf.int32,
@@ -161,7 +161,8 @@ class BertTokenizer(tf.Module):
 
     def _locate_plain(self, strings: tf.Tensor) -> _Columns:
         columns = self._plain_wordpiece.tokenize_with_offsets(self._lower_plain(strings))
-        return self._group_words(*(tf.cast(column, tf.int32) for column in columns))
+        ids, starts, ends = columns
+        return self._group_words(ids, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32))
 
     def _lower_plain(self, strings: tf.Tensor) -> tf.Tensor:
         return tf.strings.lower(strings) if self.do_lower_case else strings
@@ -170,8 +171,10 @@ class BertTokenizer(tf.Module):
         """Groups the tokens of each string by word: [B, (tokens)] -> [B, (words), (tokens)]."""
         ids = columns[0].values
         row_splits = columns[0].row_splits
+        # Tokens without ## begin words: words are recovered from the flat tokens.
         is_start = ~tf.gather(self._is_continuation, ids)
         word_splits = tf.concat([tf.where(is_start)[:, 0], row_splits[-1:]], 0)
+        # [N + 1], the number of words that begin before each token.
         words_before = tf.concat([[0], tf.cumsum(tf.cast(is_start, tf.int64))], 0)
         splits = (tf.gather(words_before, row_splits), word_splits)
         return tuple(
@@ -192,6 +195,8 @@ class BertTokenizer(tf.Module):
         sizes = utf8_bytes(characters.code_points)
         # The start byte of each word in the concatenation of all words, [W + 1].
         word_bytes = tf.gather(tf.concat([[0], tf.cumsum(sizes)], 0), word_splits)
+        # tensorflow-text counts bytes of the normalized words; these are mapped to their
+        # characters.
         character_of_byte = tf.repeat(tf.range(tf.size(sizes)), sizes)
         is_unknown = ids.flat_values == self.vocab.unk_id
         word_start = tf.gather(word_bytes, ids.value_rowids())
@@ -200,6 +205,7 @@ class BertTokenizer(tf.Module):
         first = tf.where(is_unknown, word_start, word_start + tf.cast(starts.flat_values, tf.int32))
         after = tf.where(is_unknown, word_end, word_start + tf.cast(ends.flat_values, tf.int32))
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))
+        # The end of the last character of the token, not the start of the next.
         after = tf.gather(characters.ends, tf.gather(character_of_byte, after - 1))
         columns = (
             self._with_added(ids, characters, word_splits),
@@ -211,7 +217,7 @@ class BertTokenizer(tf.Module):
     def _with_added(
         self, ids: tf.RaggedTensor, characters: _Characters, word_splits: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Replaces the one token of each word that stands for an added token by that token."""
+        """Replaces the single token of each word that represents an added token by that token."""
         if characters.added is None:
             return ids
         added = tf.gather(tf.gather(characters.added, word_splits[:-1]), ids.value_rowids())
@@ -244,12 +250,14 @@ class BertTokenizer(tf.Module):
             search_text = _search_text(characters._replace(code_points=spaced), num_rows)
             characters = _replace_matches(characters, self._normalized_tokens.find(*search_text))
             kinds = look_up(tables.kind, characters.code_points)
+        # Ordinary characters next to each other make a word; others are words by themselves.
         is_ordinary = kinds == unicode_tables.ORDINARY
         rows = characters.rows
         follows = tf.concat([[False], is_ordinary[:-1] & (rows[:-1] == rows[1:])], 0)
         is_start = ~(is_ordinary & follows[: tf.size(kinds)])
         kept = tf.where(kinds != unicode_tables.SPACE)[:, 0]
         characters = characters.gather(kept)
+        # Without white space, in indices of the kept characters.
         word_starts = tf.where(tf.gather(is_start, kept))[:, 0]
         word_splits = tf.concat([word_starts, tf.shape(kept, tf.int64)], 0)
         words_per_row = tf.math.bincount(
@@ -271,10 +279,10 @@ class BertTokenizer(tf.Module):
 def _hide_added_tokens(vocab: Vocab) -> list[str]:
     """Replaces each token that no word is split into by a string that never occurs."""
     only_added = set(vocab.options.only_added)
-    pieces = []
+    subwords = []
     for index, token in enumerate(vocab.tokens):
-        pieces.append(f"\x7f{index}" if token in only_added else token)
-    return pieces
+        subwords.append(f"\x7f{index}" if token in only_added else token)
+    return subwords
 
 
 def _hide_other_tokens(tokens: Sequence[str], unk: str) -> list[str]:

@@ -203,7 +203,7 @@ def code_point_tables(
             kind[first : last + 1] = ISOLATED
     return CodePointTables(
         expansion=PagedTable.pack(expansion),
-        long_values=np.array([ord(char) for row in rows for char in row] + [0], np.int32),
+        long_values=np.array([*map(ord, "".join(rows)), 0], np.int32),
         long_splits=np.cumsum([0, *map(len, rows)], dtype=np.int32),
         kind=PagedTable.pack(kind),
         combining_class=PagedTable.pack(combining),

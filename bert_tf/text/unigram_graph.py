@@ -37,7 +37,7 @@ class UnigramModel(tf.Module):
         self._unknown_score = self._scores.min() - _UNKNOWN_PENALTY
         tokens = vocab.tokens[: len(vocab.scores)]
         self._longest = max(map(len, tokens))
-        characters = sorted({ord(char) for token in tokens for char in token})
+        characters = sorted(set(map(ord, "".join(tokens))))
         index_of_character = np.zeros(NUM_CODE_POINTS, np.int32)  # 0: of no token
         index_of_character[characters] = np.arange(1, len(characters) + 1)
         self._index_of_character = PagedTable.pack(index_of_character)
@@ -70,8 +70,8 @@ class UnigramModel(tf.Module):
         """Returns the token of each length, in characters less one, that begins at a character.
 
         Returns:
-          int32 [longest, N], _NO_TOKEN where there is none. A character that is no token is the
-          unknown token.
+          int32 [longest, N], _NO_TOKEN where no token matches. A character that is no token is
+          the unknown token.
         """
         size = tf.size(code_points)
         characters = look_up(self._index_of_character, code_points)
@@ -219,6 +219,7 @@ def _last_lengths(scores: tf.Tensor, words: _Words) -> tf.Tensor:
     def advance(
         end: tf.Tensor, best: tf.Tensor, back: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        # Words are sorted by length: those that are still longer are the first rows.
         active = num_longer[end]
         first = end - 1 - longest_first  # [lengths], the start of a token that ends here
         is_inside = (first >= 0)[tf.newaxis, :]
@@ -227,7 +228,9 @@ def _last_lengths(scores: tf.Tensor, words: _Words) -> tf.Tensor:
         before = tf.gather(best, nodes + first)  # [active, lengths]
         index = longest_first * size + words.starts[:active, tf.newaxis] + first
         candidates = tf.gather(flat_scores, index) + before
+        # A token may not begin before its word.
         candidates = tf.where(is_inside, candidates, tf.constant(-np.inf, tf.float64))
+        # Viterbi: the best division of a prefix is the best of a shorter one, and one more token.
         choice = tf.argmax(candidates, 1, tf.int32)
         target = nodes + end
         best = tf.tensor_scatter_nd_update(best, target, tf.reduce_max(candidates, 1))
@@ -253,6 +256,7 @@ def _mark_firsts(back: tf.Tensor, words: _Words, size: tf.Tensor) -> tf.Tensor:
     def mark(
         starts: tf.Tensor, nodes: tf.Tensor, ends: tf.Tensor, is_first: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        # One token back in every word at once; a word is done at its start.
         ends = ends - tf.gather(back, nodes + ends)
         positions = (starts + ends)[:, tf.newaxis]
         is_first = tf.tensor_scatter_nd_update(

@@ -92,12 +92,12 @@ class Vocab(BaseVocab):
     """Immutable vocabulary, read from and written to google-research/bert's vocab.txt.
 
     Differs from the original: a duplicate, an empty line or a missing special token is an error
-    here. The original keeps the last of two equal lines and fails later or never.
+    here. The original keeps the last of two equal lines, and fails later or not at all.
 
     Args:
       tokens: tokens in id order; a token that continues a word starts with "##".
-      options: how texts are split and packed where it differs from google-research/bert. They are
-        in a file beside vocab.txt (`options_file`), which does not exist without them.
+      options: how texts are split and packed where it differs from google-research/bert. They
+        are in another file of the folder (`options_file`), which exists only if there are any.
 
     Raises:
       ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
@@ -156,7 +156,7 @@ class Vocab(BaseVocab):
 
         Args:
           path: the vocab.txt.
-          default_options: the options where no file beside vocab.txt has any.
+          default_options: the options if the folder has no file of options.
 
         Raises:
           ValueError: see the class; the message names the file and the line.
@@ -189,7 +189,7 @@ class Vocab(BaseVocab):
         return cls(tuple(tokens), options)
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes one token per line, and the options beside it if they are not the default.
+        """Writes one token per line, and a file of options if they are not the default.
 
         Each file is written atomically, the options first: a reader that finds the tokens finds
         their options too.
@@ -209,7 +209,7 @@ class Vocab(BaseVocab):
             file.write("\n".join(lines) + "\n")
 
     @functools.cached_property
-    def piece_ids(self) -> dict[str, int]:
+    def subword_ids(self) -> dict[str, int]:
         """The id of each token that a word can be split into: all but `options.only_added`."""
         only_added = set(self.options.only_added)
         if not only_added:
@@ -245,7 +245,7 @@ def _check_added(tokens: Sequence[str], options: WordPieceOptions, path: pathlib
     missing = [token.content for token in options.added_tokens if token.content not in known]
     if missing:
         raise ValueError(
-            f"{path}: the vocabulary beside it has no {missing[:5]}; they do not belong together."
+            f"{path}: vocab.txt has no {missing[:5]}; the two files do not belong together."
         )
 
 

@@ -194,6 +194,7 @@ def _move_words(
     Chunks are not pruned: in a language without spaces nearly every chunk occurs once.
     """
     while chunks:
+        # Emptying one while filling the other keeps the sum of both in memory small.
         chunk, count = chunks.popitem()
         for word in split_words(chunk, do_lower_case):
             words[word] += count
@@ -277,6 +278,7 @@ def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) ->
     while heap and len(learned) < num_merges:
         negative, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
+        # A heap cannot change entries: outdated ones are found when they come up.
         if -negative != count:
             # The entry is outdated: the pair was merged, or its count decreased.
             if count > 0:
@@ -288,6 +290,7 @@ def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) ->
             tokens.append(token)
             learned.append(token)
         changed: dict[tuple[int, int], int] = collections.defaultdict(int)
+        # Only these words change; all other counts stay.
         for i in words_with.pop(pair):
             old = splits[i]
             splits[i] = new = _replace_pair(old, pair, ids[token])

@@ -56,6 +56,7 @@ def split_words(
     if do_lower_case:
         text = text.lower()
     if options.strips_accents(do_lower_case):
+        # NFD separates letters from their accents, which the table then deletes.
         return unicodedata.normalize("NFD", text).translate(PART_AND_STRIP).split()
     return text.translate(PART).split()
 
@@ -118,10 +119,11 @@ class WordPiece:
         self.vocab = vocab
         self.do_lower_case = do_lower_case
         self._options = vocab.options
-        self._ids = vocab.piece_ids
+        self._ids = vocab.subword_ids
+        # Most words of a text are single tokens: one look-up, without the cache.
         self._whole_words = {
             word: index
-            for word, index in vocab.piece_ids.items()
+            for word, index in vocab.subword_ids.items()
             if len(word) <= vocab.options.max_word_characters
         }
         self._max_length = max(map(len, vocab.tokens))
@@ -225,6 +227,7 @@ class WordPiece:
                 if index == self.vocab.unk_id:
                     length = len(word)
                 else:
+                    # The ## of a continuation is not in the text.
                     length = len(token) - len(CONTINUATION_PREFIX) * (position > 0)
                 tokens.append(token)
                 starts.append(sources[position])
@@ -252,8 +255,10 @@ class WordPiece:
         start = 0
         prefix = ""
         while start < len(word):
+            # No token is longer, so longer candidates need no look-up.
             longest = min(len(word), start + self._max_length)
             for end in range(longest, start, -1):
+                # The longest token that matches here; if no token does, the whole word is unknown.
                 index = self._ids.get(prefix + word[start:end])
                 if index is not None:
                     break

@@ -25,7 +25,7 @@ WITH_IDS = (
 )
 
 
-def read_column(values: Column, name: str, may_be_empty: bool = False) -> list[Any]:
+def read_column(values: object, name: str, may_be_empty: bool = False) -> list[Any]:
     """Returns the values of a column as Python objects, texts as str.
 
     Args:
@@ -54,7 +54,7 @@ def read_column(values: Column, name: str, may_be_empty: bool = False) -> list[A
     return [_as_text(value, f"{name}[{index}]") for index, value in enumerate(column)]
 
 
-def read_texts(values: TextColumn, name: str = "texts", may_be_empty: bool = False) -> list[str]:
+def read_texts(values: object, name: str = "texts", may_be_empty: bool = False) -> list[str]:
     """Returns a column of texts.
 
     Raises:

@@ -11,7 +11,7 @@ import math
 import random
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.wordpiece import WordPiece, split_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MAX_CHARACTERS = 32 << 20
 PART_BYTES = 1 << 20
@@ -206,8 +209,8 @@ def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) 
     sizes = np.maximum(corpus.words, 1)
     edges = np.geomspace(1, max(2, sizes.max()), 40)
 
-    def plot(axes: Any) -> None:
-        axes.hist(sizes, edges)
+    def plot(axes: "Axes") -> None:
+        axes.hist(sizes, edges.tolist())
         axes.set_xscale("log")
 
     diagnosis.plots["Words per document"] = plot

@@ -268,7 +268,7 @@ def _check_tokens(examples: Examples, diagnosis: Diagnosis, vocab: AnyVocab) -> 
     diagnosis.check(
         thresholds.MISPLACED,
         share,
-        "Special tokens or ids out of place",
+        "Misplaced special tokens or ids",
         f"Give the --vocab_file that the records were made with. If it is the right one: {REBUILD}",
         measured=f"{percent(share)} of the examples",
         expected="none",
@@ -302,7 +302,7 @@ def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
     token_faults = {
         "padding between tokens": is_real != (positions < examples.lengths[:, None]),
         "tokens in the padding": ~np.isin(ids, [0, vocab.pad_id]) & ~is_real,
-        "[CLS] elsewhere than at its place": is_cls != (is_class_position & is_real),
+        "[CLS] at another position": is_cls != (is_class_position & is_real),
         "segments that change elsewhere than after [SEP]": (examples.types == 1) != is_second,
         "predictions at [CLS], [SEP] or padding": is_special & examples.is_predicted,
         "[MASK] where nothing is predicted": (ids == vocab.mask_id) & ~examples.is_predicted,

@@ -9,7 +9,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from bert_tf.files import read_json
 from bert_tf.run_record import list_checkpoints
 from bert_tf.training.curves import plot_line
 from bert_tf.training.metrics_log import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WINDOW = 20  # number of preceding lines that a logged line is compared with
 MIN_LINES = 8  # Fewer points are too few to judge a trend.
@@ -482,8 +485,8 @@ def _plot(run: Run, diagnosis: Diagnosis) -> None:
     if run.is_pretraining:
         names = ("masked_lm_loss", "next_sentence_loss", "replaced_tokens_loss")
 
-    def plot_of(name: str) -> Callable[[Any], None]:
-        def draw(axes: Any) -> None:
+    def plot_of(name: str) -> Callable[["Axes"], None]:
+        def draw(axes: "Axes") -> None:
             plot_line(axes, *run.curve(name), label="training")
             if run.curve(name, is_evaluated=True)[0].size:
                 axes.plot(*run.curve(name, is_evaluated=True), "o-", label="evaluation")

@@ -128,7 +128,7 @@ def make_electra(configs: PretrainingConfigs) -> ElectraPretrainer:
 
 
 def add_teacher(model: Model, teacher: Checkpoint, configs: PretrainingConfigs) -> None:
-    """Adds the objective of learning from a teacher, beside the labels or instead of them."""
+    """Adds the objective of learning from a teacher, in addition to the labels or instead."""
     options: dict[str, Any] = {"use_pooler": False, "dtype": model.dtype_policy}
     teacher_model: BertPretrainer | BertEncoder
     if configs.objective.teacher_weight:

@@ -1,4 +1,4 @@
-"""Sentences whose masks are filled in at every evaluation, to show what a run has learned."""
+"""Fills in the masks of given sentences at every evaluation, to show the progress of a run."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ class MaskSamples:
       texts: sentences with [MASK].
 
     Raises:
-      ValueError: if one of them has none, or loses one because it is too long.
+      ValueError: if a sentence has no mask, or loses one because it is too long.
     """
 
     def __init__(self, folder: pathlib.Path, model: FillMaskAnswers, texts: list[str]) -> None:
@@ -33,12 +33,14 @@ class MaskSamples:
     def _fill(self) -> list[str]:
         filled = []
         for masks in self.model.fill_mask(self.texts, SHOWN):
-            lists = [", ".join(answer["piece"] for answer in answers) for answers in masks]
-            filled.append(" / ".join(lists))
+            shown = []
+            for answers in masks:
+                shown.append(", ".join(answer["piece"] for answer in answers))
+            filled.append(" / ".join(shown))
         return filled
 
     def note(self, step: int) -> None:
-        """Adds the answers of a step; those of later ones were a stopped run's and go."""
+        """Adds the answers of a step, and drops those of later steps, which a stopped run wrote."""
         lines: list[dict[str, Any]] = [
             line for line in read_metrics(self.path) if line["step"] < step
         ]
@@ -47,7 +49,7 @@ class MaskSamples:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
     def report(self) -> list[str]:
-        """Returns the first answers beside the last, as lines of text."""
+        """Returns the first and the last answers for each sentence, as lines of text."""
         lines = [line for line in read_metrics(self.path) if line["texts"] == self.texts]
         if not lines:
             return []

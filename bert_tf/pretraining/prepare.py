@@ -71,7 +71,7 @@ def read_initial_checkpoint(
     evaluation without training uses the given weights.
 
     Raises:
-      ValueError: if it cannot be read, contradicts the flags, or lies in output_dir.
+      ValueError: if it cannot be read, contradicts the flags, or is in output_dir.
     """
     training = configs.training
     folder = pathlib.Path(training.output_dir)
@@ -192,7 +192,7 @@ def prepare_data(
         )
 
     prepared = prepare_here() if is_chief(strategy) else None
-    any_worker(strategy, False)  # The other hosts wait here, then read what the chief wrote.
+    any_worker(strategy, False)  # The other hosts wait here, then read the chief's files.
     prepared = prepared or prepare_here()
     if not prepared.vocab_file:
         raise ValueError("The input is TFRecords; give the --vocab_file with which they were made.")

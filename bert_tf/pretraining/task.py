@@ -12,7 +12,7 @@ from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.losses import WeightedSum
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.training.task import Batch
+from bert_tf.type_names import Batch, Outputs
 
 
 class PretrainingTask:
@@ -43,7 +43,7 @@ class PretrainingTask:
         self._last_step = num_train_steps - 1
         self.objectives = model.objectives
         self.loss_names = model.loss_names
-        self.sum_names = tuple(name for o in self.objectives for name in o.plot_titles)
+        self.sum_names = tuple(union(objective.plot_titles for objective in self.objectives))
         self._dataset_options: dict[str, Any] = {
             "vocab": vocab,
             "masking": masking,
@@ -88,7 +88,7 @@ class PretrainingTask:
         """Returns the negative loss, so that higher is better; -inf if it is not finite."""
         return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""
         return self.model.loss_and_metric_sums(batch, outputs)
 
@@ -111,4 +111,7 @@ class PretrainingTask:
 
 def union(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Returns the items of all dicts as one dict."""
-    return {name: value for part in parts for name, value in part.items()}
+    joined: dict[str, Any] = {}
+    for part in parts:
+        joined |= part
+    return joined

@@ -104,7 +104,9 @@ def main(_: list[str]) -> None:
         k = depth
     if k < depth:
         raise ValueError(f"--k={k}, but recall@{DEPTH} needs {depth} documents; leave it out.")
-    judged = {name for grades in beir.qrels.values() for name in grades}
+    judged: set[str] = set()
+    for grades in beir.qrels.values():
+        judged.update(grades)
     if judged.isdisjoint(searcher.index.ids):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
     run: dict[str, dict[str, float]] = {}

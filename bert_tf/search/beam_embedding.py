@@ -11,7 +11,7 @@ Keras 3 (apache/beam issue 30616).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, RunInference
@@ -20,6 +20,9 @@ from apache_beam.ml.transforms.base import EmbeddingsManager, _TextEmbeddingHand
 
 from bert_tf.search.bulk import Job, embed_shard, load_embedder
 from bert_tf.search.saved_embedder import SavedEmbedder
+
+if TYPE_CHECKING:
+    from bert_tf.search.embedding import SearchEmbedder
 
 
 class SavedModelHandler(ModelHandler):
@@ -40,7 +43,10 @@ class SavedModelHandler(ModelHandler):
         return SavedEmbedder(self._path)
 
     def run_inference(
-        self, batch: Sequence[str], model: SavedEmbedder, inference_args: Any = None
+        self,
+        batch: Sequence[str],
+        model: SavedEmbedder,
+        inference_args: dict[str, Any] | None = None,
     ) -> np.ndarray:
         """Returns float32 [B, D]."""
         return model(batch)
@@ -69,7 +75,7 @@ class SavedModelEmbeddings(EmbeddingsManager):
     def get_model_handler(self) -> ModelHandler:
         return SavedModelHandler(self.path, self.max_batch_size)
 
-    def get_ptransform_for_processing(self, **_: Any) -> RunInference:
+    def get_ptransform_for_processing(self, **_: object) -> RunInference:
         return RunInference(_TextEmbeddingHandler(self), inference_args=self.inference_args)
 
 
@@ -84,11 +90,14 @@ class ShardHandler(ModelHandler):
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._job = job
 
-    def load_model(self) -> Any:
+    def load_model(self) -> "SearchEmbedder":
         return load_embedder(self._job)
 
     def run_inference(
-        self, batch: Sequence[str], model: Any, inference_args: Any = None
+        self,
+        batch: Sequence[str],
+        model: "SearchEmbedder",
+        inference_args: dict[str, Any] | None = None,
     ) -> list[int]:
         return [embed_shard(self._job, name, model) for name in batch]
 

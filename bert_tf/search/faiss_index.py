@@ -60,6 +60,7 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
         faiss_index = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
         shuffled = np.random.default_rng(SEED).permutation(count)
         sample = shuffled[: max(MIN_IVF_PQ, TRAINED_ROWS * lists)]
+        # Sorted rows are read from the memory-mapped files in order.
         faiss_index.train(index.vectors(np.sort(sample)))
     else:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")

@@ -134,6 +134,7 @@ class Index:
         """
         self.check_k(k)
         queries = self.as_queries(queries)
+        # More candidates than k: rounding may change the order of near equals.
         wanted = min(len(self), RESCORED * k) if self._exact else k
         segment_scores = []
         segment_rows = []
@@ -161,6 +162,7 @@ class Index:
         shifts = None
         if ranges is not None:
             offsets, steps = ranges
+            # q . (offsets + steps * v) = q . offsets + (q * steps) . v: only v is int8.
             shifts = queries @ offsets  # [Q]
             queries = queries * steps
         return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
@@ -176,6 +178,7 @@ class Index:
         queries = self.vectors(np.unique(sample))
         scores, _ = self.search(queries, k)
         exact = [top_k(queries, part, min(k, len(part)))[0] for part in self._exact]
+        # The best k of the best k of each segment.
         expected = -np.sort(-np.concatenate(exact, axis=1), axis=1)[:, :k]  # [Q, k]
         # The two searches may sum in another order; allow for the rounding of float32.
         threshold = expected[:, -1:] - 1e-6 * np.abs(expected[:, -1:])

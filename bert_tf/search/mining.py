@@ -157,6 +157,7 @@ def mine(
                 pairs = [(query, collection.documents[document]) for document in candidates]
                 values = cross_encoder.logits(pairs)
             else:
+                # Both are prepared for the model's similarity: the dot product is the score.
                 values = documents[candidates] @ queries[number]
             scores = dict(zip(candidates, map(float, values), strict=True))
             lowest_positive = min(scores[document] for document in positives)

@@ -18,11 +18,11 @@ class Reranker:
         order = reranker.rank("a query", documents)
 
     Args:
-      model: with its preprocessor.
+      model: a model with its preprocessor.
       batch_size: pairs per batch.
 
     Attributes:
-      activation: `sigmoid` or `identity`, what `scores` makes of the logits.
+      activation: `sigmoid` or `identity`, which `scores` applies to the logits.
       max_seq_length: maximum length of a pair.
     """
 

@@ -1,4 +1,4 @@
-"""Texts as sparse vectors by a `BertSplade`, kept and searched by their pieces."""
+"""Encodes texts as sparse vectors, a weight for each token, with a `BertSplade`."""
 
 import pathlib
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ class SparseEncoder(TextModel):
     """Encodes texts with a masked LM that was trained as SPLADE.
 
     Args:
-      model: trained as SPLADE.
-      tokenizer: of the model.
-      max_seq_length: pieces a text is cut to; 0: 256, or all positions if the model has fewer.
+      model: a model trained as SPLADE.
+      tokenizer: the tokenizer of the model.
+      max_seq_length: tokens a text is cut to; 0: 256, or all positions if the model has fewer.
       batch_size: texts computed at once.
 
     Raises:
@@ -41,7 +41,7 @@ class SparseEncoder(TextModel):
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:
         """Reads a checkpoint with an MLM head, in any form.
 
-        A run says how long its texts were, a folder of sentence-transformers how long they may be.
+        A run records the length of its texts, sentence-transformers their maximum length.
 
         Raises:
           ValueError: if it cannot be read, has no MLM head or vocabulary, or pools in another way.
@@ -69,7 +69,7 @@ class SparseEncoder(TextModel):
     def explain(
         self, vectors: SparseVectors, index: int, most: int = 10
     ) -> list[tuple[str, float]]:
-        """Returns the heaviest pieces of a vector with their weights."""
-        pieces, weights = vectors.row(index)
+        """Returns the tokens of the largest weights in a vector, with their weights."""
+        token_ids, weights = vectors.row(index)
         order = np.argsort(-weights, kind="stable")[:most]
-        return [(self.tokenizer.vocab.tokens[pieces[i]], float(weights[i])) for i in order]
+        return [(self.tokenizer.vocab.tokens[token_ids[i]], float(weights[i])) for i in order]

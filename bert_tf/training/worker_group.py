@@ -28,7 +28,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
@@ -41,13 +41,13 @@ from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce,
 PATIENCE_SECONDS = 600.0  # For workers that do not start.
 NOTICE_SECONDS = 30.0  # Between lines that say for whom we wait.
 GRACE_SECONDS = 10.0  # In which a worker that learns of a loss may finish a line or a file.
-NETWORK_SECONDS = 40.0  # In which the other machine must acknowledge what was sent.
+NETWORK_SECONDS = 40.0  # In which the other machine must acknowledge a message.
 BEAT_SECONDS = 2.0  # Between signs of life.
 SILENT_SECONDS = 8.0  # Without a sign of life; counts only when TensorFlow reports an error.
-HELLO_SECONDS = 5.0  # In which one who connects to worker 0 must say who it is.
+HELLO_SECONDS = 5.0  # In which a client of worker 0 must identify itself.
 MESSAGE_BYTES = 1 << 16
-VALUE_CHARACTERS = 200  # Of a flag, such as a list of files.
-MAX_STRANGERS = 64  # Who have connected and not said who they are.
+VALUE_CHARACTERS = 200  # The longest value of a flag that is sent whole.
+MAX_STRANGERS = 64  # Clients that are connected and not identified.
 
 MOST_WARNINGS = 5  # Of clients without the secret.
 SAME_SECRET = (
@@ -55,6 +55,7 @@ SAME_SECRET = (
 )
 
 Message = dict[str, Any]
+ClientHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Link:
@@ -69,7 +70,7 @@ class Link:
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
-    def send(self, **message: Any) -> None:
+    def send(self, **message: object) -> None:
         """Sends a message; does nothing if the other end is gone, which reading reports."""
         content = json.dumps(message).encode()
         self.writer.write((self.signer.sign(content) if self.signer else content) + b"\n")
@@ -94,7 +95,7 @@ class WorkerGroup:
 
     Args:
       hosts: "name:port" of all workers.
-      index: index of this one.
+      index: index of this worker.
       values: settings that all must share, by name.
       secret: that all workers must share; "" admits every client.
 
@@ -173,7 +174,7 @@ class WorkerGroup:
             hello = None
             if not strangers.locked():
                 async with strangers:
-                    # It is cancelled if the run ends meanwhile.
+                    # It is cancelled if the run ends first.
                     with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                         hello = await asyncio.wait_for(self._hello(link), HELLO_SECONDS)
             match hello:
@@ -195,7 +196,7 @@ class WorkerGroup:
                     break
                 logging.info("Waiting for %s.", self._names(missing))
                 continue
-            if index in self._links:  # It was started again meanwhile.
+            if index in self._links:  # It was started again.
                 self._links[index].writer.close()
             self._links[index] = link
             differences[index] = _differences(values, theirs)
@@ -287,7 +288,7 @@ class WorkerGroup:
             await asyncio.sleep(0.2)
         raise ValueError(f"Did not start within {seconds:.0f} s: {self._names([0])}.")
 
-    async def _listener(self, hear: Any, end: float) -> asyncio.Server:
+    async def _listener(self, hear: ClientHandler, end: float) -> asyncio.Server:
         """Listens only at worker 0's own address in TF_CONFIG."""
         name, port = _split(self.hosts[0])
         while True:
@@ -331,7 +332,7 @@ class WorkerGroup:
         """Returns the silent workers, as known here or to worker 0, the longest silent first.
 
         Silence alone is not an error: TensorFlow holds the interpreter's lock for minutes as it
-          starts.
+        starts.
         """
         latest = time.monotonic() - SILENT_SECONDS
         heard = {index: link.heard for index, link in list(self._links.items())}
@@ -353,7 +354,7 @@ class WorkerGroup:
             remedy = "Restart all workers: they resume from the newest checkpoint."
             print_error(f"{self._loss} {remedy}")
             sys.stdout.flush()
-            # Not sys.exit: TensorFlow would wait for the one that is gone.
+            # Not sys.exit: TensorFlow would wait for the lost worker.
             os._exit(LOST_WORKER_STATUS)
 
     def _names(self, indices: Iterable[int]) -> str:

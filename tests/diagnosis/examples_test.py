@@ -133,8 +133,8 @@ def test_chance_is_no_finding(tmp_path):
     ("name", "place", "value", "fault"),
     [
         ("input_mask", 9, 0, "padding between tokens"),
-        ("input_ids", 0, 77, "[CLS] elsewhere than at its place"),
-        ("input_ids", 9, CLS, "[CLS] elsewhere than at its place"),
+        ("input_ids", 0, 77, "[CLS] at another position"),
+        ("input_ids", 9, CLS, "[CLS] at another position"),
         ("input_ids", 31, 77, "no [SEP] at the end"),
         ("input_ids", 20, SEP, "a pair without two [SEP]"),
         ("segment_ids", 14, 1, "segments that change elsewhere than after [SEP]"),
@@ -200,7 +200,7 @@ def test_googles_examples_and_the_wrong_vocabulary(tmp_path, name):
     masking = MaskingConfig()
     assert diagnose(tmp_path, rows, masking, uncased) == {}
     found = diagnose(tmp_path, rows, masking, cased)
-    (finding,) = [one for title, one in found.items() if "out of place" in title]
+    (finding,) = [one for title, one in found.items() if "Misplaced" in title]
     assert any("ids outside of the vocabulary" in detail for detail in finding.details)
     # The same text with the cased vocabulary's ids: its words are [unused...] in the other.
     ids = np.array([cased.ids.get(token, cased.unk_id) for token in uncased.tokens])

@@ -5,6 +5,7 @@ texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -155,3 +156,11 @@ def _flat(texts: Sequence[PackedText], field: int) -> np.ndarray:
 def _fill(values: np.ndarray, num_rows: int, empty: float = 0) -> np.ndarray:
     missing = [(0, num_rows - len(values))] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, missing, constant_values=empty)
+
+
+class TaskExamples(Protocol):
+    """The examples of a file for a task; each task adds its labels and texts."""
+
+    @property
+    def rows(self) -> TokenizedDataset:
+        """The tokenized texts, in the order of the examples."""

@@ -7,19 +7,22 @@ import abc
 import pathlib
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from absl import flags
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.examples.rows import TaskExamples
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_identity import check_files
 from bert_tf.run_record import has_checkpoints, is_same_path, recorded, shared_values
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
 from bert_tf.training.worker_group import joined_workers
+from bert_tf.type_names import Model, Strategy
 
 if typing.TYPE_CHECKING:
     from bert_tf.fine_tuning.rows_task import RowsTask
@@ -50,6 +53,9 @@ DEFAULT_OPTIMIZER = "adamw"
 
 # Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
+TaskType = TypeVar("TaskType", bound="RowsTask")
+ExamplesType = TypeVar("ExamplesType", bound=TaskExamples)
+# The arguments of `RowsTask` after the model.
 RowsTaskData = tuple[Any, Any, list[int], int]
 
 
@@ -61,17 +67,16 @@ class Configs(NamedTuple):
     optimizer: OptimizerConfig
     training: TrainingConfig
     tuning: FineTuningConfig
-    task: Any
+    task: Any  # The configuration of the program's task.
 
 
 class Examples(NamedTuple):
     """All examples of a run; empty for uses that the run does not need.
 
-    Each value is an object with `rows`. Examples to predict also have `is_labelled`; labelled ones
-    are evaluated as well.
+    Examples to predict also have `is_labelled`; labelled ones are evaluated as well.
     """
 
-    train: Any  # None without training
+    train: Any  # `TaskExamples` of the task, None without training
     eval: dict[str, Any]  # by name; the first is evaluated during training
     predict: dict[str, Any]
     labels: tuple[str, ...]
@@ -84,7 +89,7 @@ class Examples(NamedTuple):
         return cls(by_use.get("train"), evaluated, predicted, labels)
 
 
-class Program(abc.ABC):
+class Program(abc.ABC, Generic[TaskType, ExamplesType]):
     """The parts of a fine-tuning program that `fine_tuning.run` needs.
 
     Args:
@@ -119,21 +124,23 @@ class Program(abc.ABC):
         self.files = files
         self.inputs = inputs or {}
 
-    def receive_weights(self, weights: Any) -> None:  # noqa: B027
+    def receive_weights(self, weights: Checkpoint | None) -> None:  # noqa: B027
         """Receives the initial weights before examples are read; may change `configs`.
 
         Args:
           weights: a `Checkpoint`; None: the checkpoints of the run directory.
         """
 
-    def check_missing_head(self, weights: Any, do_train: bool) -> None:  # noqa: B027
+    def check_missing_head(self, weights: Checkpoint | None, do_train: bool) -> None:  # noqa: B027
         """Checks the initial weights, a `Checkpoint`, before their heads are removed.
 
         Raises:
           ValueError: if they require another setting.
         """
 
-    def load_initial_weights(self, model: Any, start: Any, allow_missing: Sequence[str]) -> None:
+    def load_initial_weights(
+        self, model: Model, start: Checkpoint, allow_missing: Sequence[str]
+    ) -> None:
         """Assigns the initial weights to the model.
 
         Args:
@@ -149,7 +156,7 @@ class Program(abc.ABC):
         """Writes files of the model besides configuration and labels into a run directory."""
 
     def compute_teacher_outputs(  # noqa: B027
-        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
         """Adds the outputs of --teacher to the training examples; called if there is a teacher."""
 
@@ -159,8 +166,8 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
-    ) -> "RowsTask":
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: bool
+    ) -> TaskType:
         """Builds the model, with `options`, and its task, in the strategy's scope.
 
         Args:
@@ -169,11 +176,15 @@ class Program(abc.ABC):
           data: the arguments of `RowsTask` after the model.
         """
 
-    def read_calibration(self, folder: pathlib.Path, task: Any) -> None:  # noqa: B027
+    def read_calibration(self, folder: pathlib.Path, task: TaskType) -> None:  # noqa: B027
         """Uses the choice of an earlier `calibrate`, if the run directory has one."""
 
     def calibrate(  # noqa: B027
-        self, folder: pathlib.Path | None, task: Any, examples: Any, outputs: "CollectedOutputs"
+        self,
+        folder: pathlib.Path | None,
+        task: TaskType,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
     ) -> None:
         """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
 
@@ -187,8 +198,8 @@ class Program(abc.ABC):
         self,
         folder: pathlib.Path,
         ending: str,
-        task: Any,
-        examples: Any,
+        task: TaskType,
+        examples: ExamplesType,
         outputs: "CollectedOutputs",
     ) -> None:
         """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
@@ -196,19 +207,26 @@ class Program(abc.ABC):
     def write_page(  # noqa: B027
         self,
         folder: pathlib.Path,
-        task: Any,
-        examples: Any,
+        task: TaskType,
+        examples: ExamplesType,
         outputs: "CollectedOutputs",
         results: dict[str, float],
     ) -> None:
         """Writes a page about an evaluation of the run's evaluation file, after all other files."""
 
     @abc.abstractmethod
-    def report(self, task: Any, examples: Any, outputs: "CollectedOutputs") -> dict[str, str]:
+    def report(
+        self, task: TaskType, examples: ExamplesType, outputs: "CollectedOutputs"
+    ) -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
 
     def write_predictions(  # noqa: B027
-        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "CollectedOutputs"
+        self,
+        folder: pathlib.Path,
+        task: TaskType,
+        name: str,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
     ) -> None:
         """Writes the predictions of a program that has --do_predict."""
 

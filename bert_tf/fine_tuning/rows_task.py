@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import keras
 import tensorflow as tf
@@ -11,15 +11,17 @@ import tensorflow as tf
 from bert_tf.config import TeacherConfig
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.examples.row_batches import evaluation_batches, training_batches
-from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.examples.rows import TaskExamples, TokenizedDataset
 from bert_tf.network.losses import WeightedSum, weigh
-from bert_tf.training.task import Batch
+from bert_tf.training.fine_tuner import CollectedOutputs
+from bert_tf.type_names import Batch, Tensor
 
 # A teacher's scores of the examples [N, C] or of their tokens.
 TEACHER_LOGITS = "teacher_logits"
+ExamplesType = TypeVar("ExamplesType", bound=TaskExamples)
 
 
-class RowsTask(abc.ABC):
+class RowsTask(abc.ABC, Generic[ExamplesType]):
     """A model with examples to train on and to evaluate; see `training.task.Task`.
 
     A subclass defines losses and metrics. The loss of a batch is the sum "loss" of
@@ -42,7 +44,7 @@ class RowsTask(abc.ABC):
         self,
         model: keras.Model,
         train_rows: TokenizedDataset | None,
-        eval_examples: Any,
+        eval_examples: ExamplesType | None,
         buckets: Sequence[int],
         seed: int,
         teacher: TeacherConfig | None = None,
@@ -71,6 +73,8 @@ class RowsTask(abc.ABC):
     ) -> tf.data.Dataset:
         """Returns batches of `TokenizedDataset.batch`, with every example once."""
         shard = InputShard(worker_index, num_workers)
+        if self.eval_examples is None:
+            raise ValueError("There are no examples to evaluate.")
         rows = self.eval_examples.rows
         return evaluation_batches(rows, batch_size, max_steps, self.buckets, shard)
 
@@ -81,16 +85,16 @@ class RowsTask(abc.ABC):
             return -math.inf
         return -value if self.best_metric == "loss" else value
 
-    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def loss_weights(self, batch: Batch) -> dict[str, Tensor]:
         """Returns the weight of the batch: float32 []."""
         return {"loss": tf.reduce_sum(batch["example_weights"])}
 
     def losses_with_teacher(
         self,
         batch: Batch,
-        losses: tf.Tensor,
-        soft: Callable[[tf.Tensor, float], tf.Tensor],
-        weights: tf.Tensor,
+        losses: Tensor,
+        soft: Callable[[Tensor, float], Tensor],
+        weights: Tensor,
     ) -> dict[str, WeightedSum]:
         """Returns the sums "loss" and, if a teacher has scored the examples, "teacher_loss".
 
@@ -106,6 +110,7 @@ class RowsTask(abc.ABC):
         config = self.teacher
         teacher_losses = soft(batch[TEACHER_LOGITS], config.distillation_temperature)
         total = config.teacher_weight * teacher_losses
+        # The teacher's scores may replace the labels, or be learned in addition.
         if config.learn_labels:
             total += losses
         return {"teacher_loss": weigh(teacher_losses, weights), "loss": weigh(total, weights)}
@@ -115,9 +120,9 @@ class RowsTask(abc.ABC):
         """See `Task.loss_and_metric_sums`."""
 
     @abc.abstractmethod
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, Tensor]:
         """See `training.fine_tuner.FineTuningTask`."""
 
     @abc.abstractmethod
-    def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: ExamplesType, outputs: CollectedOutputs) -> dict[str, float]:
         """See `training.fine_tuner.FineTuningTask`."""

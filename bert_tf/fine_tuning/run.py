@@ -18,7 +18,7 @@ from absl import logging
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
-from bert_tf.examples.rows import length_buckets
+from bert_tf.examples.rows import TaskExamples, length_buckets
 from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
 from bert_tf.fine_tuning.initial_state import fit_head, load_initial_state
 from bert_tf.fine_tuning.program import CALIBRATING, Configs, Examples, Program
@@ -43,6 +43,7 @@ from bert_tf.training.reporting import Progress
 from bert_tf.training.seeds import write_summary
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import note_evaluation
+from bert_tf.type_names import Strategy
 
 
 def run_program(program: Program, configs: Configs) -> int:
@@ -90,9 +91,9 @@ class Run:
         program.receive_weights(self.start.weights)
         self.configs = program.configs
         self.results: dict[str, float] = {}
-        self.strategy: Any = None
+        self.strategy: Strategy | None = None
 
-    def execute(self, strategy: Any = None) -> int:
+    def execute(self, strategy: Strategy | None = None) -> int:
         """Trains, evaluates and predicts; returns the exit status. Creates a strategy if None."""
         strategy = strategy or make_strategy(self.configs.training)
         self.strategy = strategy
@@ -111,7 +112,7 @@ class Run:
                 raise ValueError(error) from error
         return 0
 
-    def prepare(self, strategy: Any) -> tuple[FineTuner, Examples]:
+    def prepare(self, strategy: Strategy) -> tuple[FineTuner, Examples]:
         """Reads the examples and builds model, optimizer and trainer."""
         start = self.start
         tokenizer = CountingTokenizer(make_tokenizer(start.vocab, start.config.do_lower_case))
@@ -154,7 +155,7 @@ class Run:
         self.program.configs = self.configs
         return examples
 
-    def set_sizes(self, examples: Examples, strategy: Any) -> None:
+    def set_sizes(self, examples: Examples, strategy: Strategy) -> None:
         """Sets the precision, and the steps and batch sizes that depend on the examples."""
         training = choose_precision(self.configs.training, strategy)
         self.configs = with_sizes(
@@ -165,9 +166,10 @@ class Run:
             predictions_per_row=getattr(examples.train, "predictions_per_row", 0),
         )
 
-    def make_trainer(self, examples: Examples, strategy: Any, fingerprint: str) -> FineTuner:
+    def make_trainer(self, examples: Examples, strategy: Strategy, fingerprint: str) -> FineTuner:
         """Builds model, task, optimizer and trainer."""
         model, data, optimization, training, tuning, _ = self.configs
+        # The seed and the order in which layers are made determine the initial weights.
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
         # XLA compiles packed rows for each number of rows, so there is only one length.
@@ -344,7 +346,7 @@ class Run:
         )
 
 
-def texts_per_row(train: Any) -> int:
+def texts_per_row(train: TaskExamples | None) -> int:
     """Returns the number of texts in a training example: choices, documents, or sides of a pair."""
     stated = getattr(train, "texts_per_row", 0)
     return stated or getattr(getattr(train, "rows", None), "num_choices", 0) or 1

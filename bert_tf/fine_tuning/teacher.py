@@ -6,7 +6,6 @@ like labels. They are small: a number per class, or an embedding per text.
 
 import hashlib
 import pathlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +21,7 @@ from bert_tf.fine_tuning.label_order import check_names, label_order
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief
+from bert_tf.type_names import Model, Strategy
 
 BATCH_SIZE = 32
 
@@ -62,7 +62,11 @@ def check_labels(
 
 
 def teacher_outputs(
-    model: Any, teacher: Checkpoint, rows: TokenizedDataset, configs: Configs, strategy: Any
+    model: Model,
+    teacher: Checkpoint,
+    rows: TokenizedDataset,
+    configs: Configs,
+    strategy: Strategy,
 ) -> np.ndarray:
     """Returns the teacher's outputs for each example, float32 [N, ...], from the cache if possible.
 
@@ -91,6 +95,7 @@ def teacher_outputs(
     path = cache_folder(folder) / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:
+        # Runs of several seeds may start at once: one computes, the others wait and read.
         with exclusive(path.with_suffix(".lock"), waits=True):
             drop_damaged([path])
             cached = _read(path, rows.num_tokens if scores_tokens(model) else len(rows))
@@ -108,7 +113,7 @@ def teacher_outputs(
     return compute_or_read() if outputs is None else outputs
 
 
-def scores_tokens(model: Any) -> bool:
+def scores_tokens(model: Model) -> bool:
     """Returns whether a model scores every token of a text."""
     return getattr(model, "scores_tokens", False)
 
@@ -134,7 +139,7 @@ def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
     return outputs
 
 
-def _compute(model: Any, rows: TokenizedDataset) -> np.ndarray:
+def _compute(model: Model, rows: TokenizedDataset) -> np.ndarray:
     logging.info("The teacher reads %s texts.", f"{len(rows):,}")
     longest = max(1, int(rows.lengths.max(initial=1)))
     batches = evaluation_batches(rows, BATCH_SIZE, 0, length_buckets(longest, False))

@@ -58,7 +58,7 @@ search.bm25 search.bulk search.documents search.fusion search.qdrant search.runn
 search.saved_embedder serving.kind serving.lite_model serving.metadata
 tasks.*.answers tasks.*.examples tasks.*.inputs tasks.*.kinds tasks.*.report tasks.*.sources
 text.*_training text.kinds text.sentencepiece text.text_tokenizer text.tokenization text.wordpiece
-training.curves training.metrics_log training.roll_call training.stopping
+training.curves training.metrics_log training.stopping training.worker_group
 vectors.candidates vectors.quantization vectors.sparse
 """
 

@@ -8,13 +8,11 @@ import tensorflow as tf
 from bert_tf.network.dropout import mix
 from bert_tf.tasks.embedding.features import SIDES
 from bert_tf.text.packing import INPUTS
-from bert_tf.type_names import Tensor
-
-Batch = dict[str, tf.Tensor]
+from bert_tf.type_names import Batch, Tensor
 
 
 def embed_sides(
-    compute: Callable[[Batch, Any], tf.Tensor],
+    compute: Callable[[dict[str, Tensor], Any], Tensor],
     batch: Batch,
     dropout_seed: Tensor | None,
     joint: bool = False,
@@ -56,7 +54,7 @@ def embed_sides(
 
 
 def _embed_jointly(
-    compute: Callable[[Batch, Any], tf.Tensor], batch: Batch, dropout_seed: Tensor | None
+    compute: Callable[[dict[str, Tensor], Any], Tensor], batch: Batch, dropout_seed: Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds the texts of both sides in one pass; see `embed_sides`."""
     inputs = {}

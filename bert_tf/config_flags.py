@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags, logging
@@ -17,7 +17,8 @@ from absl import app, flags, logging
 from bert_tf import flagfiles, printable
 from bert_tf.bounded_files import read_text
 from bert_tf.config import Config, ModelConfig
-from bert_tf.renamed import with_new_names, with_new_settings
+from bert_tf.config.combined import COMBINED, CombinedFlag, new_form
+from bert_tf.renamed import warn_of_earlier_name, with_new_names, with_new_settings
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -31,19 +32,90 @@ FILE_FLAGS = (
 )  # endings of the names of flags with paths
 CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a full disk
 
-# Lets --help list the flags under the program instead of this module.
+# Lets --help list the flags under the program instead of this module; --helpfull lists those of
+# fields that a combined flag sets under this module.
 flags.disclaim_key_flags()
+HIDDEN = __name__
+
+
+class FlagOfFields(flags.Flag):
+    """A flag that sets the flags of several fields when it is parsed; see `config.combined`."""
+
+    def __init__(self, name: str, form: CombinedFlag, parser: flags.ArgumentParser) -> None:
+        self.form = form
+        self.fields: list[str] = []  # names of flags without a line in --help
+        self._set: dict[str, int] = {}  # how often a flag had been given when this one set it
+        super().__init__(parser, None, name, form.default, form.help)
+
+    def add(self, name: str) -> None:
+        """Adds a field that only this flag sets; options are listed in the help text."""
+        self.fields.append(name)
+        if self.form.adds:
+            self.help = f"{self.form.help} the names are {', '.join(self.fields)} (--helpfull)."
+
+    def parse(self, argument: str) -> None:
+        try:
+            values = self.form.read(argument)
+            own = values.pop(self.name, argument)
+            if self.form.adds:
+                self._check_names(values)
+            else:
+                self._reset()
+            for name, value in values.items():
+                self._assign(name, value)
+        except ValueError as error:
+            text = f"flag --{self.name}={argument}: {error}"
+            raise flags.IllegalFlagValueError(text) from None
+        super().parse(own)
+
+    def unparse(self) -> None:
+        self._set = {}
+        super().unparse()
+
+    def _check_names(self, values: Iterable[str]) -> None:
+        for name in values:
+            if name not in self.fields:
+                raise ValueError(f"{name} is not one of {', '.join(self.fields)}")
+
+    def _reset(self) -> None:
+        """Resets the fields that an earlier use of this flag set."""
+        for name, uses in self._set.items():
+            if flags.FLAGS[name].present == uses:
+                flags.FLAGS[name].unparse()
+        self._set = {}
+
+    def _assign(self, name: str, value: str | float | None) -> None:
+        if name not in flags.FLAGS:
+            if value is None:
+                return
+            raise ValueError(f"this program has no {name}")
+        flag = flags.FLAGS[name]
+        if value is None:
+            flag.unparse()
+            return
+        if self.form.is_preset and flag.present:
+            return
+        try:
+            flag.parse(str(value))
+        except flags.IllegalFlagValueError as error:
+            raise ValueError(str(error).removeprefix("flag --")) from None
+        flag.using_default_value = False
+        self._set[name] = flag.present
 
 
 def define_flags(
-    *classes: type[Config], only: Sequence[str] = (), without: Sequence[str] = ()
+    *classes: type[Config],
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    shown: Sequence[str] = (),
 ) -> None:
-    """Defines one flag per field.
+    """Defines one flag per field, and the combined flags of fields that are declared within them.
 
     Args:
       classes: groups of fields.
       only: names of the fields to define; () for all.
       without: names of fields to leave out.
+      shown: names of fields to list in --help instead of the flag that they are within.
 
     Raises:
       ValueError: if there is no field of a given name.
@@ -58,14 +130,20 @@ def define_flags(
         types = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
             if field.name not in without and (not only or field.name in only):
-                _define(field, types[field.name])
+                _define(field, types[field.name], field.metadata["within"], field.name in shown)
 
 
-def _define(field: dataclasses.Field, kind: type) -> None:
+def _define(field: dataclasses.Field, kind: type, within: str, is_shown: bool) -> None:
     if field.name in flags.FLAGS:  # defined by another program in this process
+        return
+    if field.name in COMBINED:
+        _define_combined(field.name)
         return
     data = field.metadata
     common = {"name": field.name, "default": field.default, "help": data["help"]}
+    if within and not is_shown:
+        common["module_name"] = HIDDEN
+        _define_combined(within).add(field.name)
     bounds = {"lower_bound": data["lower"], "upper_bound": data["upper"]}
     if data["choices"]:
         flags.DEFINE_enum(enum_values=list(data["choices"]), **common)
@@ -77,6 +155,17 @@ def _define(field: dataclasses.Field, kind: type) -> None:
         flags.DEFINE_float(**bounds, **common)
     else:
         flags.DEFINE_string(**common)
+
+
+def _define_combined(name: str) -> FlagOfFields:
+    """Returns the combined flag of this name, which is defined if it is not yet."""
+    if name not in flags.FLAGS:
+        is_number = name == "masked_lm_prob"  # The flag is that of a field as well.
+        parser = flags.FloatParser() if is_number else flags.ArgumentParser()
+        flags.DEFINE_flag(FlagOfFields(name, COMBINED[name], parser))
+        if name == "model_options":
+            _define_combined("architecture")
+    return flags.FLAGS[name]
 
 
 def from_flags(cls: type[ConfigType]) -> ConfigType:
@@ -268,12 +357,30 @@ def _check_finite() -> None:
             raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
 
 
+def _warn_of_fields(arguments: list[str]) -> None:
+    """Warns of flags of fields that a combined flag sets."""
+    hidden = {flag.name for flag in flags.FLAGS.flags_by_module_dict().get(HIDDEN, ())}
+    within = {}
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if isinstance(flag, FlagOfFields):
+            within.update(dict.fromkeys(flag.fields, name))
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for argument in arguments[1:end]:
+        name = argument.partition("=")[0].lstrip("-")
+        if name not in hidden:
+            name = name.removeprefix("no")
+        if argument.startswith("-") and name in hidden:
+            warn_of_earlier_name(f"--{name}", new_form(name, within[name]))
+
+
 def parse(arguments: list[str]) -> list[str]:
     """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
 
     A wrong flag ends the program with status 1 and one line, before TensorFlow is loaded.
     """
     try:
+        by_hand = flagfiles.expanded(arguments, with_records=False)
         arguments = with_new_names(flagfiles.expanded(arguments), lambda name: name in flags.FLAGS)
     except (ValueError, OSError) as error:
         printable.print_error(f"--flagfile: {error}")
@@ -281,6 +388,7 @@ def parse(arguments: list[str]) -> list[str]:
     try:
         words = flags.FLAGS(list(arguments))
         _check_finite()
+        _warn_of_fields(by_hand)
         return words
     except flags.Error as error:
         printable.print_error(f"{str(error).rstrip('.')} (--help lists the flags).")

@@ -75,7 +75,9 @@ class FineTuningConfig(Config):
         False, "Start with a new head even if the checkpoint has one, for example of another task."
     )
     pad_to_max_length: bool = changeable(
-        False, "Pad every batch to max_seq_length, as the original does: slower, same losses."
+        False,
+        "Pad every batch to max_seq_length, as the original does: slower, same losses.",
+        within="training_options",
     )
     use_best_checkpoint: bool = changeable(
         True,
@@ -93,11 +95,13 @@ class LabelLossConfig(Config):
         "Share of the training target that is spread evenly over all classes, such as 0.1.",
         lower=0.0,
         upper=0.99,
+        within="loss_options",
     )
     focal_gamma: float = option(
         0.0,
         "Exponent of the focal loss, such as 2: examples that are predicted well count less.",
         lower=0.0,
+        within="loss_options",
     )
 
     def check_kind(self, kind: str, marks: str = "") -> None:
@@ -243,12 +247,14 @@ class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig, LabelLossConfig
         "unique: each pair once.",
         choices=PAIR_SAMPLINGS,
         needs=("few_shot",),
+        within="few_shot_options",
     )
     pairs_per_example: int = option(
         PAIRS_PER_EXAMPLE,
         "Maximum number of pairs for each training example; 0: no limit.",
         lower=0,
         needs=("few_shot",),
+        within="few_shot_options",
     )
     unlabelled_file: str = option(
         "",

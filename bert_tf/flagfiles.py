@@ -1,11 +1,13 @@
 """Finds a `--flagfile` in the current folder, next to the file that names it, or in the package."""
 
 import pathlib
+import re
 from collections.abc import Sequence
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # An installed package contains the flagfiles; in the source tree they are next to the package.
 SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()), None)
+RECORD = re.compile(r"# \w+Config\n")  # first line of a run.flags, see `config_flags.flagfile`
 # Lines of a flagfile that are dropped if the other flag is given in addition to the flagfile,
 # because programs prefer a number of steps to a share of them.
 REPLACED = {
@@ -14,7 +16,7 @@ REPLACED = {
 }
 
 
-def expanded(arguments: Sequence[str]) -> list[str]:
+def expanded(arguments: Sequence[str], with_records: bool = True) -> list[str]:
     """Replaces arguments that name flagfiles by the lines of those files.
 
     As in absl, the lines replace the argument, so that the last value wins, `#` and `//` begin
@@ -23,16 +25,19 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
     Args:
       arguments: a command line, starting with the program's name. `--` ends the search.
+      with_records: whether to read the records of runs, which programs write.
 
     Raises:
       OSError: if a flagfile cannot be read, or ValueError if it names itself.
     """
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
-    return [*given[:1], *_lines(given[1:end], ()), *given[end:]]
+    return [*given[:1], *_lines(given[1:end], (), with_records), *given[end:]]
 
 
-def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[str]:
+def _lines(
+    arguments: Sequence[str], inside: tuple[pathlib.Path, ...], with_records: bool
+) -> list[str]:
     result: list[str] = []
     rest = iter(arguments)
     given = set(map(_name, arguments))
@@ -52,9 +57,12 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
             raise FileNotFoundError(
                 f"there is no file {path}; the package's flagfiles are {', '.join(shipped)}."
             )
-        text = map(_stripped, path.read_text(encoding="utf8").splitlines())
+        content = path.read_text(encoding="utf8")
+        if RECORD.match(content) and not with_records:
+            continue
+        text = map(_stripped, content.splitlines())
         flags = [line for line in text if line and not line.startswith(("#", "//"))]
-        lines = _lines(flags, (*inside, path.resolve()))
+        lines = _lines(flags, (*inside, path.resolve()), with_records)
         result += [line for line in lines if _name(line) not in replaced]
     return result
 

@@ -54,12 +54,15 @@ class DataConfig(Config):
     short_seq_prob: float = share(0.1, "Probability of a sequence shorter than the maximum.")
     random_seed: int = option(12345, "Seed of pairs, masks, order, weights and dropout.", lower=0)
     use_next_sentence: bool = option(
-        True, "Train on sentence pairs with an NSP head; false: full sentences, MLM only (RoBERTa)."
+        True,
+        "Train on sentence pairs with an NSP head; false: full sentences, MLM only (RoBERTa).",
+        within="pairs",
     )
     sentence_order: bool = option(
         False,
         "Pairs are two consecutive segments, in order or swapped (ALBERT), without random second "
         "segments.",
+        within="pairs",
     )
     deduplicate: str = option(
         "none",

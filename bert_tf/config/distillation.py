@@ -14,18 +14,24 @@ class TeacherConfig(Config):
         "Model to learn from, in addition to the labels or instead of them: any model that "
         "--init_checkpoint takes, with the student's vocabulary. Empty: no teacher.",
     )
-    learn_labels: bool = option(True, "Learn the labels as well; false: only the teacher.")
+    learn_labels: bool = option(
+        True,
+        "Learn the labels as well; false: only the teacher.",
+        within="teacher_options",
+    )
     teacher_weight: float = option(
         1.0,
         "Weight of the loss to the teacher's scores or embeddings; the labels' loss has weight 1.",
         lower=0.0,
         needs=("teacher",),
+        within="teacher_options",
     )
     distillation_temperature: float = option(
         2.0,
         "Temperature that divides both models' scores; the loss is multiplied by its square.",
         lower=0.01,
         needs=("teacher",),
+        within="teacher_options",
     )
 
     def check(self) -> None:

@@ -19,6 +19,7 @@ def option(
     from_run: bool = False,
     of_data: bool = False,
     needs: tuple[str, ...] = (),
+    within: str = "",
 ) -> Any:
     """Declares one field with its metadata.
 
@@ -35,6 +36,8 @@ def option(
         it is not taken from the run if other data are evaluated.
       needs: the condition under which the field has an effect: the name of another field, then the
         values that it must have; without values, any but its default. See `Config.check_needs`.
+      within: the combined flag that sets the field, see `combined`; --help does not list the flag
+        with the name of the field.
     """
     metadata = {
         "help": help_text,
@@ -45,6 +48,7 @@ def option(
         "from_run": from_run,
         "of_data": of_data,
         "needs": needs,
+        "within": within,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

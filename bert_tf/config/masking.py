@@ -21,12 +21,15 @@ class MaskingConfig(Config):
     )
     masked_lm_prob: float = share(0.15, "Share of tokens to predict.")
     masked_lm_prob_to: float = share(
-        0.0, "Draw the share of each example between masked_lm_prob and this value; 0: fixed share."
+        0.0,
+        "Draw the share of each example between masked_lm_prob and this value; 0: fixed share.",
+        within="masked_lm_prob",
     )
     masked_lm_prob_end: float = share(
         0.0,
         "Change the share linearly from masked_lm_prob at the first step to this at the last step; "
         "evaluations keep masked_lm_prob. 0: no change.",
+        within="masked_lm_prob",
     )
     span_length: float = option(
         0.0,
@@ -35,6 +38,7 @@ class MaskingConfig(Config):
         "uses 5 but draws again instead of cutting at ten words, which gives a mean of 3.80. 0: no "
         "spans.",
         lower=0.0,
+        within="mask_unit",
     )
     ngram_length: int = option(
         0,
@@ -42,8 +46,13 @@ class MaskingConfig(Config):
         "1 / n; ALBERT uses 3. 0: no spans.",
         lower=0,
         upper=20,
+        within="mask_unit",
     )
-    span_pieces: bool = option(False, "Mask spans of single tokens instead of whole words.")
+    span_pieces: bool = option(
+        False,
+        "Mask spans of single tokens instead of whole words.",
+        within="mask_unit",
+    )
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
@@ -51,21 +60,25 @@ class MaskingConfig(Config):
         0.0,
         "Share of the examples in which the next token is predicted from those before it, instead "
         "of masked tokens; GPT-BERT uses 1/16.",
+        within="masking_options",
     )
     rank_special_tokens: bool = option(
         False,
         "With objective=permuted_lm: special tokens take part in the order, as in "
         "zihangdai/xlnet; otherwise all tokens see them.",
+        within="masking_options",
     )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single tokens.")
     masked_share: float = share(
         0.8,
         "Share of the selected tokens that is replaced by [MASK]. With objective=replaced_tokens, "
         "if neither share is given, 0.85 and no random tokens.",
+        within="masking_options",
     )
     random_share: float = share(
         0.1,
         "Share of the selected tokens that is replaced by a random token; the rest is unchanged.",
+        within="masking_options",
     )
 
     def check(self) -> None:

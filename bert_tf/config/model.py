@@ -1,6 +1,7 @@
 """Configuration of the encoder, which bert_config.json stores."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 from typing import Any, Self
@@ -34,6 +35,9 @@ BIASES = ("attention", "feed_forward", "norm", "head", "output")
 TOKENIZERS = ("wordpiece", "byte_bpe", "unigram", "sentencepiece_bpe")
 UNLIMITED = 1 << 31
 
+# Fields that an architecture fixes; see `architectures`.
+structural = functools.partial(option, within="model_options")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
@@ -49,7 +53,7 @@ class ModelConfig(Config):
     num_hidden_layers: int = option(12, "Encoder layers.", lower=1, upper=1000)
     num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
     intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
-    hidden_act: str = option(
+    hidden_act: str = structural(
         "gelu_tanh", "Activation; the form of GELU is part of its name.", choices=ACTIVATIONS
     )
     hidden_dropout_prob: float = option(0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99)
@@ -57,11 +61,11 @@ class ModelConfig(Config):
         0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99
     )
     max_position_embeddings: int = option(512, "Rows of the position table.", lower=1)
-    type_vocab_size: int = option(2, "Rows of the segment table; 0: no table.", lower=0)
-    initializer_range: float = option(
+    type_vocab_size: int = structural(2, "Rows of the segment table; 0: no table.", lower=0)
+    initializer_range: float = structural(
         0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0
     )
-    layer_norm_eps: float = option(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
+    layer_norm_eps: float = structural(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
     tokenizer: str = option(
         "wordpiece",
@@ -69,17 +73,17 @@ class ModelConfig(Config):
         "that of XLM-RoBERTa and ALBERT (SentencePiece), sentencepiece_bpe that of Gemma.",
         choices=TOKENIZERS,
     )
-    num_layer_groups: int = option(
+    num_layer_groups: int = structural(
         0,
         "Groups of consecutive layers that share their weights (ALBERT: 1); 0: every layer has its "
         "own weights.",
         lower=0,
     )
-    pad_token_id: int = option(0, "Id of padding.", lower=0)
+    pad_token_id: int = structural(0, "Id of padding.", lower=0)
     embedding_size: int = option(
         0, "Width of the embedding tables, projected to hidden_size; 0: hidden_size.", lower=0
     )
-    position_type: str = option(
+    position_type: str = structural(
         "learned",
         "How positions are represented: learned: a table; sinusoidal: sines added to the "
         "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
@@ -91,108 +95,108 @@ class ModelConfig(Config):
         "have the same type (XLNet).",
         choices=POSITION_TYPES,
     )
-    position_offset: int = option(
+    position_offset: int = structural(
         0,
         "Row of the first position in the table; above 0, padding has no position (RoBERTa: 2).",
         lower=0,
     )
-    relative_buckets: int = option(
+    relative_buckets: int = structural(
         32,
         "Buckets of distances that have a learned bias, a multiple of 4, or with disentangled "
         "positions a learned vector, an even number (twice DeBERTa's position_buckets).",
         lower=4,
     )
-    relative_max_distance: int = option(
+    relative_max_distance: int = structural(
         128, "Distance from which on all tokens are in the last bucket.", lower=2
     )
-    relative_unused_rows: int = option(
+    relative_unused_rows: int = structural(
         0, "Rows of the table of biases after those of the buckets, without effect.", lower=0
     )
-    relative_bias_per_layer: bool = option(
+    relative_bias_per_layer: bool = structural(
         False, "Whether each layer learns its own biases of distances, or all share them."
     )
-    pos_att_type: str = option(
+    pos_att_type: str = structural(
         "p2c,c2p",
         "Products of disentangled positions: c2p: the query's content and the position; p2c: the "
         "position and the key's content.",
         choices=("p2c,c2p", "c2p,p2c", "p2c", "c2p"),
     )
-    clamp_distance: int = option(
+    clamp_distance: int = structural(
         0,
         "Distance from which on the sines of transformer_xl are the same; 0: no such distance.",
         lower=0,
         needs=("position_type", "transformer_xl"),
     )
-    memory_length: int = option(
+    memory_length: int = structural(
         0,
         "Tokens of earlier segments that memories hold (XLNet's mem_len); 0: all of them.",
         lower=0,
         needs=("position_type", "transformer_xl"),
     )
-    memory_reuse: int = option(
+    memory_reuse: int = structural(
         0,
         "Tokens of a segment, from its start, that are added to the memories (XLNet's reuse_len); "
         "0: all.",
         lower=0,
         needs=("position_type", "transformer_xl"),
     )
-    rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
-    local_rotary_theta: float = option(
+    rotary_theta: float = structural(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
+    local_rotary_theta: float = structural(
         0.0, "rotary_theta of layers with local attention; 0: rotary_theta.", lower=0.0
     )
-    block_type: str = option(
+    block_type: str = structural(
         "post_norm",
         "LayerNorm after each half of a layer (post_norm, BERT), or before it (pre_norm, "
         "ModernBERT).",
         choices=BLOCKS,
     )
-    gated_feed_forward: bool = option(
+    gated_feed_forward: bool = structural(
         False, "GeGLU: activation(first half) * second half, each intermediate_size wide."
     )
-    embedding_norm: bool = option(True, "LayerNorm after the embeddings; XLNet has none.")
-    query_vector: bool = option(
+    embedding_norm: bool = structural(True, "LayerNorm after the embeddings; XLNet has none.")
+    query_vector: bool = structural(
         False,
         "A learned vector stands for each token that a query stream predicts (XLNet), instead of "
         "the embedding of [MASK].",
     )
-    pooled_token: str = option(
+    pooled_token: str = structural(
         "first",
         "The token whose vector stands for the text: the first, or the last (XLNet).",
         choices=("first", "last"),
     )
-    biases: str = option("all", f"Parts with biases: all, none, or some of {','.join(BIASES)}.")
-    local_attention: int = option(
+    biases: str = structural("all", f"Parts with biases: all, none, or some of {','.join(BIASES)}.")
+    local_attention: int = structural(
         0,
         "Window of local attention: each token attends to tokens within half the window; 0: no "
         "window.",
         lower=0,
     )
-    global_attention_every: int = option(
+    global_attention_every: int = structural(
         3,
         "With local attention: starting at the first layer, every Nth layer has global attention.",
         lower=1,
     )
-    classifier_pooling: str = option(
+    classifier_pooling: str = structural(
         "pooler",
         "Input of the classification head: pooler: the pooled_token through a dense layer; cls: "
         "the pooled_token; mean: the mean of the tokens; normalized_cls, normalized_mean: the "
         "same, scaled to length 1.",
         choices=("pooler", "cls", "mean", "normalized_cls", "normalized_mean"),
     )
-    pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
-    head_act: str = option(
+    pooler_act: str = structural("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
+    head_act: str = structural(
         "",
         "Activation of the dense layer before the heads, including the MLM head; empty: "
         "hidden_act.",
         choices=("", *ACTIVATIONS),
     )
-    reads_left_to_right: bool = option(
+    reads_left_to_right: bool = structural(
         False, "Whether the model was also trained to predict the next token (--causal_share)."
     )
-    head_transform: bool = option(
+    head_transform: bool = structural(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
     )
-    masked_lm_transform: bool = option(
+    masked_lm_transform: bool = structural(
         True,
         "A dense layer, activation and LayerNorm before the scores of masked tokens; XLNet has "
         "none.",

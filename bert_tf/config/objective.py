@@ -36,6 +36,7 @@ class ObjectiveConfig(TeacherConfig):
         "Width of the generator as a fraction of the encoder's width, at most 1.",
         lower=0.01,
         needs=("objective", "replaced_tokens"),
+        within="objective_options",
     )
     generator_layers: float = option(
         1.0,
@@ -43,12 +44,14 @@ class ObjectiveConfig(TeacherConfig):
         lower=0.01,
         upper=1.0,
         needs=("objective", "replaced_tokens"),
+        within="objective_options",
     )
     discriminator_weight: float = option(
         50.0,
         "Weight of the replaced-token loss relative to the generator's loss.",
         lower=0.0,
         needs=("objective", "replaced_tokens"),
+        within="objective_options",
     )
     embedding_sharing: str = option(
         "full",
@@ -57,12 +60,14 @@ class ObjectiveConfig(TeacherConfig):
         "generator's loss alone (DeBERTaV3).",
         choices=EMBEDDING_SHARINGS,
         needs=("objective", "replaced_tokens"),
+        within="objective_options",
     )
     electra_reference_sampling: bool = option(
         False,
         "Draw positions with replacement, as google-research/electra does: a token may be drawn "
         "twice, and if its replacements differ, the input is the mean of their ids.",
         needs=("objective", "replaced_tokens"),
+        within="objective_options",
     )
     hidden_weight: float = option(
         0.0,
@@ -70,12 +75,14 @@ class ObjectiveConfig(TeacherConfig):
         "states (DistilBERT).",
         lower=0.0,
         needs=("teacher",),
+        within="teacher_options",
     )
     relation_weight: float = option(
         0.0,
         "Weight of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
         lower=0.0,
         needs=("teacher",),
+        within="teacher_options",
     )
     relation_heads: int = option(
         0,
@@ -83,12 +90,14 @@ class ObjectiveConfig(TeacherConfig):
         "the teacher.",
         lower=0,
         needs=("relation_weight",),
+        within="teacher_options",
     )
     teacher_layer: int = option(
         0,
         "Layer of the teacher whose relations are learned, counted from 1; 0: the last layer.",
         lower=0,
         needs=("relation_weight",),
+        within="teacher_options",
     )
 
     def check(self) -> None:

@@ -30,18 +30,21 @@ class OptimizerConfig(Config):
         "Minutes for training, including compilation, evaluations and saves; the schedule follows "
         "the time instead of num_train_steps. 0: no time limit.",
         lower=0.0,
+        within="train_for",
     )
     warmup_proportion: float = share(
         0.1,
         "Share of the run in which the learning rate rises, if num_warmup_steps is not given. "
         "Pre-training for a number of steps uses it only if it is given; otherwise the warm-up is "
         "10,000 steps.",
+        within="warmup",
     )
     cooldown_proportion: float = share(
         0.0,
         "Share of the run, at its end, in which the rate of a trapezoid falls, if "
         "num_cooldown_steps is not given.",
         needs=("learning_rate_schedule", "trapezoid"),
+        within="cooldown",
     )
     learning_rate_schedule: str = option(
         "linear",
@@ -54,31 +57,48 @@ class OptimizerConfig(Config):
         "Rate at the end of a polynomial, cosine or trapezoid schedule.",
         lower=0.0,
         needs=("learning_rate_schedule", "polynomial", "cosine", "trapezoid"),
+        within="optimizer_options",
     )
     decay_power: float = option(
         1.0,
         "Power of the polynomial schedule.",
         lower=0.0,
         needs=("learning_rate_schedule", "polynomial"),
+        within="optimizer_options",
     )
     num_cooldown_steps: int = option(
         0,
         "Steps at the end of the trapezoid in which the rate falls; 0: constant rate.",
         lower=0,
         needs=("learning_rate_schedule", "trapezoid"),
+        within="cooldown",
     )
     weight_decay_rate: float = option(
         0.01, "Weight decay; LayerNorm and biases are never decayed.", lower=0.0
     )
-    adam_beta_1: float = share(0.9, "Decay of the first moment.")
-    adam_beta_2: float = share(0.999, "Decay of the second moment.")
-    adam_epsilon: float = option(1e-6, "Added to the square root of the second moment.", lower=0.0)
+    adam_beta_1: float = share(
+        0.9,
+        "Decay of the first moment.",
+        within="optimizer_options",
+    )
+    adam_beta_2: float = share(
+        0.999,
+        "Decay of the second moment.",
+        within="optimizer_options",
+    )
+    adam_epsilon: float = option(
+        1e-6,
+        "Added to the square root of the second moment.",
+        lower=0.0,
+        within="optimizer_options",
+    )
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
     clip_where: str = option(
         "after",
         "Clip after the sum over replicas, or each replica's gradient before it (Google's TPU "
         "code, MLPerf).",
         choices=("after", "before"),
+        within="optimizer_options",
     )
     ema_decay: float = share(
         0.0,
@@ -94,6 +114,7 @@ class OptimizerConfig(Config):
         "With layerwise_lr_decay: the exponents of google-research/electra, which start at 2 for "
         "the top layer instead of 1.",
         needs=("layerwise_lr_decay",),
+        within="optimizer_options",
     )
 
     def check(self) -> None:

@@ -43,9 +43,17 @@ class TrainingConfig(Config):
     )
     train_batch_size: int = option(32, "Examples per step, over all replicas.", lower=1)
     batch_ramp_start: int = option(
-        0, "Size of the first batches, which doubles until train_batch_size; 0: no ramp.", lower=0
+        0,
+        "Size of the first batches, which doubles until train_batch_size; 0: no ramp.",
+        lower=0,
+        within="training_options",
     )
-    batch_ramp_steps: int = option(0, "Steps of the batch ramp.", lower=0)
+    batch_ramp_steps: int = option(
+        0,
+        "Steps of the batch ramp.",
+        lower=0,
+        within="training_options",
+    )
     eval_batch_size: int = changeable(
         8, "Examples per evaluation step, over all replicas.", lower=1
     )
@@ -84,9 +92,13 @@ class TrainingConfig(Config):
         "A loss jumps if it is this many standard deviations above the mean of the last 100 steps; "
         "0: never.",
         lower=0.0,
+        within="training_options",
     )
     max_bad_losses: int = changeable(
-        10, "The run stops after this many rewinds, or skipped steps in a row.", lower=1
+        10,
+        "The run stops after this many rewinds, or skipped steps in a row.",
+        lower=1,
+        within="training_options",
     )
     distribution: str = changeable(
         "one_device",
@@ -94,7 +106,12 @@ class TrainingConfig(Config):
         "tpu.",
         choices=STRATEGIES,
     )
-    num_devices: int = changeable(0, "Devices used by `mirrored`; 0: all.", lower=0)
+    num_devices: int = changeable(
+        0,
+        "Devices used by `mirrored`; 0: all.",
+        lower=0,
+        within="training_options",
+    )
     precision: str = option(
         "float32",
         "Keras dtype policy; auto: mixed_bfloat16 if the hardware supports it and it is faster in "
@@ -120,7 +137,10 @@ class TrainingConfig(Config):
     tpu_zone: str = changeable("", "Zone of the TPU.")
     gcp_project: str = changeable("", "Project of the TPU.")
     peak_flops: float = changeable(
-        0.0, "Peak FLOP/s of one device, to log the share of it; 0: known or measured.", lower=0.0
+        0.0,
+        "Peak FLOP/s of one device, to log the share of it; 0: known or measured.",
+        lower=0.0,
+        within="training_options",
     )
 
     def check(self) -> None:

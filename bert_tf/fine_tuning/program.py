@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
 # The fields of DataConfig that are flags of a program.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
+GOOGLES = ("warmup_proportion",)  # flags of google-research/bert's programs
 # Settings that depend on the model and the data unless a flag gives them; see
 # `fine_tuning.defaults`.
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
@@ -234,7 +235,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
 def define_flags(task_config: type[Config]) -> None:
     """Defines the flags of a program, including those of its task."""
     groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
-    config_flags.define_flags(*groups, without=WITHOUT_EFFECT)
+    config_flags.define_flags(*groups, without=WITHOUT_EFFECT, shown=GOOGLES)
     config_flags.define_flags(DataConfig, only=DATA_FLAGS)
     config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 

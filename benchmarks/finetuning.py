@@ -113,7 +113,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
         *("--do_train", "--do_eval", f"--output_dir={folder}", f"--random_seed={seed}"),
         *(f"--init_checkpoint={start_model(task, seed)}", f"--max_seq_length={recipe.max_length}"),
         *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),
-        *("--optimizer=adamw", "--adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
+        *("--optimizer=adamw", "--optimizer_options=adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
         *("--train_batch_size=32", "--eval_batch_size=32", "--log_steps=50"),
         *("--problem_type=regression",) * (recipe.score == "correlation" and task not in GLUE),
         *line_from_warmup(recipe),
@@ -133,7 +133,7 @@ def line_from_warmup(recipe: Recipe) -> list[str]:
     num_rows = len(choose(recipe, recipe.read(path)))
     steps = num_rows * recipe.epochs // peer.BATCH_SIZE
     cooldown = steps - int(peer.WARM_UP * steps)
-    return ["--learning_rate_schedule=trapezoid", f"--num_cooldown_steps={cooldown}"]
+    return ["--learning_rate_schedule=trapezoid", f"--cooldown={cooldown}"]
 
 
 def run_peer(task: str, seed: int) -> dict[str, Any]:

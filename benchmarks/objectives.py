@@ -34,11 +34,11 @@ OBJECTIVES = {
     "mlm-30": (0.3, ""),
     "mlm-40": (0.4, ""),
     "words-30": (0.3, "--do_whole_word_mask"),
-    "spans-30": (0.3, "--span_length=5"),
+    "spans-30": (0.3, "--mask_unit=span:5"),
     "electra": (
         0.15,
-        "--objective=replaced_tokens --masked_share=0.85 --random_share=0 "
-        "--generator_hidden_size=0.25",
+        "--objective=replaced_tokens --masking_options=masked_share=0.85,random_share=0 "
+        "--objective_options=generator_hidden_size=0.25",
     ),
 }
 
@@ -59,7 +59,7 @@ def pretrain(name: str) -> pathlib.Path:
         *(sys.executable, "-m", "bert_tf.run_pretraining", f"--flagfile={RECIPE.value}"),
         *("--eval_steps=0", "--show_masks=", f"--max_seq_length={LENGTH.value}", *flags_of(name)),
         *(f"--input_file={INPUT.value}", f"--vocab_file={VOCAB.value}"),
-        *(f"--train_minutes={MINUTES.value}", f"--output_dir={folder}"),
+        *(f"--train_for={MINUTES.value}min", f"--output_dir={folder}"),
         f"--cache_dir={OUTPUT.value}/cache",
     ]
     if not (folder / "eval_results.txt").exists():

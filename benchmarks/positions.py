@@ -3,7 +3,7 @@
     python -m benchmarks.positions --input_file='books/*.txt' --output_dir=/tmp/positions \\
         --plot=docs/positions.png
 
-Data, steps, seeds, rate are the same; only --position_type differs. Each run is that of
+Data, steps, seeds, rate are the same; only the position_type differs. Each run is that of
 `run_pretraining`, its evaluations too: masked pieces of the held-out documents in rows of 128, 256,
 512 and 1,024 pieces. A learned table has no rows beyond those that it was trained with. A second
 call goes on where the first was stopped. The rates are those of forward and backward passes of the
@@ -46,12 +46,14 @@ TRAINED, LENGTHS = 128, (128, 256, 512, 1024)
 PREDICTED = 0.15
 SHAPE = (
     "--vocab_size=8192 --hidden_size=192 --num_hidden_layers=4 --num_attention_heads=3 "
-    "--intermediate_size=384 --gated_feed_forward --biases=output --hidden_act=gelu_exact "
-    f"--use_next_sentence=false --hidden_dropout_prob=0 --attention_probs_dropout_prob=0 "
+    "--intermediate_size=384 "
+    "--model_options=gated_feed_forward=true,biases=output,hidden_act=gelu_exact "
+    f"--pairs=none --hidden_dropout_prob=0 --attention_probs_dropout_prob=0 "
     f"--max_position_embeddings={TRAINED} --eval_fraction=0.1"
 ).split()
 RECIPE = (
-    "--do_train --train_batch_size=32 --optimizer=adamw --learning_rate=2e-3 --adam_beta_2=0.98 "
+    "--do_train --train_batch_size=32 --optimizer=adamw --learning_rate=2e-3 "
+    "--optimizer_options=adam_beta_2=0.98 "
     "--num_warmup_steps=150 --save_checkpoints_steps=500 --log_steps=50"
 ).split()
 
@@ -63,8 +65,7 @@ def run(scheme: str, length: int, *options: str) -> None:
         f"--max_predictions_per_seq={round(PREDICTED * length) + 1}",
         f"--input_file={INPUT.value}",
         f"--output_dir={folder_of(scheme)}",
-        f"--position_type={scheme}",
-        f"--block_type={BLOCK.value}",
+        f"--model_options=position_type={scheme},block_type={BLOCK.value}",
     ]
     program = [sys.executable, "-m", "bert_tf.run_pretraining"]
     subprocess.run([*program, *SHAPE, *sizes, *options], check=True)

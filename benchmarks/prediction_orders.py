@@ -27,15 +27,15 @@ STEPS = flags.DEFINE_integer("steps", 800, "Steps of masked_lm.", lower_bound=20
 
 OBJECTIVES = {
     "masked_lm": [],
-    "causal share 1/16": ["--causal_share=0.0625"],
-    "causal share 1/2": ["--causal_share=0.5"],
+    "causal share 1/16": ["--masking_options=causal_share=0.0625"],
+    "causal share 1/2": ["--masking_options=causal_share=0.5"],
     "permuted_lm": ["--objective=permuted_lm"],
     "masked_permuted_lm": ["--objective=masked_permuted_lm"],
 }
 # The flags and the result of each measure.
 MEASURES = {
     "masked": ([], "masked_lm_loss"),
-    "left to right": (["--causal_share=1"], "causal_nats"),
+    "left to right": (["--masking_options=causal_share=1"], "causal_nats"),
     "permuted": (["--objective=permuted_lm"], "masked_lm_loss"),
 }
 BATCH, LENGTH = 64, 64  # Of the quickstart.
@@ -63,11 +63,9 @@ def command(folder: pathlib.Path, *options: str) -> list[str]:
 def training(steps: int) -> list[str]:
     """Returns the flags of a schedule of this many steps."""
     return [
-        "--train_minutes=0",
-        f"--num_train_steps={steps}",
+        f"--train_for={steps}",
         f"--num_warmup_steps={max(1, steps // 20)}",
-        f"--num_cooldown_steps={steps // 2}",
-        "--cooldown_proportion=0",
+        f"--cooldown={steps // 2}",
         "--do_eval=false",
     ]
 
@@ -136,7 +134,7 @@ def evaluate(name: str, measured: str) -> float:
     if not results.exists():
         options, _ = MEASURES[measured]
         start = ["--do_train=false", f"--init_checkpoint={folder_of(name)}"]
-        measure(command(folder, *start, "--train_minutes=0", "--num_train_steps=1", *options))
+        measure(command(folder, *start, "--train_for=1", *options))
     values = dict(line.split(" = ") for line in results.read_text().splitlines())
     return float(values[MEASURES[measured][1]])
 

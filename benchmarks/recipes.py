@@ -25,6 +25,7 @@ from absl import app, flags
 from matplotlib.figure import Figure
 
 from benchmarks.timing import print_table
+from bert_tf.config.combined import read_options
 from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.flagfiles import expanded
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
@@ -45,16 +46,18 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
         for name in ("num_hidden_layers", "hidden_size", "intermediate_size", "learning_rate")
     )
     whole = int(base["train_batch_size"])
-    constant = "--batch_ramp_start=0 --batch_ramp_steps=0"
-    other_block = "pre_norm" if base["block_type"] == "post_norm" else "post_norm"
+    constant = "--training_options=batch_ramp_start=0,batch_ramp_steps=0"
+    block = read_options(base.get("model_options", "")).get("block_type", "post_norm")
+    other_block = "pre_norm" if block == "post_norm" else "post_norm"
     # The same size: post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
     paper = (
-        "--block_type=post_norm --position_type=learned --gated_feed_forward=false --biases=all "
-        f"--type_vocab_size=2 {constant} "
-        f"--intermediate_size={4 * hidden:g} --hidden_act=gelu_tanh --use_next_sentence=true "
+        "--model_options=block_type=post_norm,position_type=learned,gated_feed_forward=false "
+        "--model_options=biases=all,type_vocab_size=2,hidden_act=gelu_tanh,layer_norm_eps=1e-12 "
+        f"{constant} --intermediate_size={4 * hidden:g} --pairs=next "
         "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
-        f"{masks(base, 0.15)} --optimizer=adam_weight_decay --adam_beta_2=0.999 "
-        "--learning_rate_schedule=linear --cooldown_proportion=0 --layer_norm_eps=1e-12"
+        f"{masks(base, 0.15)} --optimizer=adam_weight_decay "
+        "--optimizer_options=adam_beta_2=0.999 "
+        "--learning_rate_schedule=linear --cooldown=0"
     )
     return {
         "ours": "",
@@ -65,20 +68,20 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
         "15 % masks": masks(base, 0.15),
         "30 % masks": masks(base, 0.3),
         "40 % masks": masks(base, 0.4),
-        "fewer masks to the end": f"{masks(base, 0.4)} --masked_lm_prob_end=0.15",
+        "fewer masks to the end": f"{masks(base, 0.4)} --masked_lm_prob=0.4->0.15",
         "quarter batches": f"--train_batch_size={whole // 4} {constant}",
         "half batches": f"--train_batch_size={whole // 2} {constant}",
         "double batches": f"--train_batch_size={2 * whole} {constant}",
-        "growing batches": f"--batch_ramp_start={whole // 4} --batch_ramp_steps=800",
-        "ALiBi": "--position_type=alibi",
-        "learned positions": "--position_type=learned",
-        other_block.replace("_", "-"): f"--block_type={other_block}",
-        "no gate": f"--gated_feed_forward=false --intermediate_size={1.5 * wide:g}",
-        "all biases": "--biases=all",
-        "next sentences": "--use_next_sentence=true --type_vocab_size=2",
-        "beta2 0.999": "--adam_beta_2=0.999",
+        "growing batches": f"--training_options=batch_ramp_start={whole // 4},batch_ramp_steps=800",
+        "ALiBi": "--model_options=position_type=alibi",
+        "learned positions": "--model_options=position_type=learned",
+        other_block.replace("_", "-"): f"--model_options=block_type={other_block}",
+        "no gate": f"--model_options=gated_feed_forward=false --intermediate_size={1.5 * wide:g}",
+        "all biases": "--model_options=biases=all",
+        "next sentences": "--pairs=next --model_options=type_vocab_size=2",
+        "beta2 0.999": "--optimizer_options=adam_beta_2=0.999",
         "weight decay 0.1": "--weight_decay_rate=0.1",
-        "one cycle": "--learning_rate_schedule=cosine --cooldown_proportion=0",
+        "one cycle": "--learning_rate_schedule=cosine --cooldown=0",
         "packed rows": "--pack_rows",
         "near duplicates out": "--deduplicate=near",
         "embeddings of half": f"--embedding_size={hidden / 2:g}",
@@ -109,7 +112,7 @@ def run(name: str, minutes: str, given: str, judged: str) -> dict[str, float]:
         trained = [
             *("-m", "bert_tf.run_pretraining", f"--flagfile={RECIPE.value}", "--do_eval=true"),
             *("--eval_steps=0", "--save_checkpoints_steps=500", "--show_masks="),
-            *(f"--vocab_file={VOCAB.value}", f"--train_minutes={minutes}", *given.split()),
+            *(f"--vocab_file={VOCAB.value}", f"--train_for={minutes}min", *given.split()),
             *(f"--input_file={INPUT.value}", f"--random_seed={SEED.value}"),
             *(f"--output_dir={folder}", f"--cache_dir={OUTPUT.value}/cache"),
         ]

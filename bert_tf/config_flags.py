@@ -159,13 +159,15 @@ def _define(field: dataclasses.Field, kind: type, within: str, is_shown: bool) -
 
 def _define_combined(name: str) -> FlagOfFields:
     """Returns the combined flag of this name, which is defined if it is not yet."""
-    if name not in flags.FLAGS:
-        is_number = name == "masked_lm_prob"  # The flag is that of a field as well.
-        parser = flags.FloatParser() if is_number else flags.ArgumentParser()
-        flags.DEFINE_flag(FlagOfFields(name, COMBINED[name], parser))
-        if name == "model_options":
-            _define_combined("architecture")
-    return flags.FLAGS[name]
+    if name in flags.FLAGS:
+        return typing.cast(FlagOfFields, flags.FLAGS[name])
+    is_number = name == "masked_lm_prob"  # The flag is that of a field as well.
+    parser = flags.FloatParser() if is_number else flags.ArgumentParser()
+    flag = FlagOfFields(name, COMBINED[name], parser)
+    flags.DEFINE_flag(flag)
+    if name == "model_options":
+        _define_combined("architecture")
+    return flag
 
 
 def from_flags(cls: type[ConfigType]) -> ConfigType:

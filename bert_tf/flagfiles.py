@@ -11,8 +11,8 @@ RECORD = re.compile(r"# \w+Config\n")  # first line of a run.flags, see `config_
 # Lines of a flagfile that are dropped if the other flag is given in addition to the flagfile,
 # because programs prefer a number of steps to a share of them.
 REPLACED = {
-    "warmup_proportion": "num_warmup_steps",
-    "cooldown_proportion": "num_cooldown_steps",
+    "warmup_proportion": {"num_warmup_steps", "warmup"},
+    "cooldown_proportion": {"num_cooldown_steps", "cooldown"},
 }
 
 
@@ -41,7 +41,9 @@ def _lines(
     result: list[str] = []
     rest = iter(arguments)
     given = set(map(_name, arguments))
-    replaced = {REPLACED[name] for name in given & REPLACED.keys()} - given
+    replaced: set[str] = set()
+    for name in given & REPLACED.keys():
+        replaced |= REPLACED[name] - given
     for argument in rest:
         name, equals, value = argument.partition("=")
         if name not in ("--flagfile", "-flagfile"):

@@ -84,7 +84,7 @@ def read_configs() -> PretrainingConfigs:
     if training.do_train and 0 < steps <= warmup:
         logging.warning(
             "--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never "
-            "reaches its peak; lower it, or give --warmup_proportion.",
+            "reaches its peak; lower it, or give --warmup=0.1.",
             warmup,
             steps,
         )
@@ -140,23 +140,23 @@ def check_objective(configs: PretrainingConfigs) -> None:
             )
     if masking.rank_special_tokens and objective != "permuted_lm":
         raise ValueError(
-            f"--rank_special_tokens has no effect with --objective={objective}; leave it out, or "
-            "give --objective=permuted_lm."
+            f"--masking_options=rank_special_tokens has no effect with --objective={objective}; "
+            "leave it out, or give --objective=permuted_lm."
         )
     if masking.causal_share:
         check_causal_share(configs)
     is_reference = configs.objective.electra_reference_sampling
     if is_reference:
-        check_single_tokens("--electra_reference_sampling", masking)
+        check_single_tokens("--objective_options=electra_reference_sampling", masking)
     if is_reference and masking.random_share:
         raise ValueError(
-            "--electra_reference_sampling masks as google-research/electra does, without random "
-            "tokens; give --random_share=0 as well."
+            "--objective_options=electra_reference_sampling masks as google-research/electra does, "
+            "without random tokens; give --masking_options=random_share=0 as well."
         )
     if objective != "replaced_tokens":
         return
     others = {
-        "--use_next_sentence": (configs.data.use_next_sentence, "--use_next_sentence=false"),
+        "--pairs": (configs.data.use_next_sentence, "--pairs=none"),
         "--init_checkpoint": (configs.training.init_checkpoint, "no --init_checkpoint"),
         "--show_masks": (configs.data.show_masks, "no --show_masks"),
         "--teacher": (configs.objective.teacher, "no --teacher"),
@@ -184,27 +184,27 @@ def check_order(flag: str, configs: PretrainingConfigs) -> None:
 
 
 def check_causal_share(configs: PretrainingConfigs) -> None:
-    """Raises ValueError if --causal_share contradicts other flags."""
-    check_order("--causal_share", configs)
+    """Raises ValueError if causal_share contradicts other flags."""
+    check_order("--masking_options=causal_share", configs)
     if configs.objective.objective != "masked_lm":
         raise ValueError(
-            f"--causal_share works with --objective=masked_lm, not {configs.objective.objective}; "
-            "leave one of them out."
+            f"--masking_options=causal_share works with --objective=masked_lm, not "
+            f"{configs.objective.objective}; leave one of them out."
         )
     if configs.data.use_next_sentence:
         raise ValueError(
-            "--causal_share hides a pair of texts from its first token, by which the next sentence "
-            "is predicted; give --use_next_sentence=false as well."
+            "--masking_options=causal_share hides a pair of texts from its first token, by which "
+            "the next sentence is predicted; give --pairs=none as well."
         )
 
 
 def check_single_tokens(flag: str, masking: MaskingConfig) -> None:
     """Raises ValueError if other flags contradict one that selects single tokens at random."""
     others = {
-        "--do_whole_word_mask": masking.do_whole_word_mask,
-        "--span_length": masking.span_length,
-        "--ngram_length": masking.ngram_length,
-        "--masked_lm_prob_end": masking.masked_lm_prob_end,
+        "--mask_unit=word": masking.do_whole_word_mask,
+        "--mask_unit=span": masking.span_length,
+        "--mask_unit=ngram": masking.ngram_length,
+        "--masked_lm_prob=START->END": masking.masked_lm_prob_end,
         f"--masking={masking.masking}": masking.masking != "dynamic",
     }
     for name, is_given in others.items():
@@ -224,14 +224,14 @@ def check_share(configs: PretrainingConfigs) -> None:
     masking = configs.masking
     length = configs.data.max_seq_length
     others = {
-        "--train_minutes": configs.optimizer.train_minutes,
-        "--batch_ramp_steps": configs.training.batch_ramp_steps,
+        "--train_for=MINUTESmin": configs.optimizer.train_minutes,
+        "--training_options=batch_ramp_steps": configs.training.batch_ramp_steps,
     }
     for name, is_given in others.items():
         if masking.masked_lm_prob_end and is_given:
             raise ValueError(
-                f"--masked_lm_prob_end counts the steps of the run, which {name} changes; leave "
-                "one of them out."
+                f"--masked_lm_prob={masking.masked_lm_prob:g}->{masking.masked_lm_prob_end:g} "
+                f"counts the steps of the run, which {name} changes; leave one of them out."
             )
     needed = masking.largest_share * length
     # Google's recipes also round down: 76 of 512 * 0.15. Masked records have a share already.
@@ -248,7 +248,7 @@ def check_share(configs: PretrainingConfigs) -> None:
 
 
 def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConfig:
-    """Replaces numbers of steps by --train_minutes, or shares of the run by numbers of steps.
+    """Replaces numbers of steps by a number of minutes, or shares of the run by numbers of steps.
 
     Raises:
       ValueError: if both are given, or warm-up and cooldown are longer than the run.
@@ -268,15 +268,15 @@ def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConf
         return optimization
     in_steps = {
         "num_train_steps": "leave one of them out",
-        "num_warmup_steps": "give --warmup_proportion",
-        "num_cooldown_steps": "give --cooldown_proportion",
+        "num_warmup_steps": "give --warmup=SHARE",
+        "num_cooldown_steps": "give --cooldown=SHARE",
     }
     for name, remedy in in_steps.items():
         if given.get(name):
             minutes = optimization.train_minutes
             raise ValueError(
-                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; to cancel a "
-                f"value from a flagfile, give --{name}=0 or --train_minutes=0."
+                f"--train_for={minutes:g}min with --{name}={given[name]}: {remedy}; to cancel a "
+                f"value from a flagfile, give --{name}=0, or a number of steps as --train_for."
             )
     optimization.check_lengths()
     return dataclasses.replace(

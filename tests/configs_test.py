@@ -18,6 +18,7 @@ from bert_tf.config_flags import (
     define_flags,
     flagfile,
     from_flags,
+    parse,
     read_flagfile,
     read_model,
 )
@@ -76,7 +77,7 @@ def parsed():
             with own_flags(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
                 module = runpy.run_module(f"bert_tf.{name}", run_name=f"{name} again")
-                flags.FLAGS([name, f"--flagfile={ROOT / file}"])
+                parse([name, f"--flagfile={ROOT / file}"])
                 group = GROUPS[name]
                 read = program.read_configs(group) if group else module["read_configs"]()
             values = [dataclasses.asdict(config) for config in read]
@@ -112,7 +113,7 @@ def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed, tmp_path):
         with own_flags():
             module = runpy.run_module("bert_tf.run_pretraining", run_name="again")
             file = f"--flagfile={ROOT / 'configs/one_hour.flags'}"
-            flags.FLAGS(["run", file, "--train_minutes=0", "--num_train_steps=3000", *given])
+            parse(["run", file, "--train_minutes=0", "--num_train_steps=3000", *given])
             optimizer = module["read_configs"]().optimizer
         assert {name: getattr(optimizer, name) for name in shares} == expected
 

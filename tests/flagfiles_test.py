@@ -45,6 +45,10 @@ def test_a_share_beside_a_flagfile_replaces_its_number_of_steps(tmp_path: pathli
     for given in (["--flagfile=base.flags", share], [f"--flagfile={tmp_path}/mine.flags"]):
         found = flagfiles.expanded(["program", *given])
         assert share in found and number not in found
+    modernbert = "--flagfile=modernbert_base.flags"
+    assert "--cooldown=37000" in flagfiles.expanded(["program", modernbert])
+    found = flagfiles.expanded(["program", modernbert, "--cooldown_proportion=0.2"])
+    assert "--cooldown=37000" not in found
     (tmp_path / "run.flags").write_text(f"{number}\n{share}\n")  # A run's record has both.
     for given in ([f"--flagfile={tmp_path}/run.flags"], ["--flagfile=base.flags", share, number]):
         assert {number, share} <= set(flagfiles.expanded(["program", *given]))

@@ -79,4 +79,6 @@ class DataConfig(Config):
 
     def check(self) -> None:
         if self.sentence_order and not self.use_next_sentence:
-            raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
+            raise ValueError(
+                "sentence_order needs pairs, but use_next_sentence is False; give --pairs=order."
+            )

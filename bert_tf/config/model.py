@@ -191,7 +191,7 @@ class ModelConfig(Config):
         choices=("", *ACTIVATIONS),
     )
     reads_left_to_right: bool = structural(
-        False, "Whether the model was also trained to predict the next token (--causal_share)."
+        False, "Whether the model was also trained to predict the next token (causal_share)."
     )
     head_transform: bool = structural(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."

@@ -120,7 +120,9 @@ class OptimizerConfig(Config):
     def check(self) -> None:
         self.check_needs(self.names())
         if not self.num_train_steps and not self.train_minutes:
-            raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
+            raise ValueError(
+                "num_train_steps is 0; give a number of steps, or minutes: --train_for=15min."
+            )
         if self.end_learning_rate > self.learning_rate:
             raise ValueError(
                 f"end_learning_rate {self.end_learning_rate:g} is above learning_rate "

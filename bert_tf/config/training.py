@@ -69,7 +69,7 @@ class TrainingConfig(Config):
     save_checkpoints_steps: int = changeable(
         1000,
         "Steps between checkpoints. A checkpoint is also written every two minutes, or every tenth "
-        "of --train_minutes if that is less.",
+        "of --train_for if that is less.",
         lower=1,
     )
     keep_checkpoint_max: int = changeable(

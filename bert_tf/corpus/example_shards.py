@@ -173,7 +173,7 @@ def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special:
         logging.warning(
             "%s of %s tokens are left out, because their sentences are longer than "
             "--max_seq_length=%d. Put each sentence on its own line, let --input_format=prose find "
-            "sentence ends, or use whole texts with --use_next_sentence=false.",
+            "sentence ends, or use whole texts with --pairs=none.",
             f"{cut:,}",
             f"{store.num_tokens:,}",
             max_seq_length,
@@ -195,7 +195,7 @@ def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool
         raise ValueError(
             f"Next sentence prediction needs at least 2 documents, received {num_documents}: "
             f"separate documents by blank lines, give more of them, or pass "
-            f"--use_next_sentence=false."
+            f"--pairs=none."
         )
     if num_documents < num_shards:
         raise ValueError(

@@ -250,7 +250,7 @@ def _check_sizes(corpus: Corpus, diagnosis: Diagnosis, is_whole: bool) -> None:
         thresholds.DOCUMENTS,
         len(words) if is_whole else math.nan,
         "Too few documents for next sentence prediction",
-        "Separate documents by blank lines, give more text, or pass --use_next_sentence=false.",
+        "Separate documents by blank lines, give more text, or pass --pairs=none.",
         measured=f"{len(words):,} documents",
     )
     diagnosis.check(
@@ -263,7 +263,7 @@ def _check_sizes(corpus: Corpus, diagnosis: Diagnosis, is_whole: bool) -> None:
         thresholds.SINGLE_SENTENCES,
         float((np.array(corpus.sentences) == 1).mean()),
         "Documents of one sentence",
-        "Put text that belongs together in one document, or pass --use_next_sentence=false.",
+        "Put text that belongs together in one document, or pass --pairs=none.",
     )
     diagnosis.check(
         thresholds.SHORT_DOCUMENTS,

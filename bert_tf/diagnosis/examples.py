@@ -170,7 +170,7 @@ def _check_labels(examples: Examples, diagnosis: Diagnosis) -> None:
         abs(pairs.mean() - 0.5) - tolerance,
         "Labels of next sentence prediction are out of balance",
         "Documents of one sentence, or sentences longer than a segment, give only random pairs: "
-        "split sentences, use a longer --max_seq_length, or pass --use_next_sentence=false.",
+        "split sentences, use a longer --max_seq_length, or pass --pairs=none.",
         measured=f"{percent(float(pairs.mean()))} of the pairs are random",
         expected="35 to 65 %",
     )

@@ -290,7 +290,7 @@ def _check_generator(run: Run, diagnosis: Diagnosis) -> None:
         thresholds.UNCHANGED_BY_GENERATOR,
         1.0 - replaced / chosen,
         "The generator is too good",
-        "It leaves little for the discriminator to detect: use a smaller --generator_hidden_size, "
+        "It leaves little for the discriminator to detect: use a smaller generator_hidden_size, "
         "usually 0.25.",
         measured=f"{percent(1.0 - replaced / chosen)} of the chosen tokens unchanged, "
         f"{percent(replaced)} of all tokens replaced in the last third of the steps",

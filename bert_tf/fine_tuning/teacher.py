@@ -85,7 +85,9 @@ def teacher_outputs(
     """
     task = configs.task
     if not task.learn_labels and not task.teacher_weight:
-        raise ValueError("--learn_labels=false with --teacher_weight=0 leaves nothing to learn.")
+        raise ValueError(
+            "--teacher_options=learn_labels=false,teacher_weight=0 leaves nothing to learn."
+        )
     folder = pathlib.Path(configs.training.output_dir)
     digest = check_same_teacher(folder, teacher, is_chief(strategy))
     # Everything that affects the outputs, including an embedder's pooling.

@@ -116,8 +116,8 @@ def check_shapes(config: ObjectiveConfig, teacher: ModelConfig, student: ModelCo
     """Raises ValueError if the chosen losses cannot compare models of these shapes."""
     if config.hidden_weight and teacher.hidden_size != student.hidden_size:
         raise ValueError(
-            f"--hidden_weight: the teacher is {teacher.hidden_size} wide, the student "
-            f"{student.hidden_size}; give --relation_weight, which does not need equal widths."
+            f"hidden_weight: the teacher is {teacher.hidden_size} wide, the student "
+            f"{student.hidden_size}; give relation_weight, which does not need equal widths."
         )
     heads = count_heads(config, teacher)
     widths = {"teacher": teacher.hidden_size, "student": student.hidden_size}
@@ -125,12 +125,12 @@ def check_shapes(config: ObjectiveConfig, teacher: ModelConfig, student: ModelCo
         if width % heads:
             raise ValueError(
                 f"The {name} is {width} wide, which {heads} relation heads do not divide; give "
-                f"--relation_heads, a number that divides {widths['teacher']} and "
+                f"relation_heads, a number that divides {widths['teacher']} and "
                 f"{widths['student']}."
             )
     if config.teacher_layer > teacher.num_hidden_layers:
         raise ValueError(
-            f"--teacher_layer={config.teacher_layer}, but the teacher has "
+            f"teacher_layer={config.teacher_layer}, but the teacher has "
             f"{teacher.num_hidden_layers} layers."
         )
 

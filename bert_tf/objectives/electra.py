@@ -61,9 +61,9 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
         )
     except ValueError as error:
         near = max(1, round(width / HEAD_SIZE)) * HEAD_SIZE / config.hidden_size
-        remedy = f"give --generator_hidden_size={near:g}" if near <= 1 else "change one of them"
+        remedy = f"give generator_hidden_size={near:g}" if near <= 1 else "change one of them"
         raise ValueError(
-            f"--generator_hidden_size={size:g} of --hidden_size={config.hidden_size} makes a "
+            f"generator_hidden_size={size:g} of --hidden_size={config.hidden_size} makes a "
             f"generator {width} wide, of {heads} heads: {str(error).partition(';')[0]}; {remedy}."
         ) from None
 

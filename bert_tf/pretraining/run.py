@@ -30,8 +30,8 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     encoder_passes(configs)  # Refuses impossible shapes before data are prepared for hours.
     if configs.masking.span_length:
         logging.info(
-            "--span_length=%g: spans end after %d words at the latest, which gives %.2f words on "
-            "average.",
+            "--mask_unit=span:%g: spans end after %d words at the latest, which gives %.2f words "
+            "on average.",
             configs.masking.span_length,
             MOST_WORDS,
             mean_span(configs.masking),

@@ -1,6 +1,6 @@
 """A growing batch: it doubles from a small size to the full one over the first steps.
 
-    --train_batch_size=1024 --batch_ramp_start=256 --batch_ramp_steps=16
+    --train_batch_size=1024 --training_options=batch_ramp_start=256,batch_ramp_steps=16
 
     batches 0 to 7    256 examples each, examples    0 to 2,047
     batches 8 to 15   512                         2,048 to 6,143
@@ -58,14 +58,14 @@ def check_ramp(training: TrainingConfig) -> None:
     is_power_of_two = ratio & (ratio - 1) == 0
     if not start or ratio < 2 or not is_power_of_two or full_size % start:
         raise ValueError(
-            f"--batch_ramp_start={start} must be --train_batch_size={full_size} halved one or more "
+            f"batch_ramp_start={start} must be --train_batch_size={full_size} halved one or more "
             f"times; change one of them."
         )
     doublings = ratio.bit_length() - 1
     # Every stage must begin at a multiple of its batch size.
     if not steps or steps % (doublings * ratio):
         raise ValueError(
-            f"--batch_ramp_steps={steps} must be a multiple of {doublings * ratio}: {doublings} "
+            f"batch_ramp_steps={steps} must be a multiple of {doublings * ratio}: {doublings} "
             f"stages of a multiple of {ratio} steps each."
         )
 

@@ -40,7 +40,8 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
             return _multi_worker_strategy()
     elif kind == "one_device" and (len(gpus) > 1 or config.num_devices > 1):
         logging.warning(
-            "Uses one device%s: --distribution=mirrored uses all, or --num_devices of them.",
+            "Uses one device%s: --distribution=mirrored uses all, or with "
+            "--training_options=num_devices=N some of them.",
             f" of {len(gpus)} GPUs" if gpus else "",
         )
     return tf.distribute.get_strategy()
@@ -99,7 +100,9 @@ def _local_devices(num_devices: int) -> list[str]:
         return _logical_cpus(max(1, num_devices))
     gpus = tf.config.list_logical_devices("GPU")
     if num_devices > len(gpus):
-        raise ValueError(f"--num_devices={num_devices}, but this machine has {len(gpus)} GPUs.")
+        raise ValueError(
+            f"--training_options=num_devices={num_devices}, but this machine has {len(gpus)} GPUs."
+        )
     return [gpu.name for gpu in gpus[: num_devices or len(gpus)]]
 
 
@@ -111,7 +114,9 @@ def _logical_cpus(count: int) -> list[str]:
             device = tf.config.LogicalDeviceConfiguration()
             tf.config.set_logical_device_configuration(cpu, [device] * count)
     except RuntimeError as error:  # TensorFlow has already started with fewer devices.
-        raise ValueError(f"--num_devices={count} must be set before TensorFlow starts.") from error
+        raise ValueError(
+            f"--training_options=num_devices={count} must be set before TensorFlow starts."
+        ) from error
     return [f"CPU:{index}" for index in range(count)]
 
 

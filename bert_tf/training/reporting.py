@@ -146,7 +146,7 @@ class Progress:
 def strategy_peak(training: TrainingConfig, strategy: tf.distribute.Strategy) -> float:
     """Returns the FLOP/s of all devices together; 0 if unknown."""
     peak = training.peak_flops
-    source = "--peak_flops"
+    source = "--training_options=peak_flops"
     devices = strategy.num_replicas_in_sync
     if not peak and not isinstance(strategy, tf.distribute.TPUStrategy):
         peak, source = peak_flops(training.precision)

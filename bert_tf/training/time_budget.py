@@ -115,7 +115,7 @@ class TimeBudget:
         if expected and seconds > 10 * expected + PATIENCE_SECONDS:
             logging.warning(
                 "%.0f s passed instead of the expected %.0f s: was the machine suspended, or the "
-                "process stopped? The difference does not count for --train_minutes.",
+                "process stopped? The difference does not count for --train_for.",
                 seconds,
                 expected,
             )
@@ -163,7 +163,7 @@ class TimeBudget:
             count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
         if planned == FAR_AWAY and step and (left <= 0 or step_seconds and not count):
             raise ValueError(
-                f"--train_minutes={self.budget / 60:g} is over after step {step}: compilation "
+                f"--train_for={self.budget / 60:g}min is over after step {step}: compilation "
                 f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                 f"Give at least {(self.used + reserve) / 30:.1f} minutes."
             )
@@ -174,7 +174,7 @@ class TimeBudget:
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
             self._set(StepPlan(step, self.plan.share(step), last))
             if planned == FAR_AWAY:
-                logging.info("--train_minutes=%g: about %d steps.", self.budget / 60, last)
+                logging.info("--train_for=%gmin: about %d steps.", self.budget / 60, last)
         return self.plan.last_step
 
     def _steps_within(

@@ -39,7 +39,7 @@ print(*lines[1000:1003], sep="\n")
 # %% language="bash"
 # python -m bert_tf.run_pretraining --flagfile=configs/quickstart.flags \
 #     --input_file=my_text.txt --output_dir=run --vocab_size=4096 \
-#     --train_minutes=1.5 --eval_steps=100 --max_eval_steps=10 \
+#     --train_for=1.5min --eval_steps=100 --max_eval_steps=10 \
 #     2>&1 | tail -5
 
 # %%

@@ -178,7 +178,7 @@ class LeftToRightAnswers(abc.ABC):
         if not self.config.reads_left_to_right:
             raise ValueError(
                 "The model was not trained to predict the next token: pre-train one with "
-                "--causal_share, or score words by masks with score_text."
+                "--masking_options=causal_share=0.0625, or score words by masks with score_text."
             )
 
 

@@ -45,7 +45,7 @@ OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
 # seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.type_names`.
 WITHOUT_TENSORFLOW = """
-type_names config config_flags run_record run_identity
+type_names config.* config_flags run_record run_identity
 checkpoints.adapt checkpoints.families.* checkpoints.hub* checkpoints.load_tokenizer
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
 corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation

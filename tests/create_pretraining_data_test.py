@@ -132,7 +132,7 @@ def test_bad_flags(folder):
         (("--google_identical", "--random_share=0"), "--random_share=0.0 has no counterpart"),
         (("--max_predictions_per_seq=3",), "_per_seq=3 has no effect with --masking=dynamic: give"),
         (("--dupe_factor=5",), "--dupe_factor=5 has no effect with --masking=dynamic"),
-        (("--sentence_order", "--nouse_next_sentence"), "--sentence_order needs pairs"),
+        (("--sentence_order", "--nouse_next_sentence"), "sentence_order needs pairs"),
     ]
     for arguments, message in cases:
         status, printed = make(folder, *arguments, "--num_workers=1")

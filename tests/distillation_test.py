@@ -259,8 +259,8 @@ def pretrain(tmp_path):
 
 def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain):
     for more, said in (
-        ({"relation_heads": 5}, "--relation_heads"),
-        ({"teacher_layer": 4}, "--teacher_layer=4"),
+        ({"relation_heads": 5}, "relation_heads"),
+        ({"teacher_layer": 4}, "teacher_layer=4"),
     ):
         with mock.patch(
             "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")

@@ -183,7 +183,7 @@ def test_full_sentences_have_one_segment(store):
 
 
 def test_too_few_documents(store):
-    with pytest.raises(ValueError, match="at least 2 documents, received 1.*use_next_sentence"):
+    with pytest.raises(ValueError, match="at least 2 documents, received 1.*--pairs=none"):
         write(store, "a", documents=[5], shards=1)
     with pytest.raises(ValueError, match="2 documents cannot fill 3 files"):
         write(store, "a", documents=[5, 6])

@@ -241,7 +241,7 @@ def train(num_parts=1, is_packed=False, jit_compile=False):
     ("config", "width", "message"),
     [
         ({"hidden_weight": 1.0}, 32, "the teacher is 32 wide, the student 16"),
-        ({"relation_weight": 1.0, "relation_heads": 3}, 16, "3 relation heads.*--relation_heads"),
+        ({"relation_weight": 1.0, "relation_heads": 3}, 16, "3 relation heads.*relation_heads"),
         ({"relation_weight": 1.0, "teacher_layer": 4}, 16, "teacher_layer=4, but .* has 3 layers"),
     ],
 )

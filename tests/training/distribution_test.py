@@ -76,7 +76,7 @@ def test_replicas_get_their_rows_of_one_batch():
 
 def test_devices_beyond_those_set_up_are_refused():
     tf.constant(0)  # TensorFlow has started with the two devices of the tests.
-    with pytest.raises(ValueError, match="--num_devices=9.*TensorFlow starts"):
+    with pytest.raises(ValueError, match="num_devices=9.*TensorFlow starts"):
         make_strategy(config(distribution="mirrored", num_devices=9))
 
 

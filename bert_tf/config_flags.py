@@ -9,16 +9,17 @@ import pathlib
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
 from bert_tf import flagfiles, printable
 from bert_tf.bounded_files import read_text
+from bert_tf.combined_flags import FlagOfFields, warn_of_fields
 from bert_tf.config import Config, ModelConfig
-from bert_tf.config.combined import COMBINED, CombinedFlag, new_form
-from bert_tf.renamed import warn_of_earlier_name, with_new_names, with_new_settings
+from bert_tf.config.combined import COMBINED
+from bert_tf.renamed import with_new_names, with_new_settings
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -32,75 +33,10 @@ FILE_FLAGS = (
 )  # endings of the names of flags with paths
 CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a full disk
 
-# Lets --help list the flags under the program instead of this module; --helpfull lists those of
-# fields that a combined flag sets under this module.
+# Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
+# Under this module --helpfull lists the flags of fields that a combined flag sets.
 HIDDEN = __name__
-
-
-class FlagOfFields(flags.Flag):
-    """A flag that sets the flags of several fields when it is parsed; see `config.combined`."""
-
-    def __init__(self, name: str, form: CombinedFlag, parser: flags.ArgumentParser) -> None:
-        self.form = form
-        self.fields: list[str] = []  # names of flags without a line in --help
-        self._set: dict[str, int] = {}  # how often a flag had been given when this one set it
-        super().__init__(parser, None, name, form.default, form.help)
-
-    def add(self, name: str) -> None:
-        """Adds a field that only this flag sets; options are listed in the help text."""
-        self.fields.append(name)
-        if self.form.adds:
-            self.help = f"{self.form.help} the names are {', '.join(self.fields)} (--helpfull)."
-
-    def parse(self, argument: str) -> None:
-        try:
-            values = self.form.read(argument)
-            own = values.pop(self.name, argument)
-            if self.form.adds:
-                self._check_names(values)
-            else:
-                self._reset()
-            for name, value in values.items():
-                self._assign(name, value)
-        except ValueError as error:
-            text = f"flag --{self.name}={argument}: {error}"
-            raise flags.IllegalFlagValueError(text) from None
-        super().parse(own)
-
-    def unparse(self) -> None:
-        self._set = {}
-        super().unparse()
-
-    def _check_names(self, values: Iterable[str]) -> None:
-        for name in values:
-            if name not in self.fields:
-                raise ValueError(f"{name} is not one of {', '.join(self.fields)}")
-
-    def _reset(self) -> None:
-        """Resets the fields that an earlier use of this flag set."""
-        for name, uses in self._set.items():
-            if flags.FLAGS[name].present == uses:
-                flags.FLAGS[name].unparse()
-        self._set = {}
-
-    def _assign(self, name: str, value: str | float | None) -> None:
-        if name not in flags.FLAGS:
-            if value is None:
-                return
-            raise ValueError(f"this program has no {name}")
-        flag = flags.FLAGS[name]
-        if value is None:
-            flag.unparse()
-            return
-        if self.form.is_preset and flag.present:
-            return
-        try:
-            flag.parse(str(value))
-        except flags.IllegalFlagValueError as error:
-            raise ValueError(str(error).removeprefix("flag --")) from None
-        flag.using_default_value = False
-        self._set[name] = flag.present
 
 
 def define_flags(
@@ -359,23 +295,6 @@ def _check_finite() -> None:
             raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
 
 
-def _warn_of_fields(arguments: list[str]) -> None:
-    """Warns of flags of fields that a combined flag sets."""
-    hidden = {flag.name for flag in flags.FLAGS.flags_by_module_dict().get(HIDDEN, ())}
-    within = {}
-    for name in flags.FLAGS:
-        flag = flags.FLAGS[name]
-        if isinstance(flag, FlagOfFields):
-            within.update(dict.fromkeys(flag.fields, name))
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    for argument in arguments[1:end]:
-        name = argument.partition("=")[0].lstrip("-")
-        if name not in hidden:
-            name = name.removeprefix("no")
-        if argument.startswith("-") and name in hidden:
-            warn_of_earlier_name(f"--{name}", new_form(name, within[name]))
-
-
 def parse(arguments: list[str]) -> list[str]:
     """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
 
@@ -390,7 +309,7 @@ def parse(arguments: list[str]) -> list[str]:
     try:
         words = flags.FLAGS(list(arguments))
         _check_finite()
-        _warn_of_fields(by_hand)
+        warn_of_fields(by_hand)
         return words
     except flags.Error as error:
         printable.print_error(f"{str(error).rstrip('.')} (--help lists the flags).")

@@ -17,6 +17,7 @@ renamed printable bounded_files files processes hosts flagfiles around_import ex
 nested_layers type_names
 keras_classes startup_lines
 config fine_tuning_config fine_tuning_defaults
+combined_flags
 config_flags
 text metrics
 vectors
@@ -45,7 +46,7 @@ OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
 # seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.type_names`.
 WITHOUT_TENSORFLOW = """
-type_names config.* config_flags run_record run_identity
+type_names config.* combined_flags config_flags run_record run_identity
 checkpoints.adapt checkpoints.families.* checkpoints.hub* checkpoints.load_tokenizer
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
 corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation

@@ -2,7 +2,7 @@
 
 A field that is declared with `within="mask_unit"` has no line in --help, because --mask_unit sets
 it. A flag with the field's name is still defined: earlier releases had it, and run.flags contains
-it. This module has no flags, only the translation of their texts; see `config_flags`.
+it. This module has no flags, only the translation of their texts; see `combined_flags`.
 """
 
 import re
@@ -21,7 +21,7 @@ class CombinedFlag(NamedTuple):
     Args:
       help: its help text.
       read: returns the fields that a value sets.
-      default: the value that stands for the defaults of the fields.
+      default: the value for the defaults of the fields, for --help.
       adds: whether a second use of the flag adds to the first instead of replacing it.
       is_preset: whether fields that are given separately, before it or after it, take precedence.
     """

@@ -44,7 +44,7 @@ FLAGS = {
     "embedding_size": 16,
     "objective": "replaced_tokens",
     "generator_hidden_size": 0.5,
-    "use_next_sentence": "false",
+    "pairs": "none",
     "train_batch_size": 8,
     "eval_batch_size": 8,
     "max_eval_steps": 2,
@@ -197,7 +197,7 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
 
 def test_what_does_not_go_together(folder):
     wrong = {
-        "use_next_sentence": "true",
+        "pairs": "next",
         "init_checkpoint": folder,
         "show_masks": "A [MASK].",
         "masking": "tf_text",

@@ -181,15 +181,15 @@ def test_any_share_of_a_text_is_masked_and_learned(one_device, folder):
 
 
 def test_masked_diffusion_draws_its_own_masks(folder):
-    for name, value in {
-        "do_whole_word_mask": "true",
-        "span_length": 3,
-        "ngram_length": 3,
-        "masked_lm_prob_end": 0.5,
-        "masking": "static",
-    }.items():
+    for name, value, said in (
+        ("mask_unit", "word", "=word"),
+        ("mask_unit", "span:3", "=span"),
+        ("mask_unit", "ngram:3", "=ngram"),
+        ("masked_lm_prob", "0.2->0.5", "="),
+        ("masking", "static", "=static"),
+    ):
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
-        assert f"contradicts --{name}" in fail(done)
+        assert f"contradicts --{name}{said}" in fail(done)
     assert not (folder / "wrong").exists()
 
 

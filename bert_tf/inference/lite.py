@@ -50,18 +50,23 @@ class LiteClassifier(ClassifierAnswers):
         self.tokenizer = lite.tokenizer
         self.max_seq_length = lite.card["max_seq_length"]
         self.long_texts = lite.long_texts
-        # The file has applied the temperature already, so only the thresholds are given.
-        thresholds = lite.card.get("thresholds")
-        self.decisions = Decisions.of(self.problem_type, lite.labels, thresholds=thresholds)
+        self.decisions = Decisions.of(
+            self.problem_type,
+            lite.labels,
+            temperature=lite.card.get("temperature", 1.0),
+            thresholds=lite.card.get("thresholds"),
+        )
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float [C]."""
         if self.problem_type == "regression":
             return [row["value"].reshape(1) for row in lite_rows(self._lite, rows, batch_size)]
-        return [
-            to_logits(row["probabilities"], self.problem_type)
-            for row in lite_rows(self._lite, rows, batch_size)
-        ]
+        # The file divided its logits by the temperature before it computed probabilities.
+        temperature = self.decisions.temperature
+        logits = []
+        for row in lite_rows(self._lite, rows, batch_size):
+            logits.append(temperature * to_logits(row["probabilities"], self.problem_type))
+        return logits
 
 
 class LiteZeroShot(ClassifierAnswers):

@@ -13,6 +13,7 @@ from bert_tf.inference.lite import LiteClassifier, LiteZeroShot
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.inference.serving_models import load
+from bert_tf.run_record import write_inputs
 from bert_tf.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.zero_shot import check_template, find_classes, hypothesis_rows
@@ -23,6 +24,7 @@ from export.page.model import DemoModel
 from export.saving.writing import save
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
+from tests.roads.roads import lite_file, load_saved_model, saved_model
 from tests.shared_data import golden_file
 
 FOLDER = golden_file("families", "zero_shot")
@@ -294,6 +296,50 @@ def test_litert(tmp_path, kind):
         with pytest.raises(ValueError, match="--kind=zero_shot"):
             predictor.classify(texts, candidates=CANDIDATES)
     assert answers(LiteModel(path)).problem_type == "single_label"
+
+
+def test_the_temperature_of_the_classes_does_not_count(tmp_path):
+    """It was chosen for the classes of pairs; candidates get the pipeline's probabilities."""
+    folder = shutil.copytree(FOLDER / "model", tmp_path / "nli")
+    write_inputs(folder, {"temperature": "2.5"})
+    model = BertClassifier.from_pretrained(folder)
+    assert model.decisions.temperature == 2.5
+    model.save(tmp_path / "nli.keras")
+    saved = saved_model(folder, tmp_path, "zero_shot")
+    files = {}
+    for kind in ("zero_shot", "classifier"):
+        (tmp_path / kind).mkdir()
+        files[kind] = lite_file(folder, tmp_path / kind, kind)
+
+    roads = {
+        "model": model,
+        "run": bert_tf.load(folder),
+        "keras": bert_tf.load(tmp_path / "nli.keras"),
+        "SavedModel": load_saved_model(saved, "zero_shot"),
+        "LiteRT": bert_tf.load(files["zero_shot"]),
+        "LiteRT of classes": bert_tf.load(files["classifier"]),
+    }
+    rows = golden_rows(TEMPLATES[0])
+    texts = [row["sequence"] for row in rows]
+    expected = {}
+    for several, key in ((False, "single"), (True, "multi_contradiction_by_name")):
+        expected[several] = np.array([row["scores"]["folder"][key] for row in rows])
+    errors = {}
+    for road, predictor in roads.items():
+        for several in (False, True):
+            if road == "LiteRT of classes" and not several:
+                continue  # The file has no logits.
+            found = predictor.probabilities(texts, candidates=CANDIDATES, several=several)
+            values = np.array([list(row.values()) for row in found])
+            errors[road, several] = np.abs(values - expected[several]).max()
+    assert {road: error for road, error in errors.items() if error > 1e-4} == {}
+
+    # Its own classes do have the temperature.
+    powers = np.exp(model.compute_logits(texts).astype(np.float64) / 2.5)
+    chances = powers / powers.sum(axis=-1, keepdims=True)
+    for road in ("model", "run", "keras", "LiteRT of classes"):
+        found = [list(row.values()) for row in roads[road].probabilities(texts)]
+        np.testing.assert_allclose(found, chances, atol=1e-5, err_msg=road)
 
 
 def test_ask_and_the_page(exported):

@@ -456,7 +456,7 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceConfig(TableConfig, TeacherConfig):
+class ChoiceConfig(TableConfig, TeacherConfig, LabelLossConfig):
     """Flags of `run_multiple_choice`."""
 
 

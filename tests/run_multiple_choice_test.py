@@ -107,6 +107,15 @@ def trained(folder):
     return folder / "run"
 
 
+def test_the_focal_loss_of_a_program(folder):
+    """A new head gives each of four choices about a quarter."""
+    flags = flags_of(folder, "focal", num_train_steps=1, focal_gamma=2, do_predict="false")
+    assert fine_tune("run_multiple_choice", **flags) == 0
+    with (folder / "focal" / "metrics.jsonl").open(encoding="utf8") as file:
+        first = json.loads(next(file))
+    assert first["loss"] == pytest.approx(np.log(4) * 0.75**2, rel=0.05)
+
+
 def test_answers_and_scores(folder, trained):
     rows, answers = make_rows(2, 41), read_tsv(trained / "predictions.tsv")
     assert list(answers[0]) == ["id", "answer", "scores", "context", "chosen"]

@@ -12,10 +12,10 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import read_label_ids, read_numbers
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_defaults import cut_texts_message
-from bert_tf.models.fine_tuned import FineTunedModel
 from bert_tf.models.label_checks import checked_ids
+from bert_tf.models.label_loss import LabelLossModel
 from bert_tf.models.text_fit import INPUTS, KerasBatch
-from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
@@ -24,7 +24,7 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
+class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
     """The encoder with one score for each choice: the product of a vector and the pooled output.
 
     Each choice is a row, with the question as first text and the choice as second. The scores of
@@ -129,10 +129,15 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
         return inputs, batch["label_ids"], batch["example_weights"]
 
     def task_loss(
-        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
+        self,
+        x: Batch,
+        y: Tensor,
+        outputs: Tensor,
+        weights: Tensor | None,
+        label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
         ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
-        losses = choice_losses(outputs, ids)  # [B]
+        losses = choice_losses(outputs, ids, label_loss)  # [B]
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)

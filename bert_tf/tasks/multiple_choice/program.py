@@ -13,6 +13,7 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.network.losses import label_loss_of
 from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
@@ -73,7 +74,12 @@ class MultipleChoice(Program):
     ) -> MultipleChoiceTask:
         """Makes the model and its task."""
         model = BertMultipleChoice(config, **options)
-        return MultipleChoiceTask(model, *data, teacher=self.configs.task)
+        return MultipleChoiceTask(
+            model,
+            *data,
+            label_loss=label_loss_of(self.configs.task),
+            teacher=self.configs.task,
+        )
 
     def report(
         self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Outputs

@@ -1,13 +1,14 @@
 """Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.classification import accuracy
-from bert_tf.network.losses import WeightedSum, right_labels, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.features import make_examples as make_examples
@@ -17,15 +18,25 @@ from bert_tf.type_names import Tensor
 
 
 class MultipleChoiceTask(RowsTask):
-    """A `BertMultipleChoice` with examples; arguments are those of `RowsTask`."""
+    """A `BertMultipleChoice` with examples; arguments after those of `RowsTask`:
+
+    Args:
+      label_loss: the loss of training; None: the plain loss.
+    """
 
     sum_names = ("loss", "accuracy")
     best_metric = "accuracy"
 
+    def __init__(
+        self, *arguments: Any, label_loss: LabelLoss | None = None, **keywords: Any
+    ) -> None:
+        super().__init__(*arguments, **keywords)
+        self.label_loss = label_loss
+
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the loss and the right answers."""
         weights = batch["example_weights"]
-        losses = choice_losses(outputs, batch["label_ids"])
+        losses = choice_losses(outputs, batch["label_ids"], self.label_loss)  # [B]
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, weights),
@@ -33,7 +44,7 @@ class MultipleChoiceTask(RowsTask):
         }
 
     def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
-        """Returns the score of each choice and the loss of each row."""
+        """Returns the score of each choice and the plain loss of each row."""
         return {"logits": outputs, "loss": choice_losses(outputs, batch["label_ids"])}
 
     def metrics(self, examples: ChoiceExamples, outputs: Tensor) -> dict[str, float]:

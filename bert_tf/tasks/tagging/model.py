@@ -11,9 +11,9 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import check_count, read_column, read_label_ids, read_numbers
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import LabelLossConfig
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids
+from bert_tf.models.label_loss import LabelLossModel
 from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
@@ -25,7 +25,7 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenClassifier(TaggerAnswers, LabelledModel):
+class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     """The encoder with a head on every position.
 
         model = bert_tf.BertTokenClassifier.from_pretrained(
@@ -146,18 +146,3 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
         ids = checked_ids(y, weights, self.num_labels)
         losses = word_losses(outputs, ids, label_loss)  # [B, T]
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
-
-    def own_loss(
-        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
-    ) -> Any:
-        """See `TextFitMixin`; `evaluate` reports the plain loss."""
-        if not training or not self._has_own_loss:
-            return super().own_loss(x, y, outputs, weights, training)
-        return sum(self.losses, self.task_loss(x, y, outputs, weights, self.label_loss).mean())
-
-    def choose_label_loss(
-        self, config: LabelLossConfig, y: Labels | None, class_weight: object
-    ) -> Any:
-        """See `TextFitMixin`."""
-        self.set_label_loss(config)
-        return class_weight

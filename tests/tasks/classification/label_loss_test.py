@@ -7,6 +7,7 @@ import pytest
 from bert_tf.network.losses import class_losses, several_losses
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.tiny_model import write_tiny_model
 
@@ -84,6 +85,27 @@ def test_words(folder):
     expected = float(np.mean(class_losses(logits, ids, **options)))
     found = model.fit(words, tags, verbose=0, **options).history["loss"][0]
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_choices(folder):
+    """Of each question the classes are its choices."""
+    model = BertMultipleChoice.from_pretrained(folder, new_head=True)
+    model.compile(keras.optimizers.SGD(0.0))
+    asked = ["good a", "bad c"], [["a b", "c", "d e"], ["bad", "good f", "e"]]
+    scores = model.predict(asked, verbose=0).astype(np.float64)  # [2, 3]
+    right = [2, 0]
+    chances = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    targets = 0.8 * np.eye(3)[right] + 0.2 / 3
+    expected = np.mean(np.sum(targets * (1 - chances) ** 2 * -np.log(chances), axis=-1))
+    plain = np.mean(-np.log(chances[[0, 1], right]))
+    assert abs(expected - plain) > 0.1
+    options = {"label_smoothing": 0.2, "focal_gamma": 2.0}
+    found = model.fit(asked, right, verbose=0, **options).history["loss"][0]
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert model.evaluate(asked, right, verbose=0) == pytest.approx(plain, rel=1e-5)
+    # A weight of a class would be one of a position.
+    with pytest.raises(ValueError, match="class_weight"):
+        model.fit(asked, right, class_weight={0: 2.0})
 
 
 def test_losses_that_are_refused(folder):

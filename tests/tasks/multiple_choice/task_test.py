@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.network.losses import LabelLoss
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask, make_examples
 from bert_tf.text.vocab import Vocab
@@ -79,6 +80,22 @@ def test_losses_by_hand(task):
     found = task.predictions(batch, tf.constant(logits))
     np.testing.assert_allclose(found["loss"][:2], losses, rtol=1e-6)
     np.testing.assert_array_equal(found["logits"], logits)
+
+
+def test_a_smoothed_and_focal_loss_by_hand():
+    """Predictions have the plain loss, as those of the other tasks."""
+    task = MultipleChoiceTask(None, None, None, [16], 0, label_loss=LabelLoss(0.4, 2.0))
+    chances = [0.5, 0.25, 0.125, 0.125]
+    logits = tf.constant([np.log(chances)], tf.float32)
+    batch = {"label_ids": tf.constant([1]), "example_weights": tf.constant([1.0])}
+    # The target is 0.6 + 0.4 / 4 for the label, 0.1 for each other choice.
+    expected = 0.1 * 0.5**2 * np.log(2)
+    expected += 0.7 * 0.75**2 * np.log(4)
+    expected += 2 * 0.1 * 0.875**2 * np.log(8)
+    found = task.loss_and_metric_sums(batch, logits)["loss"]
+    assert float(found.total) == pytest.approx(expected, rel=1e-6)
+    plain = task.predictions(batch, logits)["loss"]
+    np.testing.assert_allclose(plain, [np.log(4)], rtol=1e-6)
 
 
 def test_judged_by_hand(task, tokenizer):

@@ -8,7 +8,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from tests.export.demo_stand_in import FAILING, HEADS, LAYERS, StandIn, serving
+from tests.export.demo_stand_in import FAILING, HEADS, LAYERS, MORE, StandIn, serving
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -221,8 +221,31 @@ def test_gaps_are_filled_in_and_unlikely_words_marked(show) -> None:
 
 def test_the_threshold_chooses_labels(show) -> None:
     page = show("multi_label", run=1)
+    assert page.input_value("#threshold") == "0.5"
+    assert texts_of(page, "#answer output") == ["50.0 %"]
     page.fill("#threshold", "0.7")
     assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "calm", "old"]
+
+
+def test_the_thresholds_of_the_model_come_first(show, monkeypatch) -> None:
+    """Probabilities are 0.625 (calm), 0.75 and 0.25 (old)."""
+    thresholds = {"calm": 0.7, "<b>wild</b>": 0.3, "old": 0.2}
+    monkeypatch.setitem(MORE, "multi_label", {**MORE["multi_label"], "thresholds": thresholds})
+    page = show("multi_label", run=1)
+    assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "calm", "✓ old"]
+    assert page.eval_on_selector_all(".least", "all => all.map(e => e.style.left)") == [
+        *("30%", "70%", "20%")
+    ]
+    assert page.input_value("#threshold") == "0.4"
+    page.fill("#threshold", "0.6")
+    assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "✓ calm", "old"]
+    assert texts_of(page, "#answer output") == ["60.0 %"]
+
+    monkeypatch.setitem(MORE["multi_label"], "thresholds", dict.fromkeys(thresholds, 0.65))
+    page = show("multi_label", run=1)
+    assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "calm", "old"]
+    assert page.input_value("#threshold") == "0.65"
+    assert texts_of(page, "#answer output") == ["65.0 %"]
 
 
 def shown_head(page):

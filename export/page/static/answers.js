@@ -6,6 +6,7 @@ import { bars, decimal, make, matrix, percent, scroller } from "./dom.js";
 const COLOURS = 8;
 const MASK = "[MASK]";
 const UNLIKELY = 0.01;
+const HALF = 0.5; // the threshold of a label that has none
 
 // Each function takes {outputs, texts, card, put, rewrite} and returns an element. `texts` holds the
 // texts of the request by name, lists of strings; put(text) writes a text into the first field and runs
@@ -67,16 +68,25 @@ function showCandidates({ outputs, texts }) {
 function showLabels({ outputs, card }) {
   const list = make("div");
   const shown = make("output", { for: "threshold" });
-  const draw = () => {
-    const threshold = Number(slider.value);
-    shown.textContent = percent(threshold);
-    const rows = ordered(card.labels, outputs.probabilities[0], (_, value) => value > threshold);
+  // The model's own thresholds count until the slider, which sets one for all labels, is moved.
+  const stored = card.labels.map((name) => (card.thresholds || {})[name] ?? HALF);
+  const mean = stored.reduce((sum, value) => sum + value, 0) / stored.length;
+  const areEqual = stored.every((value) => value === stored[0]);
+  const draw = (thresholds, text) => {
+    shown.textContent = text;
+    const rows = card.labels.map((name, index) => ({
+      name,
+      value: outputs.probabilities[0][index],
+      least: thresholds[index],
+      isOn: outputs.probabilities[0][index] > thresholds[index],
+    })).sort((a, b) => b.value - a.value);
     list.replaceChildren(bars(rows, "Labels and their probabilities; a tick is above the threshold"));
   };
   const slider = make("input", {
-    type: "range", id: "threshold", min: 0, max: 1, step: 0.01, value: 0.5, oninput: draw,
+    type: "range", id: "threshold", min: 0, max: 1, step: 0.01, value: mean,
+    oninput: () => draw(stored.map(() => Number(slider.value)), percent(Number(slider.value))),
   });
-  draw();
+  draw(stored, areEqual ? percent(stored[0]) : "the model's, one for each label");
   const label = make("label", { for: "threshold", text: "Threshold" });
   return make("div", {}, make("p", { class: "threshold" }, label, slider, shown), list);
 }

@@ -20,17 +20,20 @@ export const decimal = (value, digits = 3) =>
 
 const asPercentage = (value) => `${Math.round(100 * Math.min(1, Math.max(0, value)))}%`;
 
-// A list of names with bars behind them; `rows` hold name, value 0..1, and perhaps isOn, onPick.
+// A list of names with bars behind them; `rows` hold name, value 0..1, and perhaps isOn, onPick and
+// least, the value from which on a label applies, which is marked on the bar.
 export function bars(rows, label) {
-  const items = rows.map(({ name, value, isOn, onPick }) => {
+  const items = rows.map(({ name, value, isOn, onPick, least }) => {
     const fill = make("span", { class: "fill" });
     fill.style.width = asPercentage(value);
+    const marks = least === undefined ? [] : [make("span", { class: "least", title: percent(least) })];
+    for (const mark of marks) mark.style.left = asPercentage(least);
     const attributes = onPick ? { type: "button", title: "Put it in", onclick: onPick } : {};
     return make("li", { class: isOn ? "on" : "" },
       make(onPick ? "button" : "div", { class: "bar", ...attributes },
         make("span", { class: "name", text: (isOn ? "✓ " : "") + name }),
         make("span", { class: "value", text: percent(value) }),
-        make("span", { class: "track", "aria-hidden": "true" }, fill)));
+        make("span", { class: "track", "aria-hidden": "true" }, fill, ...marks)));
   });
   return make("ul", { class: "bars", "aria-label": label }, ...items);
 }

@@ -1,4 +1,4 @@
-"""Lets `keras.models.load_model` find this package's classes after a mere `import bert_tf`.
+"""Lets `keras.models.load_model` find this package's classes after `import bert_tf`.
 
 Keras loads registered classes, and for safety imports no module that a file names. Registering the
 classes themselves at `import bert_tf` would load TensorFlow, which takes seconds; so only their
@@ -52,7 +52,8 @@ class Located:
     """
 
     def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
+        self.module = module
+        self.name = name
 
     def from_config(self, config: dict[str, Any]) -> Any:
         """Imports the class and makes an object of it."""
@@ -74,7 +75,7 @@ def _registered_after(keras: types.ModuleType) -> Iterator[None]:
 
 
 def register_when_imported() -> None:
-    """Registers the classes now or, without loading Keras, when somebody else has loaded it."""
+    """Registers the classes now or, without loading Keras, when another module has loaded it."""
     if "keras" in sys.modules:
         register(sys.modules["keras"])
     else:

@@ -1,4 +1,4 @@
-"""Writes a model's README.md for the Hugging Face Hub: what it is, its data, scores, loading.
+"""Writes a model's README.md for the Hugging Face Hub: purpose, data, scores and loading.
 
 Its header is YAML for the hub's search: task, metrics, and the results as a model index, formatted
 by huggingface_hub's own classes. For a run directory it reports run.flags and eval_results.txt; of
@@ -26,17 +26,18 @@ from bert_tf.tasks.classification.glue import glue_task
 from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
 from bert_tf.text.vocab import Vocab
 
-CARD_NAME, RESULTS_NAME = "README.md", "eval_results.txt"
+CARD_NAME = "README.md"
+RESULTS_NAME = "eval_results.txt"
 
 
 class _Purpose(NamedTuple):
     """The purpose of a kind of model.
 
     Attributes:
-      does: what it does, of "A BERT that ...".
+      does: the verb phrase after "A BERT that ...".
       pipeline: the hub's name of the task, and that of transformers' pipeline.
       example: a call of `bert_tf.load(...)`.
-      inputs: what the pipeline is called with, and further arguments of it.
+      inputs: the inputs of the pipeline, and its further arguments.
       keras_class: of keras-hub, where that has the head.
     """
 
@@ -127,7 +128,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     Args:
       folder: that `write_checkpoint` wrote.
       checkpoint: as it was written.
-      source: what it was made from: a run directory, another checkpoint, or a name on a hub.
+      source: the origin of the model: a run directory, another checkpoint, or a name on a hub.
 
     Raises:
       ValueError: if eval_results.txt is damaged.
@@ -161,7 +162,7 @@ def read_results(path: pathlib.Path) -> dict[str, float]:
     """Reads the values of an eval_results.txt; {} without one.
 
     Raises:
-      ValueError: naming the line, if it is none of `key = value`.
+      ValueError: naming the line, if it is not of the form `key = value`.
     """
     if not path.exists():
         return {}
@@ -230,7 +231,7 @@ def base_model(*sources: str) -> str | None:
 
 
 def _dataset(flags: dict[str, str]) -> dict[str, str]:
-    """Returns what a run was evaluated on: GLUE's, by the hub's names, or the name of a file."""
+    """Returns the evaluation data of a run: a GLUE task by the hub's names, or a file name."""
     if name := flags.get("task_name", ""):
         task = glue_task(name)
         config = task.name.replace("-", "")
@@ -263,7 +264,7 @@ def _description(checkpoint: Checkpoint, kind: str) -> str:
 
 
 def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
-    """Returns the table of results, beside the baseline where there is one."""
+    """Returns the table of results, with the baseline if the run has one."""
     shown = {k: v for k, v in results.items() if not k.startswith("unigram_")}
     step = shown.pop("global_step", None)
     if not shown:
@@ -283,7 +284,7 @@ def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
 
 
 def _training(flags: dict[str, str]) -> str:
-    """Returns what it was trained on and how, as far as the run says it."""
+    """Describes the training data and settings, as far as the run records them."""
     rows = []
     data = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir")
     if name := flags.get("task_name"):
@@ -365,7 +366,8 @@ def _transformers_code(name: str, kind: str, inputs: str) -> str:
 
 def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> list[str]:
     """Returns how keras-hub loads it, whose own reader of these files asks for a pooler."""
-    preset, parts = name, []
+    preset = name
+    parts = []
     command = (
         f"`python -m bert_tf.convert_checkpoint --input={name} --output={name}-preset "
         "--to=keras_hub`"

@@ -1,13 +1,13 @@
 """The layers of a Keras model at every depth."""
 
-from typing import Any
+from bert_tf.type_names import Layer, Model
 
 
-def nested_layers(model: Any) -> list[Any]:
+def nested_layers(model: Model) -> list[Layer]:
     """Returns all layers in a model, outer before inner ones, without the model itself.
 
     Keras has no public way: `Model.layers` ends at the first level, and a `Layer` has none. See
     `tests/stack_test.py` for the version of Keras with which this private method was tried.
     """
-    layers: list[Any] = model._flatten_layers(include_self=False)
+    layers: list[Layer] = model._flatten_layers(include_self=False)
     return layers

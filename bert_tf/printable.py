@@ -13,7 +13,6 @@ import re
 import sys
 import traceback
 import types
-from typing import Any
 
 # Control characters except tab and line feed, marks of the writing direction, line separators, and
 # halves of surrogate pairs, which represent bytes that are not UTF-8.
@@ -24,7 +23,7 @@ _CONTROLS = re.compile(
 _FOREIGN_BREAK = re.compile(r"\n(?![ \t])")
 
 
-def escaped(text: Any) -> str:
+def escaped(text: object) -> str:
     r"""Returns text on one line, with escapes for control characters and line breaks.
 
     >>> escaped("weight\n\x1b[2Jmü")
@@ -52,7 +51,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """Returns JSON on one line that a terminal shows as it is, and that parses to the same value.
 
     Raises:

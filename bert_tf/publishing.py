@@ -15,13 +15,14 @@ from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.serving_models import load
 from bert_tf.model_card import write_model_card
+from bert_tf.type_names import Model
 
 WITH_CARD = ("huggingface", "sentence_transformers")
 # Heads that may be lost: in formats without a pooler, the heads of tasks do not need it.
 SPARE_HEADS = ("pooler",)
 
 
-def save_pretrained(model: Any, folder: str | os.PathLike, form: str = "") -> None:
+def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> None:
     """Writes a model into a new folder; see `FromPretrained.save_pretrained`.
 
     Args:
@@ -64,7 +65,7 @@ def _write_card(folder: pathlib.Path, written: Checkpoint) -> None:
 
 
 def export(
-    model: Any, folder: str | os.PathLike, version: int = 0, kind: str = "", **options: Any
+    model: Model, folder: str | os.PathLike, version: int = 0, kind: str = "", **options: Any
 ) -> list[pathlib.Path]:
     """Writes a model as `export.saved_model` does; see `FromPretrained.export`.
 

@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 from absl import logging
 
-# Earlier name -> name, of flags and of the arguments of Python's methods alike.
+# Earlier name -> name, of flags and of the arguments of methods.
 RENAMED = {
     "may_miss": "allow_missing",
     "may_ignore": "allow_unexpected",

@@ -1,7 +1,7 @@
 """Filters what TensorFlow's libraries print as they load, so that programs' own lines are seen.
 
 They write directly to standard error before they read TF_CPP_MIN_LOG_LEVEL. This module applies
-that level to them, too; 0 shows everything. Output after the import is not changed.
+that level to them as well; 0 shows everything. Output after the import is not changed.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
     """Returns whether a line that TensorFlow's libraries wrote while they loaded is to be seen.
 
     Args:
-      line: what was written.
+      line: the line that was written.
       level: TF_CPP_MIN_LOG_LEVEL, above 0.
       has_gpu: whether a driver is to be expected.
     """
@@ -51,7 +51,7 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
 
 @contextlib.contextmanager
 def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
-    """Holds back what is written to standard error, then prints what is to be seen of it."""
+    """Holds back the output to standard error, then prints the lines that are to be shown."""
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     if level not in ("1", "2", "3"):
         yield

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import random
 import signal
 import sys
@@ -24,6 +25,11 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 # handler here the children have the default.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The ids of tests that are measured to be slow; lines with # are comments.
+SLOW_TESTS = frozenset(
+    pathlib.Path(__file__).with_name("slow_tests.txt").read_text(encoding="utf8").splitlines()
+)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'"
@@ -95,6 +101,11 @@ def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
 
 
 around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid in SLOW_TESTS:
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)  # After -m and -k: what they leave out is not counted.

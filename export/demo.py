@@ -79,7 +79,7 @@ def show(config: DemoConfig) -> None:
             options = {"index": config.index, "rerank": config.rerank}
         model = load_model(config.model_dir, kind, config.max_seq_length, **options)
         if config.host not in ("127.0.0.1", "::1", "localhost"):
-            logging.warning("Everyone who can reach %s can use this page.", config.host)
+            logging.warning("The page is open to every machine that can reach %s.", config.host)
         host = f"[{config.host}]" if ":" in config.host else config.host
         url = f"http://{host}:{listener.getsockname()[1]}/"
         printable.show(f"{model.kind}: open {url} in a browser; Ctrl-C ends.")

@@ -90,6 +90,7 @@ def find_device(name: str) -> str:
     if not name:
         return ""
     wanted = name.lower().removeprefix("/").removeprefix("device:")
+    # "gpu" is the first GPU; TensorFlow's names end in "device:GPU:0".
     wanted = wanted if ":" in wanted else f"{wanted}:0"
     found = [device.name for device in tf.config.list_logical_devices()]
     for device in found:
@@ -106,6 +107,7 @@ def set_threads(num_threads: int) -> None:
     """
     threading = tf.config.threading
     try:
+        # Threads share the work of one operation; operations run one after the other.
         threading.set_intra_op_parallelism_threads(num_threads)
         threading.set_inter_op_parallelism_threads(1)
     except RuntimeError:

@@ -40,6 +40,7 @@ class LiteClassifier(ClassifierAnswers):
       lite: the file.
     """
 
+    # The file computes probabilities, from which only differences of logits can be recovered.
     has_logits = False
 
     def __init__(self, lite: LiteModel) -> None:
@@ -137,7 +138,7 @@ class LiteSpanLabeler(QuestionAnswers):
         """Returns the logits of start and end of each row, float32 [T]."""
         outputs = []
         for index, row in enumerate(lite_rows(self._lite, rows, batch_size)):
-            length = rows.lengths[index]
+            length = rows.lengths[index]  # without the padding of its batch
             outputs.append({name: row[name][:length] for name in (START, END)})
         return outputs
 
@@ -165,7 +166,7 @@ def lite_rows(
 
     def compute(chosen: list[int]) -> list[dict[str, np.ndarray]]:
         longest = int(rows.lengths[chosen].max())
-        batch = rows.batch(np.array(chosen), len(chosen), longest)
+        batch = rows.batch(np.array(chosen), len(chosen), longest)  # [R, T]
         outputs = lite.from_ids({name: batch[name] for name in INPUTS})
         return [{name: column[i] for name, column in outputs.items()} for i in range(len(chosen))]
 

@@ -87,7 +87,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_label = True  # y may be a matrix [N, C].
         return tags
 
     def fit(self, X: Texts, y: Labels, sample_weight: Column | None = None) -> Self:
@@ -116,6 +116,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         """Returns the trained model."""
         from bert_tf.tasks.classification.decisions import Decisions
 
+        # Before the training, so that a wrong threshold is reported at once.
         decisions = Decisions.of(
             targets.problem_type, targets.names, self.temperature, _by_name(self.thresholds)
         )
@@ -142,6 +143,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         """
         logits = self._compute_logits(X)  # [N, C]
         scores = logits.astype(np.float64) / self.model_.decisions.temperature
+        # For two classes scikit-learn expects a single score.
         is_binary = self.model_.problem_type == "single_label" and len(self.classes_) == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 
@@ -152,7 +154,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
 
     def predict(self, X: Texts) -> np.ndarray:
         """Returns the class of each text, [N]; of several labels 0 and 1, int [N, C]."""
-        chances = self.predict_proba(X)
+        chances = self.predict_proba(X)  # [N, C]
         decisions = self.model_.decisions
         if self.model_.problem_type == "multi_label":
             return decisions.choose_several(chances)

@@ -49,7 +49,7 @@ class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []
+        tags.transformer_tags.preserves_dtype = []  # The vectors are float32 for any input.
         return tags
 
     def fit(self, X: TextColumn, y: Labels | None = None) -> Self:
@@ -62,6 +62,7 @@ class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         self._check_checkpoint()
         from bert_tf.tasks.embedding.model import BertEmbedder
 
+        # None leaves a setting to the checkpoint.
         settings: dict[str, Any] = {"pooling": self.pooling, "max_seq_length": self.max_seq_length}
         given = {name: value for name, value in settings.items() if value is not None}
         self.model_ = BertEmbedder.from_pretrained(self.init_checkpoint, **given)

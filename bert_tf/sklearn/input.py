@@ -63,7 +63,7 @@ def _checked_column(values: Texts) -> Texts:
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a data frame
         table = values.to_numpy()
     dtype = getattr(table, "dtype", None)
-    if getattr(dtype, "kind", "") in tuple("biufc"):
+    if getattr(dtype, "kind", "") in tuple("biufc"):  # booleans, integers, floats, complex
         raise ValueError(f"X has numbers ({dtype}), expected texts.")
     shape: tuple[int, ...] = getattr(table, "shape", ())
     if len(shape) != 2:
@@ -104,6 +104,7 @@ def read_classes(y: Labels) -> ClassTargets:
         matrix = check_array(y, accept_sparse=True, input_name="y")
         if hasattr(matrix, "toarray"):
             matrix = matrix.toarray()
+        # A frame names its labels; those of a matrix are numbered.
         classes = np.array(columns or range(matrix.shape[1]))
         return ClassTargets(classes, _names_of(classes), matrix, "multi_label")
     column = column_or_1d(y, warn=True)

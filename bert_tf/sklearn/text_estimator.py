@@ -123,6 +123,7 @@ def seeded(random_state: RandomState) -> Iterator[None]:
     import keras  # Imported here, because it loads TensorFlow.
 
     seed = int(check_random_state(random_state).randint(2**31 - 1))
+    # Keras also seeds the generators of Python and NumPy, which the caller may use.
     python_state = random.getstate()
     numpy_state = np.random.get_state()
     keras.utils.set_random_seed(seed)
@@ -146,4 +147,5 @@ def _from_bytes(content: bytes) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.keras")
         path.write_bytes(content)
+        # In safe mode Keras rejects a file that contains Python code.
         return keras.models.load_model(path, compile=False, safe_mode=True)

@@ -19,15 +19,15 @@ from export.checks.stored_model import Request, StoredModel
 ODD_TEXTS = (
     "The film was better than I had thought.",
     "",
-    "word " * 1000,
-    "I saw \U0001f600 and \U0001f469\u200d\U0001f4bb!",
-    "\u6211\u5728\u5317\u4eac\u4e0a\u5b66\u3002",
-    "Ça, Ünal, e\u0301te\u0301, I\u0307stanbul, ΌΣΟΣ",
-    "\x00a\x07b\u200b \ufeff\ufffd\t\r\n\u2028",
+    "word " * 1000,  # longer than every model reads
+    "I saw \U0001f600 and \U0001f469\u200d\U0001f4bb!",  # emoji, one of several code points
+    "\u6211\u5728\u5317\u4eac\u4e0a\u5b66\u3002",  # Chinese: every character is a word
+    "Ça, Ünal, e\u0301te\u0301, I\u0307stanbul, ΌΣΟΣ",  # accents, separate accents, cases
+    "\x00a\x07b\u200b \ufeff\ufffd\t\r\n\u2028",  # control and formatting characters
     f"A {MASK} in a {MASK}.",
     "don't (well-known) ... $3.50?!",
-    " \u3000\u00a0 ",
-    "x" * 300,
+    " \u3000\u00a0 ",  # white space alone
+    "x" * 300,  # more characters than a word of WordPiece may have
 )
 NOT_UTF8 = b"caf\xe9"
 WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "", "", ""))
@@ -253,6 +253,7 @@ def check_equal(
         )
     differences = np.zeros(expected.shape)
     if expected.dtype.kind == "f":
+        # Relative for numbers above 1, absolute for others.
         differences = np.abs(found - expected) / np.maximum(np.abs(expected), 1)
         is_wrong = ~(differences <= tolerance)  # Also true where one is NaN.
     else:

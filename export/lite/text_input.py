@@ -40,10 +40,10 @@ def check_text_input(serving: Serving, form: str) -> None:
 
 
 def has_other_rules(vocab: AnyVocab) -> bool:
-    """Returns whether the kernels split ordinary texts otherwise than the vocabulary's options.
+    """Returns whether the vocabulary's options split ordinary texts differently from the kernels.
 
-    Special tokens written in a text, and words of more than 100 characters, are read as the kernels
-    do, whatever the options.
+    Options for special tokens written in a text, and for very long words, are not compared: there
+    the kernels' own rules apply.
     """
     if not isinstance(vocab, Vocab):
         return False
@@ -74,9 +74,11 @@ def make_packer(serving: Serving) -> Callable[[tf.Tensor], Batch]:
         counts = tf.minimum(counts, limit)[:, tf.newaxis]  # [B, 1]
         body = tokens.to_tensor(0, shape=[None, limit])  # [B, limit]
         positions = tf.range(limit + 2)[tf.newaxis]  # [1, limit + 2]
-        ids = tf.where(positions == 0, cls, tf.pad(body, [[0, 0], [1, 1]]))
+        # LiteRT has no ragged tensors: rows are built at full length and cut at the end.
+        ids = tf.where(positions == 0, cls, tf.pad(body, [[0, 0], [1, 1]]))  # [B, limit + 2]
         ids = tf.where(positions == counts + 1, sep, ids)
         mask = tf.cast(positions <= counts + 1, tf.int32)
+        # The 0 is for a batch without texts, which has no maximum.
         width = 2 + tf.reduce_max(tf.concat([counts[:, 0], [0]], 0))
         columns = (ids, mask, tf.zeros_like(ids))
         return {name: column[:, :width] for name, column in zip(IDS, columns, strict=True)}

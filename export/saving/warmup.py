@@ -8,12 +8,11 @@ Reference: tensorflow/serving, apis/prediction_log.proto, predict.proto, model.p
 
 import os
 import pathlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from tensorflow.core.framework import tensor_pb2
 
 Requests = list[tuple[str, dict[str, tf.Tensor]]]
@@ -27,7 +26,8 @@ MESSAGES = {
 }
 
 
-def _make_class() -> Any:
+def _make_class() -> type[Message]:
+    """Declares the messages and returns the class of `PredictionLog`."""
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="warmup.proto", package="warmup")
     file.syntax = "proto3"

@@ -99,7 +99,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         """Makes and builds the head, under the name scope of heads."""
         return label_head(self, num_labels, head)
 
-    def score_pieces(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
+    def score_tokens(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
         """Returns the head's scores of each token, float32 [B, T, C]."""
         seed = self.bert.draw_dropout_seed(training, seed)
         encoded = self.bert(inputs, training=training, dropout_seed=seed)

@@ -124,7 +124,7 @@ def split_off(x: Column, y: Labels | None, weights: Column | None, share: float)
     return training_x, training_y, all_weights[:first], (*validation, all_weights[first:])
 
 
-def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Dataset:
+def with_known_size(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Dataset:
     """Returns a dataset whose number of batches is known, as the learning rate schedule needs it.
 
     A dataset of unknown size is iterated once to count its batches, unless `steps_per_epoch` is

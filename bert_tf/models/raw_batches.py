@@ -72,14 +72,14 @@ def first_batch(data: Any) -> tuple[Any, Any]:
     return first, (batch for batch in itertools.chain([first], data))
 
 
-def parts_of(batch: Any) -> tuple[Any, Any, Any]:
+def unpack_batch(batch: Any) -> tuple[Any, Any, Any]:
     """Returns inputs, labels and weights of a batch; a list is a column of inputs alone."""
     if isinstance(batch, tuple):
         return keras.utils.unpack_x_y_sample_weight(batch)
     return batch, None, None
 
 
-def packed(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
+def pack_stream(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
     """Returns the data with packed batches."""
     if isinstance(data, keras.utils.PyDataset):
         return PackedBatches(data, pack)
@@ -103,7 +103,7 @@ def inputs_in(data: Iterable[Any], steps: int | None) -> Iterator[Any]:
             raise ValueError("The PyDataset is infinite: give steps.")
         batches = (data[index] for index in range(count))
     for batch in itertools.islice(batches, steps):
-        yield parts_of(batch)[0]
+        yield unpack_batch(batch)[0]
 
 
 def is_symbolic(column: object) -> bool:

@@ -27,7 +27,7 @@ from bert_tf.fine_tuning_defaults import (
     default_learning_rate,
 )
 from bert_tf.models.default_compile import DefaultCompileMixin, check_rate_is_settable
-from bert_tf.models.fit_input import FitArguments, FitInput, check_is_alone, counted
+from bert_tf.models.fit_input import FitArguments, FitInput, check_is_alone, with_known_size
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.raw_batches import (
     KerasBatch,
@@ -36,8 +36,8 @@ from bert_tf.models.raw_batches import (
     inputs_in,
     is_stream,
     is_symbolic,
-    packed,
-    parts_of,
+    pack_stream,
+    unpack_batch,
 )
 from bert_tf.models.row_outputs import RowOutputs, stack
 from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
@@ -235,10 +235,10 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
                 sample_weight=arguments.sample_weight,
                 validation_split=arguments.validation_split or None,
             )
-            data = counted(self.with_inputs(x), arguments.steps_per_epoch)
+            data = with_known_size(self.with_inputs(x), arguments.steps_per_epoch)
         else:
             # Keras gets the class weights, unless the packed batches have them already.
-            data, class_weight = self._stream_of(x, class_weight)
+            data, class_weight = self._pack_stream(x, class_weight)
             options["y"] = self._ids_of(y)
             options["sample_weight"] = arguments.sample_weight
             options["batch_size"] = arguments.batch_size
@@ -301,7 +301,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if not self.is_raw(x):
             if isinstance(x, tf.data.Dataset):
                 x = self.with_inputs(x)
-            x, _ = self._stream_of(x, is_evaluated=True)
+            x, _ = self._pack_stream(x, is_evaluated=True)
             y = self._ids_of(y)
             options |= {"y": y, "batch_size": batch_size, "sample_weight": sample_weight}
             return super().evaluate(x, verbose=verbose, **options)  # type: ignore[misc]
@@ -322,9 +322,9 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """
         if is_stream(x):
             batch, x = first_batch(x)
-            if holds_texts(parts_of(batch)[0]):
+            if holds_texts(unpack_batch(batch)[0]):
                 # All texts at once, so that texts of similar length share a batch.
-                texts = self.joined(list(inputs_in(x, steps)))
+                texts = self.join_batches(list(inputs_in(x, steps)))
                 return self.predict(texts, batch_size, verbose, callbacks=callbacks)
         if not self.is_raw(x):
             data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
@@ -432,7 +432,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             raise ValueError("A batch has no labels; expected (texts, labels).")
         examples = self.read_examples(x, y, weights)
         if is_evaluated:
-            rows = self.judged_rows(examples)
+            rows = self.evaluation_rows(examples)
         else:
             self.prepare_head(examples)
             rows = examples.rows
@@ -443,7 +443,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         batch = self.keras_batch(rows.batch(np.arange(len(rows)), len(rows), length))
         return tf.nest.map_structure(np.asarray, batch)
 
-    def joined(self, batches: list[Any]) -> Texts:
+    def join_batches(self, batches: list[Any]) -> Texts:
         """Returns the raw input of several batches as one batch."""
         if isinstance(batches[0], tuple) and not self.is_one_column:
             columns = zip(*batches, strict=True)
@@ -459,7 +459,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """Returns labels of inputs that are ids, in the form of the loss."""
         return y
 
-    def _stream_of(
+    def _pack_stream(
         self, data: Any, class_weight: ClassWeight | None = None, is_evaluated: bool = False
     ) -> tuple[Any, ClassWeight | None]:
         """Packs the batches of a stream of texts; other data are returned as they are.
@@ -478,17 +478,17 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
                 f"class_weight={BALANCED!r} needs all labels at once; give a dict of weights, or "
                 "lists of texts and labels."
             )
-        if not holds_texts(parts_of(batch)[0]):
+        if not holds_texts(unpack_batch(batch)[0]):
             return data, class_weight
 
         def pack(item: Any) -> KerasBatch:
-            x, y, weights = parts_of(item)
+            x, y, weights = unpack_batch(item)
             weights = self.weigh_classes(y, class_weight, weights)
             # Keras takes the shapes of a stream from its first batches.
             length = self.needed_preprocessor.max_seq_length
             return self.pack_batch(x, y, weights, is_evaluated, length)
 
-        return packed(data, pack), None
+        return pack_stream(data, pack), None
 
     def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset of ids as it is.
@@ -543,7 +543,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
     def prepare_head(self, examples: Any) -> None:
         """Prepares the head for training on these examples; a subclass overrides it."""
 
-    def judged_rows(self, examples: Any) -> TokenizedDataset:
+    def evaluation_rows(self, examples: Any) -> TokenizedDataset:
         """Returns the rows for evaluation, with their weights."""
         return examples.rows
 
@@ -566,13 +566,13 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
         if is_stream(data):
-            return self._stream_of(data, is_evaluated=True)[0]
+            return self._pack_stream(data, is_evaluated=True)[0]
         x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return keras.utils.pack_x_y_sample_weight(x, self._ids_of(y), weights)
         if y is None and self.needs_labels:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
-        rows = self.judged_rows(self.read_examples(x, y, weights))
+        rows = self.evaluation_rows(self.read_examples(x, y, weights))
         buckets = self._buckets(rows)
         # Not filled up with rows of weight 0: Keras' metrics without weights would count them.
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)

@@ -311,7 +311,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         """Returns the logits of each text, float32 [C]: the mean over its windows."""
         return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
 
-    def judged_rows(self, examples: TextExamples) -> TokenizedDataset:
+    def evaluation_rows(self, examples: TextExamples) -> TokenizedDataset:
         """Returns the rows with weights of which each text has as much, in however many windows."""
         rows, owners = examples.rows, examples.owners
         shares = 1.0 / np.bincount(owners)[owners]

@@ -32,7 +32,7 @@ from bert_tf.models.raw_batches import (
     holds_texts,
     is_stream,
     is_text_column,
-    parts_of,
+    unpack_batch,
     unpack_text_columns,
 )
 from bert_tf.models.text_fit import (
@@ -430,12 +430,12 @@ class BertEmbedder(TextFitMixin, keras.Model):
         batch = groups.batch(chosen, 0, len(groups), groups.longest(chosen, 0))
         return tf.nest.map_structure(np.asarray, self.keras_batch(batch))
 
-    def _stream_of(
+    def _pack_stream(
         self, data: object, class_weight: object = None, is_evaluated: bool = False
     ) -> tuple[Any, Any]:
         if is_stream(data):
             batch, data = first_batch(data)
-            if holds_texts(parts_of(batch)[0]):
+            if holds_texts(unpack_batch(batch)[0]):
                 raise ValueError(
                     "BertEmbedder does not train on a generator of texts: give lists, of which it "
                     "makes batches without the same text twice."

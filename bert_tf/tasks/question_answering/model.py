@@ -87,7 +87,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
-        logits = self.score_pieces(inputs, training, dropout_seed)  # [B, T, 2]
+        logits = self.score_tokens(inputs, training, dropout_seed)  # [B, T, 2]
         return {START: logits[..., 0], END: logits[..., 1]}
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:

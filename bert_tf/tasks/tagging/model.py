@@ -74,7 +74,7 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
-        return self.score_pieces(inputs, training, dropout_seed)
+        return self.score_tokens(inputs, training, dropout_seed)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         return self.predict_rows(rows, batch_size)

@@ -179,7 +179,8 @@ def test_wrong_values_are_one_line(name, value, expected, capsys) -> None:
 
 def test_each_earlier_flag_warns_once_and_names_the_new_one(warnings, tmp_path) -> None:
     record = tmp_path / "run.flags"
-    record.write_text(config_flags.flagfile(MaskingConfig(span_length=4), DataConfig()))
+    with own_flags():  # Without flags of other programs all fields are written.
+        record.write_text(config_flags.flagfile(MaskingConfig(span_length=4), DataConfig()))
     assert changed(f"--flagfile={record}") == {"span_length": 4.0} and not warnings
     (tmp_path / "mine.flags").write_text("# Mine.\n--span_length=5\n")
     mine = f"--flagfile={tmp_path}/mine.flags"

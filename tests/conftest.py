@@ -103,6 +103,14 @@ def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
 around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
 
 
+def keeps_graph_optimizer(item: pytest.Item) -> bool:
+    """Whether a test computes with the graph optimizer in the fast run, too."""
+    folder = pathlib.Path(__file__).parent
+    is_of_saved_files = item.path.is_relative_to(folder / "export")
+    is_of_saved_files |= item.path.name == "earlier_files_test.py"
+    return is_of_saved_files or item.get_closest_marker("graph_optimizer") is not None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid in SLOW_TESTS:
         item.add_marker(pytest.mark.slow)
@@ -114,6 +122,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "tensorflow" in sys.modules:
+        # The graph optimizer takes an eighth of the time of the fast run. Slow runs, SavedModels
+        # and comparisons with recorded runs have it, as users do.
+        is_fast_run = "not slow" in item.config.option.markexpr
+        import tensorflow as tf
+
+        is_off = is_fast_run and not keeps_graph_optimizer(item)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": is_off})
     if item.get_closest_marker("gpu"):
         import tensorflow as tf
 

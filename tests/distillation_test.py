@@ -62,6 +62,11 @@ def student(folder, output_dir, **changed):
     return flags_of(folder, output_dir, **given)
 
 
+def weight_names(path):
+    """Returns the names in a checkpoint, without the identity of its run."""
+    return {name for name in bundle_names(path) if not name.startswith("run/")}
+
+
 def is_same(folder, other, *names):
     return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
 
@@ -81,7 +86,7 @@ def test_a_classifier_learns_of_another_and_resumes_to_the_bit(folder, caplog):
     # The checkpoint is that of a run without a teacher.
     plain = student(folder, "plain", num_train_steps=5)
     assert fine_tune("run_classifier", **{**plain, "teacher": ""}) == 0
-    names = [set(bundle_names(folder / f"{n}/model.ckpt-5")) for n in ("whole", "plain")]
+    names = [weight_names(folder / f"{n}/model.ckpt-5") for n in ("whole", "plain")]
     assert names[0] == names[1] and any("layer_0" in name for name in names[0])
     assert not any("layer_1" in name for name in names[0])
 
@@ -133,9 +138,7 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     def message(**changed):
         return refuse("run_classifier", **student(folder, tmp_path / "run", **changed))
 
-    assert "has none of what is to be learned missing (1): classifier" in message(
-        teacher=folder / "model"
-    )
+    assert "missing (1): classifier" in message(teacher=folder / "model")
     other = write_tiny_model(tmp_path / "other", "the", "film")
     made = flags_of(folder, tmp_path / "small", init_checkpoint=other, num_train_steps=1)
     assert fine_tune("run_classifier", **made) == 0
@@ -277,7 +280,7 @@ def test_pre_training_with_a_teacher(pretrain, tmp_path):
     assert lines[0]["loss"] == pytest.approx(sum(lines[0][name] for name in parts))
     assert set(TAUGHT) <= set(read_results(tmp_path / "whole"))
     finish(pretrain("plain", teacher="", hidden_weight=0, relation_weight=0, num_train_steps=8))
-    names = [set(bundle_names(tmp_path / f"{n}/model.ckpt-8")) for n in ("whole", "plain")]
+    names = [weight_names(tmp_path / f"{n}/model.ckpt-8") for n in ("whole", "plain")]
     assert names[0] == names[1] and not any("layer_2" in name for name in names[0])
     # As if killed after step 8.
     shutil.copytree(tmp_path / "whole", tmp_path / "again")

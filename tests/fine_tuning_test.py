@@ -221,7 +221,7 @@ def test_seeds_in_one_command(folder):
         )
     shutil.rmtree(path / "seed-8")
     alone = flags_of(folder, "seeds", do_train="false", init_checkpoint="", **flags)
-    assert "seed-8 holds no checkpoint" in refuse("run_classifier", **alone)
+    assert "seeds/seed-8" in refuse("run_classifier", **alone)
 
 
 def read_json(path):

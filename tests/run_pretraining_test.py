@@ -401,7 +401,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(one_device, folder):
 
 def check_same_training(path, expected_path):
     lines, expected = (read_metrics(p / "metrics.jsonl") for p in (path, expected_path))
-    assert [line["step"] for line in lines] == [1, 10, 20, 30]
+    assert [line["step"] for line in lines] == list(range(1, 31))
     for line, wanted in zip(lines, expected, strict=True):
         assert line == pytest.approx(wanted, rel=1e-3)
     np.testing.assert_allclose(lines[0]["loss"], expected[0]["loss"], rtol=1e-5)

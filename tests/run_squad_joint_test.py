@@ -85,7 +85,8 @@ def test_it_resumes_to_the_same_numbers(folder, trained):
     for path in (*again.glob("model.ckpt-60.*"), again / "predictions.json"):
         path.unlink()
     lines = (again / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (again / "metrics.jsonl").write_text("".join(lines[:4]))
+    until_checkpoint = [line for line in lines if json.loads(line)["step"] <= 30]
+    (again / "metrics.jsonl").write_text("".join(until_checkpoint))
     assert fine_tune("run_squad", **flags_of(folder, "again", **ALL)) == 0
     for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
         assert (again / name).read_bytes() == (trained / name).read_bytes()

@@ -115,7 +115,7 @@ def test_search(index: pathlib.Path) -> None:
     assert answer["ids"].numpy()[0, 0].decode() == found.ids[answer["rows"][0, 0]]
     assert answer["texts"].numpy()[0, 0].decode() == found.text(int(answer["rows"][0, 0]))
     for k in (0, len(found) + 1):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"k.*1 .. 28"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"k.*28"):
             served.search(tf.constant(QUERIES), tf.constant(k))
 
 

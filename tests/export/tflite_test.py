@@ -28,6 +28,7 @@ from tests.export.made_models import SHAPE, TEXTS, write_model
 FEW_KINDS = [
     pytest.param(kind, marks=() if kind == "classifier" else pytest.mark.slow)
     for kind in ROW_OUTPUTS
+    if kind != "zero_shot"  # A classifier of pairs; see tests/tasks/classification/zero_shot_test.
 ]
 # The largest difference of a probability from Keras, of models whose weights are random.
 BOUNDS = {"float16": 0.01, "dynamic": 0.2}

@@ -27,6 +27,7 @@ SUFFIX = ".tar.xz"
 # The first suits text. The second predicts a byte from the bytes four positions apart: float32.
 FILTERS = ({"lc": 3, "lp": 0, "pb": 2}, {"lc": 0, "lp": 2, "pb": 2})
 LARGEST_DISTANCE = 1 << 26
+DATE = 1 << 30  # In 2004; archives have no dates, and zip files none before 1980.
 
 
 def pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
@@ -99,9 +100,13 @@ def edited(archive: pathlib.Path, write: bool) -> Iterator[pathlib.Path]:
 
 
 def unpack(archive: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the files of an archive below a folder."""
+    """Writes the files of an archive below a folder, with a date that zip files can have."""
+
+    def dated(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+        return tarfile.data_filter(member, path).replace(mtime=DATE)
+
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        opened.extractall(folder, filter=dated)
 
 
 def main() -> None:

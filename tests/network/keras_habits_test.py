@@ -266,7 +266,7 @@ def test_one_hot_labels_of_names_that_are_numbers_are_places(folder):
 
 def test_rows_that_are_not_one_hot_are_named(folder):
     model = start_model(folder)
-    with pytest.raises(ValueError, match=r"y\[1\].*several"):
+    with pytest.raises(ValueError, match=r"y\[1\].*multi_label"):
         model.read_examples(TEXTS[:2], [[0, 1], [1, 1]])
 
 

@@ -197,10 +197,10 @@ def test_datasets_of_texts(folder, is_pair):
         assert evaluated == pytest.approx(expected, abs=1e-5)
     endless = data.repeat()
     assert model.fit(endless, steps_per_epoch=2, verbose=0, validation_data=data)
-    assert model.optimizer._learning_rate.num_train_steps == 2
+    assert model.optimizer.rate_factor.get_config()["num_train_steps"] == 2
     uncounted = data.filter(lambda *_: True)
     model.fit(uncounted, epochs=2, verbose=0)
-    assert model.optimizer._learning_rate.num_train_steps == 6
+    assert model.optimizer.rate_factor.get_config()["num_train_steps"] == 6
     texts = tf.data.Dataset.from_tensor_slices((x,) if is_pair else x).batch(20)
     found = model.predict(texts, verbose=0)
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)

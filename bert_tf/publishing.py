@@ -15,6 +15,8 @@ from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.serving_models import load
 from bert_tf.model_card import write_model_card
+from bert_tf.serving.saving.version_folders import check_new, next_version
+from bert_tf.serving.saving.writing import save
 from bert_tf.type_names import Model
 
 WITH_CARD = ("huggingface", "sentence_transformers")
@@ -84,9 +86,6 @@ def export(
       ValueError: if the model has no tokenizer or lacks the head of the kind, or the version
         exists.
     """
-    from export.saving.version_folders import check_new, next_version
-    from export.saving.writing import save
-
     checkpoint = model.to_checkpoint()
     if checkpoint.vocab is None:
         raise ValueError(

@@ -37,17 +37,15 @@ model_card
 publishing
 pretraining
 """.strip().splitlines()
-# A model's methods that write it import the publishing code when they are called.
+# The methods `save_pretrained` and `export` of models import the code that writes them when called:
+# it makes models of any kind, so it needs all their classes.
 UPWARD = {("network.pretrained", "bert_tf.publishing")}
-# An import inside a function, of a module that imports this one.
-LATE = {("formats", "cross_encoder")}
-# What a model in Python is exported with is the program's code.
-OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
 # seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.type_names`.
 WITHOUT_TENSORFLOW = """
 type_names config.* combined_flags config_flags run_record run_identity
-checkpoints.adapt checkpoints.families.* checkpoints.hub* checkpoints.load_tokenizer
+checkpoints.adapt checkpoints.cross_encoder_settings checkpoints.families.*
+checkpoints.hub* checkpoints.load_tokenizer
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
 corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation
 corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run
@@ -98,7 +96,7 @@ def test_imports_point_one_way() -> None:
             continue
         for name in imported(path):
             package, _, rest = name.partition(".")
-            if (module, name) in UPWARD or name.startswith(OUTWARD.get(module, name + "-")):
+            if (module, name) in UPWARD:
                 continue
             if package in ("export", "tests", "benchmarks", "examples"):
                 wrong.append(f"{module} imports {name}")
@@ -115,8 +113,7 @@ def modules_imported(path: pathlib.Path) -> set[pathlib.Path]:
     for name in imported(path):
         for dotted in (name, name.rpartition(".")[0]):
             file = ROOT.joinpath(*dotted.split(".")).with_suffix(".py")
-            is_module = file.parent == path.parent and file.exists() and file != path
-            if is_module and (path.stem, file.stem) not in LATE:
+            if file.parent == path.parent and file.exists() and file != path:
                 found.add(file)
     return found
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.config import ModelConfig
 from bert_tf.inference.serving_models import load
-from export.saving.writing import save
+from bert_tf.serving.saving.writing import save
 from tests.conftest import CORPUS
 from tests.fine_tune import read_results, texts, write_table
 from tests.programs import SMALL_BERT, fail, finish, run

@@ -1,17 +1,7 @@
 """Cross-encoders in sentence-transformers' folders, and in run directories.
 
-A folder is a Hugging Face classifier with one label, and names the activation that makes a score
-of the logit; the first of these that is there counts:
-
-    config_sentence_transformers.json, since 6.0
-        "activation_fn": "torch.nn.modules.activation.Sigmoid"
-    config.json, since 4.0
-        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-    config.json, before
-        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"
-
-Without any it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
-is model_max_length in tokenizer_config.json.
+A folder is a Hugging Face classifier with one label, and states the settings that
+`cross_encoder_settings` reads.
 """
 
 import dataclasses
@@ -21,20 +11,17 @@ from typing import NamedTuple
 
 from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.cross_encoder_settings import (
+    ACTIVATIONS,
+    LEGACY_KEY,
+    stated_activation,
+    stated_length,
+)
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
-from bert_tf.checkpoints.sentence_transformers import CONFIG
-from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.files import json_field, read_json, read_optional_json, write_json
-from bert_tf.run_record import recorded
+from bert_tf.files import read_json, write_json
 
-ACTIVATIONS = {
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.modules.linear.Identity": "identity",
-}
-LEGACY_KEY = "sbert_ce_default_activation_function"
 VERSION = "5.0.0"  # of sentence-transformers whose form is written
-MOST_TOKENS = 512
 
 
 class CrossEncoder(NamedTuple):
@@ -74,42 +61,6 @@ def check_one_label(checkpoint: Checkpoint) -> None:
         f"label, received {has}. Train one: python -m bert_tf.run_reranker "
         f"--init_checkpoint={checkpoint.source}"
     )
-
-
-def stated_activation(folder: pathlib.Path) -> str:
-    """Returns the activation that a folder or a run states; "" if it states none.
-
-    Raises:
-      ValueError: if the activation is unknown.
-    """
-    if loss := recorded(str(folder), "ranking_loss"):
-        if loss == "bce":
-            return "sigmoid"
-        return "identity"
-    for path in (folder / CONFIG, folder / "config.json"):
-        values = read_optional_json(path)
-        inner = values
-        if path.name != CONFIG:
-            inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
-        key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
-        name = json_field(inner if key in inner else values, key, str, path, nullable=True)
-        if name is not None and name not in ACTIVATIONS:
-            raise ValueError(
-                f"{path}: {key} is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
-            )
-        if name is not None:
-            return ACTIVATIONS[name]
-    return recorded(str(folder), "activation")
-
-
-def stated_length(folder: pathlib.Path) -> int:
-    """Returns the maximum length of a pair that a folder or a run states, else MOST_TOKENS."""
-    if own := recorded(str(folder), "max_seq_length"):
-        return int(own)
-    length = model_max_length(folder)
-    if length is None:
-        return MOST_TOKENS
-    return length
 
 
 def write_cross_encoder(

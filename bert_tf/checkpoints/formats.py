@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
+from bert_tf.checkpoints.cross_encoder_settings import stated_activation
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import is_hub_name, local_path, record_of
@@ -126,8 +127,6 @@ def read_checkpoint(
     record = record_of(checkpoint.source)
     settings = input_settings(record)
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
-        from bert_tf.checkpoints.cross_encoder import stated_activation  # It imports this module.
-
         if activation := stated_activation(record):
             settings["activation"] = activation
     return dataclasses.replace(checkpoint, settings=settings)

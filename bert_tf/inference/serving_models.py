@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.cross_encoder import stated_length
+from bert_tf.checkpoints.cross_encoder_settings import stated_length
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of

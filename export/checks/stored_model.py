@@ -13,9 +13,9 @@ from bert_tf.printable import escaped
 from bert_tf.serving.metadata import Metadata
 from bert_tf.serving.model import IDS
 from bert_tf.serving.saved_models import check_files, read_card
+from bert_tf.serving.saving.warmup import read_warmup
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
-from export.saving.warmup import read_warmup
 
 TAG = "serve"
 INIT_OP = "__saved_model_init_op"  # TensorFlow lists it among the signatures.

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
+from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated_length
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families import xlnet as xlnet_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint

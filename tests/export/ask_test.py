@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.inference.serving_models import load
+from bert_tf.serving.saving.version_folders import ids_folder
+from bert_tf.serving.saving.writing import save
 from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
-from export.saving.version_folders import ids_folder
-from export.saving.writing import save
 from tests.export.made_models import TEXTS, write_model
 from tests.export.toy_model import LABELS, ToyModel
 from tests.programs import fail, finish, run

@@ -15,6 +15,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.inference.serving_models import load
 from bert_tf.serving.model import Serving
+from bert_tf.serving.saving.version_folders import ids_folder
+from bert_tf.serving.saving.warmup import read_log
+from bert_tf.serving.saving.writing import SAMPLES, save
 from export.check import name_folder
 from export.checks import answer_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
@@ -22,9 +25,6 @@ from export.checks.model_check import all_requests, check, check_answers, check_
 from export.checks.op_check import check_foreign_ops, check_graph, foreign_ops, used_ops
 from export.checks.running import run_model
 from export.checks.stored_model import Request, StoredModel, read, read_meta_graph
-from export.saving.version_folders import ids_folder
-from export.saving.warmup import read_log
-from export.saving.writing import SAMPLES, save
 from tests.export.made_models import PURPOSE_OF_KIND, write_model
 from tests.programs import finish, run
 

@@ -14,13 +14,13 @@ from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.serving import SearchServing, VectorStore
+from bert_tf.serving.saving.writing import save
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.reranking.serving import NO_SCORE
 from bert_tf.vectors.exact import top_k
 from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
-from export.saving.writing import save
 from tests.export.made_models import TEXTS
 from tests.shared_data import golden_file
 

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.inference.serving_models import load
+from bert_tf.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
-from export.saving.writing import save
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, write_model
 from tests.shared_data import shared_data

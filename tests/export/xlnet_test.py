@@ -9,9 +9,9 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference.serving_models import load
 from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from export.lite.conversion import convert
-from export.saving.writing import save
 from tests.shared_data import golden_file
 
 TEXTS = ["The river of the city", "a", "of the people, and the sea"]

@@ -280,8 +280,8 @@ KINDS_OF_LITE = ("classifier", "multi_label", "regression", "tagger", "question_
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_exported_forms_answer_as_what_they_were_made_from(tmp_path, kind):
+    from bert_tf.serving.saving.writing import save
     from export.lite.conversion import convert
-    from export.saving.writing import save
 
     folder = make_model(tmp_path, kind)
     options = {"top_k": 5} if kind == "fill_mask" else {}

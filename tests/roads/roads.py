@@ -17,9 +17,9 @@ from bert_tf.inference.predictor import Predictor
 from bert_tf.serving import model as serving_model
 from bert_tf.serving.model import Serving
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
+from bert_tf.serving.saving import writing
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from export.lite.conversion import convert
-from export.saving import writing
 
 TOLERANCE = 1e-5
 LITE_TOLERANCE = 1e-4

@@ -4,6 +4,7 @@ import pathlib
 import typing
 from typing import Any
 
+from bert_tf.checkpoints.cross_encoder_settings import stated_activation
 from bert_tf.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
@@ -13,20 +14,12 @@ if typing.TYPE_CHECKING:
 def is_cross_encoder(checkpoint: "Checkpoint", folder: str) -> bool:
     """Returns whether a checkpoint has one label, and its folder states an activation for it."""
     has_one_label = "classifier" in checkpoint.heads and checkpoint.num_labels == 1
-    return has_one_label and bool(activation_of(folder))
+    return has_one_label and bool(stated_activation(pathlib.Path(folder)))
 
 
 def recorded_activation(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns the function from a logit to a score."""
-    return {"activation": activation_of(folder) or "sigmoid"}
-
-
-def activation_of(folder: str) -> str:
-    """Returns the activation that the folder of a cross-encoder states; "" for none."""
-    # Readers of checkpoints load TensorFlow.
-    from bert_tf.checkpoints.cross_encoder import stated_activation
-
-    return stated_activation(pathlib.Path(folder))
+    return {"activation": stated_activation(pathlib.Path(folder)) or "sigmoid"}
 
 
 RERANKER = Kind(

@@ -9,7 +9,8 @@ import numpy as np
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.cross_encoder import check_one_label, stated_activation, stated_length
+from bert_tf.checkpoints.cross_encoder import check_one_label
+from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated_length
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import ModelConfig
 from bert_tf.examples.rows import TokenizedDataset

@@ -15,13 +15,13 @@ from bert_tf.inference.predictor import Predictor
 from bert_tf.inference.serving_models import load
 from bert_tf.run_record import write_inputs
 from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.zero_shot import check_template, find_classes, hypothesis_rows
 from export.ask import ExportedModel, readable
 from export.checks.model_check import check
 from export.lite.conversion import convert
 from export.page.model import DemoModel
-from export.saving.writing import save
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
 from tests.roads.roads import lite_file, load_saved_model, saved_model

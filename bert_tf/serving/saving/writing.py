@@ -16,9 +16,9 @@ from bert_tf.files import write_json
 from bert_tf.serving.metadata import CARD_NAME
 from bert_tf.serving.model import IDS, Serving, Signatures
 from bert_tf.serving.saved_models import EXTRA, write_checksums
+from bert_tf.serving.saving.version_folders import check_new, flush, hidden_folder, ids_folder
+from bert_tf.serving.saving.warmup import Requests, write_warmup
 from bert_tf.text.vocab import Vocab
-from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
-from export.saving.warmup import Requests, write_warmup
 
 # A short and a longer request, to warm up the server for both lengths.
 SAMPLES = {

@@ -1,0 +1,65 @@
+"""Activation and length of pairs that the folder or the run of a cross-encoder states.
+
+A folder of sentence-transformers names the activation that makes a score of the logit; the first of
+these that is there counts:
+
+    config_sentence_transformers.json, since 6.0
+        "activation_fn": "torch.nn.modules.activation.Sigmoid"
+    config.json, since 4.0
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    config.json, before
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"
+
+Without any it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
+is model_max_length in tokenizer_config.json.
+"""
+
+import pathlib
+
+from bert_tf.checkpoints.sentence_transformers import CONFIG
+from bert_tf.checkpoints.tokenizer_files import model_max_length
+from bert_tf.files import json_field, read_optional_json
+from bert_tf.run_record import recorded
+
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+}
+LEGACY_KEY = "sbert_ce_default_activation_function"
+MOST_TOKENS = 512
+
+
+def stated_activation(folder: pathlib.Path) -> str:
+    """Returns the activation that a folder or a run states; "" if it states none.
+
+    Raises:
+      ValueError: if the activation is unknown.
+    """
+    if loss := recorded(str(folder), "ranking_loss"):
+        if loss == "bce":
+            return "sigmoid"
+        return "identity"
+    for path in (folder / CONFIG, folder / "config.json"):
+        values = read_optional_json(path)
+        inner = values
+        if path.name != CONFIG:
+            inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
+        key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
+        name = json_field(inner if key in inner else values, key, str, path, nullable=True)
+        if name is not None and name not in ACTIVATIONS:
+            raise ValueError(
+                f"{path}: {key} is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
+            )
+        if name is not None:
+            return ACTIVATIONS[name]
+    return recorded(str(folder), "activation")
+
+
+def stated_length(folder: pathlib.Path) -> int:
+    """Returns the maximum length of a pair that a folder or a run states, else MOST_TOKENS."""
+    if own := recorded(str(folder), "max_seq_length"):
+        return int(own)
+    length = model_max_length(folder)
+    if length is None:
+        return MOST_TOKENS
+    return length

@@ -1,0 +1,1 @@
+"""Writes SavedModels: signatures, version folders, warm-up requests."""

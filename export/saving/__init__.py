@@ -1,1 +1,0 @@
-"""Exported models on disk: signatures, version folders, warm-up requests."""

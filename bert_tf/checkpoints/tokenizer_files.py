@@ -139,77 +139,116 @@ def read_tokenizer(
         return _read_sentencepiece(folder, num_rows)
     if _has_byte_bpe(folder):
         return _read_byte_bpe(folder, num_rows)
-    casings = {} if stated is None else {"the configuration": stated}
     layout = read_layout(folder)
-    vocabs: dict[str, Vocab] = {}
-    added: dict[str, int] = {}
-    flags: dict[str, AddedToken] = {}
-    rules: dict[str, StatedRules] = {}
-    notes: tuple[str, ...] = ()
-    if (path := folder / "vocab.txt").exists():
-        vocabs["vocab.txt"] = Vocab.read(path, layout)
-    if (path := folder / "tokenizer_config.json").exists():
-        values = read_json(path)
-        _refuse_other_tokenizers(values, path, layout)
-        found, flags = _added_in_config(values, path)
-        _merge_added(added, found, path)
-        rules[path.name] = rules_in_config(values, path)
-        if values.get("never_split"):
-            notes = (
-                f"never_split is {values['never_split']!r:.100}: these words are split like others,"
-                " as by Hugging Face's fast tokenizers.",
-            )
-        if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
-            casings["tokenizer_config.json"] = casing
-    if (path := folder / "tokenizer.json").exists():
-        parts = _read_tokenizer_json(path, layout)
-        vocabs[path.name] = parts.vocab
-        casings[path.name] = parts.do_lower_case
-        rules[path.name] = parts.rules
-        # As in transformers, tokenizer_config.json has the last word.
-        flags = {**parts.flags, **flags}
-        _merge_added(added, parts.added, path)
-    if (path := folder / "added_tokens.json").exists():
-        _merge_added(added, read_json(path), path)
-    if len(set(casings.values())) > 1:
-        raise ValueError(
-            f"{folder}: the files state different casings: {casings}; correct one of them."
-        )
-    if len({vocab.tokens for vocab in vocabs.values()}) > 1:
-        raise ValueError(
-            f"{folder}: vocab.txt and tokenizer.json hold different vocabularies; remove the "
-            f"wrong one."
-        )
-    stated = next(iter(casings.values()), None)
-    if not vocabs:
+    files = _read_wordpiece_files(folder, layout)
+    if stated is not None:
+        files.casings = {"the configuration": stated, **files.casings}
+    files.check(folder)
+    stated = next(iter(files.casings.values()), None)
+    if not files.vocabs:
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
-    base = next(iter(vocabs.values()))
+    base = next(iter(files.vocabs.values()))
     if base.options != layout:  # The options file of a vocab.txt says everything.
         lower = check_casing(base, stated, str(folder))
         vocab, row_notes = fill_up(base, num_rows, str(folder))
         return TokenizerFiles(vocab, lower, stated, row_notes)
     # Which tokens show the casing depends on the rules for accents, and those on the casing.
-    options = make_options(rules, stated is not False, str(folder), layout)
+    options = make_options(files.rules, stated is not False, str(folder), layout)
     lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
-    options = make_options(rules, lower, str(folder), layout)
+    options = make_options(files.rules, lower, str(folder), layout)
     reads_special_tokens = as_transformers or layout.reads_special_tokens
     options = dataclasses.replace(options, reads_special_tokens=reads_special_tokens)
-    most = len(base) + len(added) if num_rows is None else num_rows
-    vocab = _with_added(base, added, most, str(folder))
-    tokens = [flags.get(content, without_flags(content, layout)) for content in added]
-    only_added = [content for content in added if content not in base.ids]
+    most = len(base) + len(files.added) if num_rows is None else num_rows
+    vocab = _with_added(base, files.added, most, str(folder))
+    tokens, only_added = files.added_tokens(base, layout)
     options = with_added_tokens(options, tokens, only_added)
     if not as_transformers:
         options = without_usual_limit(options)
     options.check(str(folder))
     vocab = dataclasses.replace(vocab, options=options)
     vocab, row_notes = fill_up(vocab, num_rows, str(folder))
-    notes += row_notes
+    notes = (*files.notes, *row_notes)
     if stated is None:
         kind = "uncased" if lower else "cased"
         notes += (f"The files do not state the casing; by its tokens the vocabulary is {kind}.",)
     return TokenizerFiles(vocab, lower, stated, notes)
+
+
+@dataclasses.dataclass
+class _WordPieceFiles:
+    """What the files of a WordPiece tokenizer state, by the file's name where they may differ.
+
+    Attributes:
+      vocabs: vocabularies.
+      casings: whether texts are lower-cased.
+      rules: rules of splitting.
+      added: ids of added tokens.
+      flags: how added tokens are found.
+      notes: remarks for the user.
+    """
+
+    vocabs: dict[str, Vocab] = dataclasses.field(default_factory=dict)
+    casings: dict[str, bool] = dataclasses.field(default_factory=dict)
+    rules: dict[str, StatedRules] = dataclasses.field(default_factory=dict)
+    added: dict[str, int] = dataclasses.field(default_factory=dict)
+    flags: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def check(self, folder: pathlib.Path) -> None:
+        """Raises ValueError if the files contradict each other."""
+        if len(set(self.casings.values())) > 1:
+            raise ValueError(
+                f"{folder}: the files state different casings: {self.casings}; correct one of them."
+            )
+        if len({vocab.tokens for vocab in self.vocabs.values()}) > 1:
+            raise ValueError(
+                f"{folder}: vocab.txt and tokenizer.json hold different vocabularies; remove the "
+                f"wrong one."
+            )
+
+    def added_tokens(
+        self, base: Vocab, layout: WordPieceOptions
+    ) -> tuple[list[AddedToken], list[str]]:
+        """Returns the added tokens, and the texts of those that the vocabulary lacks."""
+        tokens = []
+        only_added = []
+        for content in self.added:
+            tokens.append(self.flags.get(content, without_flags(content, layout)))
+            if content not in base.ids:
+                only_added.append(content)
+        return tokens, only_added
+
+
+def _read_wordpiece_files(folder: pathlib.Path, layout: WordPieceOptions) -> _WordPieceFiles:
+    """Reads each file of a WordPiece tokenizer that the folder has."""
+    files = _WordPieceFiles()
+    if (path := folder / "vocab.txt").exists():
+        files.vocabs[path.name] = Vocab.read(path, layout)
+    if (path := folder / "tokenizer_config.json").exists():
+        values = read_json(path)
+        _refuse_other_tokenizers(values, path, layout)
+        found, files.flags = _added_in_config(values, path)
+        _merge_added(files.added, found, path)
+        files.rules[path.name] = rules_in_config(values, path)
+        if values.get("never_split"):
+            files.notes = (
+                f"never_split is {values['never_split']!r:.100}: these words are split like others,"
+                " as by Hugging Face's fast tokenizers.",
+            )
+        if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
+            files.casings[path.name] = casing
+    if (path := folder / "tokenizer.json").exists():
+        parts = _read_tokenizer_json(path, layout)
+        files.vocabs[path.name] = parts.vocab
+        files.casings[path.name] = parts.do_lower_case
+        files.rules[path.name] = parts.rules
+        # As in transformers, tokenizer_config.json has the last word.
+        files.flags = {**parts.flags, **files.flags}
+        _merge_added(files.added, parts.added, path)
+    if (path := folder / "added_tokens.json").exists():
+        _merge_added(files.added, read_json(path), path)
+    return files
 
 
 def _has_byte_bpe(folder: pathlib.Path) -> bool:

@@ -302,32 +302,91 @@ class BertEncoder(FromPretrained, keras.Model):
         output_attentions: bool = False,
         memories: list[Tensor] | None = None,
     ) -> Outputs:
-        if output_attentions and "packed_positions" in inputs:
-            raise ValueError("output_attentions is not for packed rows; give rows of one text.")
-        if output_attentions and memories:
-            raise ValueError(
-                "output_attentions shows no attention to memories; leave one of them out."
-            )
+        if output_attentions:
+            _check_attentions(inputs, memories)
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)
         memory_length = self._check_memories(memories, inputs, layout)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
-        # Masks and biases are computed once for all layers of a kind, not in each layer.
-        kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
-        patterns = {}
-        for is_local in kinds:
-            patterns[is_local] = AttentionPattern(
-                layout, config, is_local, memory_length=memory_length
-            )
-        shared_terms = self.shared_terms(layout, memory_length)
         stream = find_stream(inputs, layout)
         queries = None
         if stream is not None:
             queries = self.embed_queries(inputs, stream, dropout_seed)  # [B*V, D]
+        hidden_states, query_states = self._run_layers(
+            hidden,
+            queries,
+            layout,
+            stream,
+            dropout_seed,
+            recompute=self.recompute and training,
+            memories=memories or [],
+            memory_length=memory_length,
+        )
+        by_sequence = (-1, layout.length, config.hidden_size)
+        # Callers see padded batches, whatever the layout of the layers is.
+        outputs = [ops.reshape(layout.pad(states), by_sequence) for states in hidden_states]
+        result = {
+            "sequence_output": outputs[-1],  # [B, T, D]
+            # In the pre-norm form `outputs` has one more: the final LayerNorm's.
+            "encoder_outputs": outputs[: config.num_hidden_layers + 1],
+        }
+        if self.use_pooler:
+            is_first = config.pooled_token == "first"
+            pick = layout.first_tokens if is_first else layout.last_tokens
+            # From the layout: with packed rows the first token is not at position 0 of its row.
+            token = pick(hidden_states[-1], outputs[-1])  # [B, D]
+            result["pooled_output"] = self.pooler(token[:, None])
+        if stream is not None:
+            query_outputs = [stream.predictions(states) for states in query_states]  # [B, K, D]
+            result["query_output"] = query_outputs[-1]
+            result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
+        if output_attentions:
+            result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
+        if memories is not None:
+            result["memories"] = self._new_memories(memories, result["encoder_outputs"])
+        return result
+
+    def _run_layers(
+        self,
+        hidden: Tensor,
+        queries: Tensor | None,
+        layout: PaddedBatch,
+        stream: QueryStream | None,
+        dropout_seed: Tensor | None,
+        *,
+        recompute: bool,
+        memories: list[Tensor],
+        memory_length: int,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Returns the input of the first layer, the output of each, and the normalized last output.
+
+        Args:
+          hidden: float [U, D], the input.
+          queries: float [B*V, D], the input of the query stream; None without one.
+          layout: of the rows.
+          stream: the query stream; None without one.
+          dropout_seed: of the call.
+          recompute: whether the backward pass computes each layer a second time.
+          memories: the inputs of the layers for an earlier segment, or [].
+          memory_length: number of tokens in the memories.
+
+        Returns:
+          The states of the tokens, float [U, D], and those of the query stream, float [B*V, D].
+        """
+        config = self.config
+        patterns = {}
+        # Masks and biases are computed once for all layers of a kind, not in each layer.
+        for is_local in {config.is_local(index) for index in range(config.num_hidden_layers)}:
+            patterns[is_local] = AttentionPattern(
+                layout, config, is_local, memory_length=memory_length
+            )
+        if stream is not None:
             stream.add_patterns(patterns.values())
-        outputs = [hidden]
-        query_outputs = [queries]
+        shared_terms = self.shared_terms(layout, memory_length)
+        shared = [] if shared_terms is None else [shared_terms]
+        hidden_states = [hidden]
+        query_states = [queries]
         for index, layer in enumerate(self.encoder_layers):
             run = functools.partial(
                 _run_block,
@@ -337,44 +396,20 @@ class BertEncoder(FromPretrained, keras.Model):
                 self.layer_dropout_seed(index, dropout_seed),
             )
             # `keras.remat` keeps only the arguments of the layer.
-            if self.recompute and training:
+            if recompute:
                 run = keras.remat(run)
             streams = [hidden] if queries is None else [hidden, queries]
-            shared = [] if shared_terms is None else [shared_terms]
             memory = [memories[index]] if memory_length and memories else []
             hidden, *others = run(*streams, *shared, *memory)  # [U, D]
-            outputs.append(hidden)
+            hidden_states.append(hidden)
             if others:
                 queries = others[0]
-                query_outputs.append(queries)
+                query_states.append(queries)
         if config.block_type == "pre_norm":
-            hidden = self.final_norm(hidden)
-            outputs.append(hidden)
+            hidden_states.append(self.final_norm(hidden))
             if queries is not None:
-                query_outputs.append(self.final_norm(queries))
-        by_sequence = (-1, layout.length, config.hidden_size)
-        # Callers see padded batches, whatever the layout of the layers is.
-        outputs = [ops.reshape(layout.pad(output), by_sequence) for output in outputs]  # [B, T, D]
-        result = {
-            "sequence_output": outputs[-1],
-            # In the pre-norm form `outputs` has one more: the final LayerNorm's.
-            "encoder_outputs": outputs[: config.num_hidden_layers + 1],
-        }
-        if self.use_pooler:
-            is_first = config.pooled_token == "first"
-            pick = layout.first_tokens if is_first else layout.last_tokens
-            # From the layout: with packed rows the first token is not at position 0 of its row.
-            token = pick(hidden, outputs[-1])  # [B, D]
-            result["pooled_output"] = self.pooler(token[:, None])
-        if stream is not None:
-            query_outputs = [stream.predictions(output) for output in query_outputs]  # [B, K, D]
-            result["query_output"] = query_outputs[-1]
-            result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
-        if output_attentions:
-            result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
-        if memories is not None:
-            result["memories"] = self._new_memories(memories, result["encoder_outputs"])
-        return result
+                query_states.append(self.final_norm(queries))
+        return hidden_states, query_states
 
     def shared_terms(self, layout: PaddedBatch, memory_length: int = 0) -> Tensor | None:
         """Returns the tensor of `Positions.shared_terms` for the rows of a layout."""
@@ -450,6 +485,14 @@ class BertEncoder(FromPretrained, keras.Model):
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> Outputs:
         return {"use_pooler": "pooler" in checkpoint.heads}
+
+
+def _check_attentions(inputs: Batch, memories: list[Tensor] | None) -> None:
+    """Raises ValueError for inputs of which no attentions can be returned."""
+    if "packed_positions" in inputs:
+        raise ValueError("output_attentions is not for packed rows; give rows of one text.")
+    if memories:
+        raise ValueError("output_attentions shows no attention to memories; leave one of them out.")
 
 
 def _run_block(

@@ -12,6 +12,7 @@ metrics.
 """
 
 import pathlib
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +22,10 @@ from bert_tf import config_flags, printable
 from bert_tf.config import TrainingConfig
 from bert_tf.files import check_writable, typed_lines
 from bert_tf.printable import escaped
+
+if typing.TYPE_CHECKING:
+    from bert_tf.search.searcher import Searcher
+    from bert_tf.tasks.embedding.beir import Beir
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
@@ -67,11 +72,8 @@ def main(_: list[str]) -> None:
         raise ValueError("Give the directory of an index as --index.")
     check_flags()
 
-    from bert_tf.metrics.ranking import evaluate
-    from bert_tf.metrics.trec import write_run
     from bert_tf.search.searcher import Searcher
     from bert_tf.tasks.embedding.beir import read_beir
-    from bert_tf.tasks.embedding.task import DEPTH
 
     beir = read_beir(DATA_DIR.value, SPLIT.value) if DATA_DIR.value else None
     searcher = Searcher(
@@ -85,23 +87,31 @@ def main(_: list[str]) -> None:
         rerank_k=RERANK_K.value,
         max_seq_length=LENGTH.value,
     )
-    k = K.value
     if beir is None:
-        if not K.present:
-            k = min(k, len(searcher.index))
-        for query in QUERY.value or typed_lines("Type a query; an empty line ends."):
-            (hits,) = searcher.search([query], k)
-            show(
-                query,
-                hits.scores,
-                [searcher.index.ids[row] for row in hits.rows],
-                [searcher.index.text(row) for row in hits.rows],
-            )
-        return
+        show_results(searcher)
+    else:
+        evaluate_search(searcher, beir)
+
+
+def show_results(searcher: "Searcher") -> None:
+    """Prints the documents found for each query, given as flags or typed."""
+    k = K.value if K.present else min(K.value, len(searcher.index))
+    for query in QUERY.value or typed_lines("Type a query; an empty line ends."):
+        (hits,) = searcher.search([query], k)
+        names = [searcher.index.ids[row] for row in hits.rows]
+        texts = [searcher.index.text(row) for row in hits.rows]
+        show(query, hits.scores, names, texts)
+
+
+def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
+    """Prints the metrics of the queries of a data set, and writes their run."""
+    from bert_tf.metrics.ranking import evaluate
+    from bert_tf.metrics.trec import write_run
+    from bert_tf.tasks.embedding.task import DEPTH
+
     # With --ignore_identical_ids one hit may be the query itself, so one more is needed.
     depth = min(DEPTH + IGNORE.value, len(searcher.index))
-    if not K.present:
-        k = depth
+    k = K.value if K.present else depth
     if k < depth:
         raise ValueError(f"--k={k}, but recall@{DEPTH} needs {depth} documents; leave it out.")
     judged: set[str] = set()

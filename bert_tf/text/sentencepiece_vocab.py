@@ -299,62 +299,71 @@ def to_tokenizer_json(vocab: SentencePieceVocab, with_rows: bool = False) -> dic
       with_rows: whether names of rows that no token has are among the added tokens, so that a
         reader knows how many rows there are.
     """
-    added_tokens = []
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens_json(vocab, with_rows),
+        "normalizer": json.loads(vocab.normalizer),
+        "pre_tokenizer": json.loads(vocab.pre_tokenizer),
+        "post_processor": template_processing(
+            (vocab.cls, vocab.cls_id),
+            (vocab.sep, vocab.sep_id),
+            vocab.num_separators,
+            vocab.second_type,
+            vocab.class_type if vocab.class_at_end else None,
+        ),
+        "decoder": _decoder_json(vocab),
+        "model": _model_json(vocab),
+    }
+
+
+def _added_tokens_json(vocab: SentencePieceVocab, with_rows: bool) -> list[dict[str, Any]]:
+    """Returns the added tokens in the order of their ids."""
     named = list(vocab.added_tokens)
     if with_rows and vocab.is_unigram:
         known = {token.content for token in named}
         unscored = vocab.tokens[len(vocab.scores) :]
         named.extend(AddedToken(token) for token in unscored if token not in known)
         named.sort(key=lambda token: vocab.ids[token.content])
+    added_tokens = []
     for token in named:
         fields = dataclasses.asdict(token)
         added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
-    cls = (vocab.cls, vocab.cls_id)
-    sep = (vocab.sep, vocab.sep_id)
-    model: dict[str, Any] = {
-        "type": "Unigram",
-        "unk_id": vocab.unk_id,
-        "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
-        "byte_fallback": False,
-    }
-    decoder: dict[str, Any] = {
-        "type": "Metaspace",
-        "replacement": SPACE_SYMBOL,
-        "prepend_scheme": "always",
-        "split": True,
-    }
-    if not vocab.is_unigram:
-        model = {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": vocab.unk,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "ignore_merges": False,
-            "vocab": vocab.ids,
-            "merges": [list(pair) for pair in vocab.merges],
-        }
-        space = {"type": "Replace", "pattern": {"String": SPACE_SYMBOL}, "content": " "}
-        decoder = {
-            "type": "Sequence",
-            "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}],
+    return added_tokens
+
+
+def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:
+    """Returns the tokens with their scores or merges."""
+    if vocab.is_unigram:
+        return {
+            "type": "Unigram",
+            "unk_id": vocab.unk_id,
+            "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
+            "byte_fallback": False,
         }
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added_tokens,
-        "normalizer": json.loads(vocab.normalizer),
-        "pre_tokenizer": json.loads(vocab.pre_tokenizer),
-        "post_processor": template_processing(
-            cls,
-            sep,
-            vocab.num_separators,
-            vocab.second_type,
-            vocab.class_type if vocab.class_at_end else None,
-        ),
-        "decoder": decoder,
-        "model": model,
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": vocab.unk,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "ignore_merges": False,
+        "vocab": vocab.ids,
+        "merges": [list(pair) for pair in vocab.merges],
     }
+
+
+def _decoder_json(vocab: SentencePieceVocab) -> dict[str, Any]:
+    """Returns how tokens become text again."""
+    if vocab.is_unigram:
+        return {
+            "type": "Metaspace",
+            "replacement": SPACE_SYMBOL,
+            "prepend_scheme": "always",
+            "split": True,
+        }
+    space = {"type": "Replace", "pattern": {"String": SPACE_SYMBOL}, "content": " "}
+    return {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}

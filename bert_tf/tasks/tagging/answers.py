@@ -1,4 +1,4 @@
-"""From the outputs of a tagger's rows to the tags of words and to entities, without TensorFlow.
+"""Decodes the outputs of a tagger into tags of words and entities, without TensorFlow.
 
 outputs of rows [T, C] --gather_words--> scores of the words of each sentence [W, C]
     --best_tags--> label and probability of each word --join_words--> entities
@@ -22,14 +22,14 @@ from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_offsets
 from bert_tf.type_names import Texts
 
-Word = dict[str, Any]  # word, label, score; of a raw text also start and end
+Word = dict[str, Any]  # word, label, score; for a raw text also start and end
 
 
 class TaggerAnswers(abc.ABC):
     """`tag` and `find_entities`, for anything that computes the scores of tokenized rows.
 
     Attributes:
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       max_seq_length: maximum length of a row.
       known_labels: names of the C tags.
     """
@@ -60,26 +60,27 @@ class TaggerAnswers(abc.ABC):
         if is_empty(texts):
             return []
         column = read_column(texts, "texts")
-        offsets: list[list[tuple[int, int]]] = []
+        offsets: list[list[tuple[int, int]]] = []  # stays empty for lists of words
         if isinstance(column[0], str):
             raw_texts = read_texts(column)
-            offsets = [word_offsets(text, self.tokenizer) for text in raw_texts]
             sentences = []
-            for text, places in zip(raw_texts, offsets, strict=True):
-                sentences.append([text[start:end] for start, end in places])
+            for text in raw_texts:
+                spans = word_offsets(text, self.tokenizer)
+                offsets.append(spans)
+                sentences.append([text[start:end] for start, end in spans])
         else:
             sentences = read_words(column)
         answers = []
         for words, scores in zip(sentences, self._word_scores(sentences, batch_size), strict=True):
             tags = best_tags(scores, self.known_labels)
-            row = []
+            answer = []
             for word, (label, score) in zip(words, tags, strict=True):
-                row.append({"word": word, "label": label, "score": score})
-            answers.append(row)
-        for row, places in zip(answers, offsets, strict=bool(offsets)):
-            for answer, (start, end) in zip(row, places, strict=True):
-                answer["start"] = start
-                answer["end"] = end
+                answer.append({"word": word, "label": label, "score": score})
+            answers.append(answer)
+        for answer, spans in zip(answers, offsets, strict=bool(offsets)):
+            for word, (start, end) in zip(answer, spans, strict=True):
+                word["start"] = start
+                word["end"] = end
         return answers
 
     def find_entities(
@@ -92,7 +93,7 @@ class TaggerAnswers(abc.ABC):
 
         Returns:
           For each text, a dict per entity: `type`, `text`, `start` and `end` in characters, and
-            `score`, the lowest of its words'.
+            `score`, the lowest score of its words.
 
         Raises:
           ValueError: if a value is not a text.
@@ -116,7 +117,8 @@ class TaggerAnswers(abc.ABC):
             self.max_seq_length,
             is_labelled=False,
         )
-        if not len(examples.rows):  # No sentence has a word.
+        if not len(examples.rows):
+            # No sentence has a word, so that there is nothing to compute.
             return [np.zeros([0, len(self.known_labels)], np.float32)] * len(tagged)
         outputs = self.compute_rows(examples.rows, batch_size)
         return gather_words(examples.tag_rows, outputs, tagged)
@@ -142,15 +144,15 @@ def best_tags(scores: np.ndarray, labels: Sequence[str]) -> list[tuple[str, floa
 def gather_words(
     rows: Sequence[TagRow], outputs: Sequence[np.ndarray], sentences: Sequence[TaggedSentence]
 ) -> list[np.ndarray]:
-    """Returns the outputs of the words of each sentence, which each row has for its tokens.
+    """Collects the outputs at the first tokens of words from all windows of each sentence.
 
     Args:
-      rows: all of `make_tag_rows`, in any order.
-      outputs: for each row [at least T, ...], a value for each token; padding is ignored.
-      sentences: those that the rows were made of.
+      rows: all rows of `make_tag_rows`, in any order.
+      outputs: for each row an array [T or more, ...], a value for each token; padding is ignored.
+      sentences: the sentences from which the rows were made.
 
     Returns:
-      For each sentence [W, ...], with the type of the outputs.
+      For each sentence an array [W, ...], with the type of the outputs.
 
     Raises:
       ValueError: if outputs are missing, or rows and sentences do not belong together.
@@ -161,15 +163,18 @@ def gather_words(
         )
     first = np.asarray(outputs[0]) if rows else np.zeros([0], np.int64)
     shape = first.shape[1:]
-    gathered = [np.zeros((len(one.words), *shape), first.dtype) for one in sentences]
-    times = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
+    gathered = []
+    times = []  # How often each word is predicted: exactly once, if all rows are given.
+    for sentence in sentences:
+        gathered.append(np.zeros((len(sentence.words), *shape), first.dtype))
+        times.append(np.zeros(len(sentence.words), np.int64))
     for row, values in zip(rows, outputs, strict=True):
         if len(values) < len(row.text.ids):
             raise ValueError(
                 f"Sentence {row.sentence}: {len(values)} predictions for a row of "
                 f"{len(row.text.ids)} tokens; expected one or more for each token."
             )
-        gathered[row.sentence][row.words] = values[row.positions]
+        gathered[row.sentence][row.words] = values[row.positions]  # [W of this window, ...]
         times[row.sentence][row.words] += 1
     for number, (sentence, count) in enumerate(zip(sentences, times, strict=True)):
         if (count != 1).any():
@@ -182,7 +187,7 @@ def gather_words(
 
 
 def words_of_outputs(text: str, outputs: Mapping[str, Any]) -> list[Word]:
-    """Returns the words of a text from the outputs of an exported tagger, as `tag` has them.
+    """Converts the outputs of an exported tagger for one text to the format of `tag`.
 
     Args:
       text: the text.
@@ -193,29 +198,38 @@ def words_of_outputs(text: str, outputs: Mapping[str, Any]) -> list[Word]:
     columns = [outputs[name] for name in ("tags", "scores", "starts", "ends")]
     for tag, score, start, end in zip(*columns, strict=True):
         if not tag:
+            # Padding: another text of the batch has more words.
             break
-        word = {"word": text[start:end], "label": as_text(tag), "score": float(score)}
-        words.append({**word, "start": int(start), "end": int(end)})
+        words.append(
+            {
+                "word": text[start:end],
+                "label": as_text(tag),
+                "score": float(score),
+                "start": int(start),
+                "end": int(end),
+            }
+        )
     return words
 
 
 def entities_of_outputs(
     labels: Sequence[str], outputs: Mapping[str, Any], texts: Sequence[str]
 ) -> list[list[dict[str, Any]]]:
-    """Returns the entities of texts from the outputs of an exported tagger, as `find_entities`.
+    """Converts the outputs of an exported tagger to the format of `find_entities`.
 
     Args:
-      labels: of the tagger.
-      outputs: of all texts, [B, W].
-      texts: B of them.
+      labels: names of the tags.
+      outputs: outputs of all texts, [B, W].
+      texts: the B texts.
     """
     entities = []
     for index, text in enumerate(texts):
-        words = words_of_outputs(text, {name: values[index] for name, values in outputs.items()})
+        outputs_of_text = {name: values[index] for name, values in outputs.items()}  # [W]
+        words = words_of_outputs(text, outputs_of_text)
         entities.append(join_words(labels, text, words))
     return entities
 
 
 def as_text(value: object) -> str:
-    """Returns a string output, which TensorFlow gives as bytes."""
+    """Converts a string output to str; TensorFlow returns strings as bytes."""
     return value.decode("utf8") if isinstance(value, bytes) else str(value)

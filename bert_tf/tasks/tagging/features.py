@@ -1,4 +1,4 @@
-"""Makes the encoder's rows for tagged sentences, and collects the tags of their words.
+"""Makes the encoder's rows for tagged sentences, with the tags of their words.
 
 A word is predicted at its first token, as in section 5.3 of Devlin et al. 2019. A sentence that is
 too long for a row becomes windows of whole words, one row each, that overlap by about half:
@@ -7,13 +7,13 @@ too long for a row becomes windows of whole words, one row each, that overlap by
   window 0                |- - - - - - - -|
   window 1                        |- - - - - - - - -|
   row                     [CLS] tokens of the window's words [SEP]        ids [T], unpadded
-  words                   [W] those that this row predicts, of the sentence
-  positions               [W] positions of their first tokens in the row
+  words                   [W] indices, in the sentence, of the words that this row predicts
+  positions               [W] positions of the first tokens of these words in the row
 
 Every word is predicted in exactly one row, so no word is dropped, whatever its length.
 
-Reference: the section "Tokenization" of google-research/bert's README, which makes the tokens word
-by word. Its rows are cut where a sentence is too long; here no word is lost.
+Reference: the section "Tokenization" of google-research/bert's README, which also tokenizes word by
+word. It truncates sentences that are too long; here no word is lost.
 """
 
 import itertools
@@ -28,16 +28,17 @@ from bert_tf.tasks.tagging.files import TaggedSentence, tag_ids
 from bert_tf.text.packing import PackedText, pack
 from bert_tf.text.tokenization import Tokenizer
 
-NOT_PREDICTED = -1  # the label of all tokens but the first ones of predicted words
+# The label of all tokens except the first tokens of predicted words. The loss ignores it.
+NOT_PREDICTED = -1
 
 
 class TagRow(NamedTuple):
     """A sentence, or a window of one, as a row without padding.
 
     Attributes:
-      sentence: its number.
+      sentence: index of the sentence.
       text: [CLS] tokens [SEP], type ids all 0.
-      words: int32 [W], which words of the sentence this row predicts, in ascending order.
+      words: int32 [W], indices of the words that this row predicts, in ascending order.
       positions: int32 [W], positions of the first tokens of these words in the row.
     """
 
@@ -48,7 +49,7 @@ class TagRow(NamedTuple):
 
 
 class TaggedExamples(NamedTuple):
-    """Sentences with the rows that the model sees of them."""
+    """Sentences, and the rows made from them for the model."""
 
     sentences: list[TaggedSentence]
     tag_rows: list[TagRow]
@@ -61,8 +62,8 @@ class Truncations(NamedTuple):
 
     Attributes:
       sentences_windowed: sentences that are longer than a row.
-      words_cut: words that alone are longer than a row, and so lose their last tokens.
-      words_without_tokens: words of control characters alone, for example, which become [UNK].
+      words_cut: words that are longer than a row, and so lose their last tokens.
+      words_without_tokens: words that become [UNK], for example of control characters only.
     """
 
     sentences_windowed: int
@@ -71,7 +72,7 @@ class Truncations(NamedTuple):
 
 
 class _WordIds(dict[str, list[int]]):
-    """Caches the tokens of words: at least one for each, and no more than fit in a row."""
+    """Caches the token ids of words: at least one for each, and no more than fit in a row."""
 
     def __init__(self, tokenizer: Tokenizer, room: int):
         super().__init__()
@@ -79,6 +80,7 @@ class _WordIds(dict[str, list[int]]):
         self._room = room
 
     def __missing__(self, word: str) -> list[int]:
+        # A word needs a first token to be predicted at, so that one without tokens becomes [UNK].
         tokens = self._tokenizer.encode_word(word) or [self._tokenizer.vocab.unk_id]
         self[word] = tokens[: self._room]
         return self[word]
@@ -87,35 +89,38 @@ class _WordIds(dict[str, list[int]]):
 def make_tag_rows(
     sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[TagRow]:
-    """Makes the rows of all sentences, in their order; one of each that fits.
+    """Makes the rows of all sentences, in order: one row for each sentence that fits.
 
-    Each word is tokenized on its own, by byte-level BPE with a space before it. One without any
-    token is one [UNK], so that it keeps its position; one with more tokens than a row takes loses
-    the last of them. A window takes as many whole words as fit. The next begins where half of the
-    row's tokens have passed, or a word later. A word is predicted where the smaller number of
-    tokens before or after it in the window is largest, in the first of equal ones; windows that
-    predict no word are left out.
+    Each word is tokenized separately; byte-level BPE puts a space before it. A word without tokens
+    becomes one [UNK]; a word with more tokens than a row holds is truncated. A window holds as many
+    whole words as fit. The next window begins half a window later, but at least one word later. A
+    word is predicted in the window that shows the most context on its shorter side, and in the
+    first of several such windows. Windows that predict no word are left out.
 
     Args:
-      sentences: of `read_tagged`; their tags are ignored.
-      tokenizer: makes the tokens.
+      sentences: sentences of `read_tagged`; their tags are ignored.
+      tokenizer: tokenizes the words.
       max_seq_length: maximum length of a row, [CLS] and [SEP] included.
 
     Raises:
-      ValueError: if that leaves no room for a word.
+      ValueError: if max_seq_length leaves no room for a word.
     """
     room = _room(max_seq_length)
     word_ids = _WordIds(tokenizer, room)
     rows: list[TagRow] = []
     for number, sentence in enumerate(sentences):
         tokens = [word_ids[word] for word in sentence.words]
-        starts = np.array([0, *itertools.accumulate(map(len, tokens))], np.int32)
+        lengths = [len(ids) for ids in tokens]
+        # starts[i] is the number of tokens before word i; the last entry is the length. [W + 1]
+        starts = np.array([0, *itertools.accumulate(lengths)], np.int32)
         windows = _make_windows(starts, room)
-        for (first, end), words in zip(windows, _share_words(starts, windows), strict=True):
+        words_of_windows = _share_words(starts, windows)
+        for (first, end), words in zip(windows, words_of_windows, strict=True):
             if not words.size:
                 continue
             ids = list(itertools.chain.from_iterable(tokens[first:end]))
             text = pack(tokenizer.vocab, ids, (), max_seq_length)
+            # text_start is the number of special tokens before the text, such as [CLS].
             positions = starts[words] - starts[first] + tokenizer.vocab.text_start
             rows.append(TagRow(number, text, words, positions))
     return rows
@@ -124,19 +129,24 @@ def make_tag_rows(
 def truncation_report(
     sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
 ) -> Truncations:
-    """Counts what `make_tag_rows` with the same arguments cannot show as it is.
+    """Counts the sentences and words that `make_tag_rows`, with the same arguments, changes.
 
     Raises:
-      ValueError: as there.
+      ValueError: if max_seq_length leaves no room for a word.
     """
     room = _room(max_seq_length)
     counts = Counter(itertools.chain.from_iterable(sentence.words for sentence in sentences))
+    # Each distinct word is tokenized once: words repeat far more often than they differ.
     lengths = {word: len(tokenizer.encode_word(word)) for word in counts}
     kept = {word: min(max(length, 1), room) for word, length in lengths.items()}
+    sentences_windowed = 0
+    for sentence in sentences:
+        if sum(kept[word] for word in sentence.words) > room:
+            sentences_windowed += 1
     return Truncations(
-        sum(sum(map(kept.__getitem__, sentence.words)) > room for sentence in sentences),
-        sum(counts[word] for word, length in lengths.items() if length > room),
-        sum(counts[word] for word, length in lengths.items() if not length),
+        sentences_windowed=sentences_windowed,
+        words_cut=sum(counts[word] for word, length in lengths.items() if length > room),
+        words_without_tokens=sum(counts[word] for word, length in lengths.items() if not length),
     )
 
 
@@ -144,8 +154,8 @@ def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:
     """Returns the label of each token of a row.
 
     Args:
-      row: of `make_tag_rows`.
-      tag_ids: int [words], the tags of the row's sentence.
+      row: a row of `make_tag_rows`.
+      tag_ids: int [words of the sentence], the tags of the row's sentence.
 
     Returns:
       int32 [T]: the tag at the first token of each word that the row predicts, -1 elsewhere.
@@ -165,23 +175,26 @@ def make_examples(
     """Tokenizes sentences, with labels at the first tokens of words.
 
     Raises:
-      ValueError: if a tag is none of `labels`.
+      ValueError: if a tag is not in `labels`.
     """
     tag_rows = make_tag_rows(sentences, tokenizer, max_seq_length)
     ids = tag_ids(sentences, labels) if is_labelled else None
-    tokens = [
-        row_labels(row, ids[row.sentence])
-        if ids
-        else np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
-        for row in tag_rows
-    ]
-    texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
-    rows = TokenizedDataset(texts, token_labels={"tag_ids": tokens}, pad_id=pad_id)
+    token_labels = []
+    for row in tag_rows:
+        if ids:
+            token_labels.append(row_labels(row, ids[row.sentence]))
+        else:
+            token_labels.append(np.full(len(row.text.ids), NOT_PREDICTED, np.int32))
+    rows = TokenizedDataset(
+        [row.text for row in tag_rows],
+        token_labels={"tag_ids": token_labels},
+        pad_id=tokenizer.vocab.pad_id,
+    )
     return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
 def _room(max_seq_length: int) -> int:
-    """Returns how many tokens of words a row takes."""
+    """Returns the maximum number of tokens of words in a row."""
     if max_seq_length < 3:
         raise ValueError(
             f"max_seq_length is {max_seq_length}; 2 tokens are special, so expected at least 3."
@@ -193,32 +206,36 @@ def _make_windows(starts: np.ndarray, room: int) -> list[tuple[int, int]]:
     """Returns windows (first word, one after the last) that cover all words.
 
     Args:
-      starts: int [words + 1], tokens before each word, and all.
+      starts: int [words + 1], the number of tokens before each word, and of all words.
       room: maximum number of tokens of a window; no word has more.
     """
     num_words = len(starts) - 1
     windows = []
     first = end = 0
     while end < num_words:
+        # The last word boundary that is at most `room` tokens after the beginning.
         end = int(np.searchsorted(starts, starts[first] + room, "right")) - 1
         windows.append((first, end))
         half = int(np.searchsorted(starts, starts[first] + room // 2, "right")) - 1
+        # One word forward at least: a word longer than half a window would be repeated forever.
         first = max(first + 1, half)
     return windows
 
 
 def _share_words(starts: np.ndarray, windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """Returns for each window which words it predicts, int32, each word in one of them."""
-    best = np.zeros(len(starts) - 1, np.int32)  # window of each word
-    scores = np.full(len(starts) - 1, -1)
+    """Assigns each word to one window; returns the indices of each window's words, int32."""
+    best_window = np.zeros(len(starts) - 1, np.int32)  # [words]
+    best_context = np.full(len(starts) - 1, -1)  # [words]
     for number, (first, end) in enumerate(windows):
+        # Tokens of the window before and after each of its words; the shorter side counts.
         before = starts[first:end] - starts[first]
-        behind = starts[end] - starts[first + 1 : end + 1]
-        score = np.minimum(before, behind)
-        is_better = score > scores[first:end]
-        scores[first:end][is_better] = score[is_better]
-        best[first:end][is_better] = number
-    return [
-        (first + np.flatnonzero(best[first:end] == number)).astype(np.int32)
-        for number, (first, end) in enumerate(windows)
-    ]
+        after = starts[end] - starts[first + 1 : end + 1]
+        context = np.minimum(before, after)
+        is_better = context > best_context[first:end]
+        best_context[first:end][is_better] = context[is_better]
+        best_window[first:end][is_better] = number
+    shares = []
+    for number, (first, end) in enumerate(windows):
+        words = first + np.flatnonzero(best_window[first:end] == number)
+        shares.append(words.astype(np.int32))
+    return shares

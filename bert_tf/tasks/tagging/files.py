@@ -1,4 +1,4 @@
-"""Files of words and their tags: CoNLL columns and CoNLL-U; `tagging_tables` reads the others.
+"""Files of words and their tags: CoNLL columns and CoNLL-U; `tables` reads JSON and tables.
 
     CoNLL                         CoNLL-U: ten columns, separated by tabs
     -DOCSTART- -X- -X- O
@@ -8,10 +8,10 @@
                                   2    ca   can AUX   ...  _
     He     PRP I-NP O             3    n't  not PART  ...  _
 
-A blank line ends a sentence, and so does a line of -DOCSTART-, which is no word. In CoNLL-U
-comments, tokens of several words (2-3) and empty nodes (8.1) are no words either. In plain columns
-every other line is a word, also one that begins with "#". Only a space and a tab part columns, so
-other white space of Unicode stays inside words. What a tag means is not looked at here.
+A blank line ends a sentence, and so does a -DOCSTART- line, which is not a word. In CoNLL-U,
+comments, multiword tokens (2-3) and empty nodes (8.1) are not words. In plain columns every other
+line is a word, even one that begins with "#". Only spaces and tabs separate columns, so that other
+Unicode white space stays inside words. Tags are read as names; their scheme is not interpreted.
 
 Reference: the shared tasks CoNLL-2000 and CoNLL-2003; universaldependencies.org/format.html.
 """
@@ -45,8 +45,9 @@ from bert_tf.tasks.tagging.tables import (
 )
 
 CONLLU_COLUMNS = "id form lemma upos xpos feats head deprel deps misc".split()
-PREDICTED = "Predicted"  # key of the tag that is written into MISC
-_FORM, _UPOS = CONLLU_COLUMNS.index("form"), CONLLU_COLUMNS.index("upos")
+PREDICTED = "Predicted"  # key of the predicted tag in the column MISC
+_FORM = CONLLU_COLUMNS.index("form")
+_UPOS = CONLLU_COLUMNS.index("upos")
 _DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
 _OTHER_ID = re.compile("[0-9]+[-.][0-9]+")  # 2-3 or 8.1
@@ -56,14 +57,20 @@ WHOLE_SENTENCES = (
     'A file of whole sentences is JSON, {"text": "Paris is big"} on each line, or a .csv with the '
     "column text."
 )
-_WORD, _BREAK, _DOCUMENT, _REMARK = "word", "break", "document", "remark"  # kinds of lines
+# Kinds of lines.
+_WORD = "word"
+_BREAK = "break"  # blank: the end of a sentence
+_DOCUMENT = "document"  # -DOCSTART-
+_REMARK = "remark"  # a line of CoNLL-U that is neither a word nor the end of a sentence
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence, and where it stands.
+    """A sentence.
 
-    `tags` has one tag a word, or is None where the file holds words only. `source` is "FILE line N"
-    of the first word.
+    Attributes:
+      words: the words.
+      tags: one tag per word; None if the file has no tags.
+      source: "FILE line N" of the first word, for messages.
     """
 
     words: tuple[str, ...]
@@ -72,22 +79,22 @@ class TaggedSentence(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What the first word's line tells of a file."""
+    """The format of a file, as found in the line of its first word."""
 
     path: str
     is_conllu: bool
     separator: str  # tab or space
     first: int  # number of that line
     num_columns: int
-    word: int  # columns
-    tag: int | None
+    word: int  # index of the column of words
+    tag: int | None  # index of the column of tags; None: not read
 
 
 class _Line(NamedTuple):
     kind: str
     number: int
     text: str  # without its end
-    end: str  # "\n", "\r\n", or "" of a last line
+    end: str  # "\n" or "\r\n"; "" if the last line has no end
     word: str = ""
     tag: str = ""
 
@@ -102,25 +109,25 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """Reads the sentences of one or more files.
 
-    A file is CoNLL-U if its name says so (.conllu), or if its first line that is no comment has ten
-    columns with an id and a head. Its words are FORM. Other files have tabs between columns if
-    their first word's line has one, else spaces; a file of one column has words only. JSON and
-    tables with a header are those of `tagging_tables`.
+    A file is CoNLL-U if it is named *.conllu, or if its first line that is not a comment has ten
+    columns with an id and a head. Its words are in the column FORM. Other files are separated by
+    tabs if the line of their first word has one, otherwise by spaces; a file with one column has
+    words only. For JSON and tables with a header see `tables`.
 
     Args:
-      path: comma-separated files and globs, also compressed by gzip, xz or bzip2.
-      word_column: where words stand in plain columns, from 0, or from -1 backwards.
-      tag_column: where tags stand, counted likewise; in CoNLL-U also a name, such as upos, xpos,
-        deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
-        In JSON and tables a name, and any number means: found by name. None: tags are not looked
-        at.
-      reading: how the user's tables are read; None: the defaults.
+      path: comma-separated files and globs; files may be compressed by gzip, xz or bzip2.
+      word_column: column of the words in plain columns, counted from 0, or backwards from -1.
+      tag_column: column of the tags, counted the same way; in CoNLL-U also a name, such as upos,
+        xpos, deprel or feats, and -1 means UPOS. A column with "_" for every word of a file has no
+        tags. In JSON and tables: a name; with a number, the column is found by its usual names.
+        None: tags are not read.
+      reading: options for reading tables; None: the defaults.
       is_needed: whether a sentence without tags is an error, unless `reading` skips it.
 
     Raises:
-      ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, a line has
-        more or fewer columns than the first, a word or a tag is empty, ids of CoNLL-U are no
-        1, 2, 3 ..., or there is no such column. The message names file and line.
+      ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, the number
+        of columns changes, a word or a tag is empty, ids of CoNLL-U are not 1, 2, 3 ..., or the
+        column does not exist. The message names file and line.
     """
     sentences: list[TaggedSentence] = []
     for file in _list_files(path):
@@ -130,6 +137,7 @@ def read_tagged(
             continue
         form, lines = _parse(file, word_column, tag_column)
         has_tags = form.tag is not None
+        # In CoNLL-U "_" means "unspecified": a column of nothing else has no tags.
         if has_tags and form.is_conllu:
             has_tags = any(line.tag != "_" for line in lines if line.kind == _WORD)
         for rows in _sentences(lines):
@@ -145,18 +153,18 @@ def _with_tags_only(
     """Returns the sentences with tags.
 
     Raises:
-      ValueError: if some lack tags and are not to be skipped, or all lack them.
+      ValueError: if sentences without tags are not to be skipped, or no sentence has tags.
     """
     tagged = [sentence for sentence in sentences if sentence.tags is not None]
-    bare = [sentence for sentence in sentences if sentence.tags is None]
-    if bare and tagged and reading and reading.skip_unlabelled:
-        logging.info("%s: %d sentences without tags are left out.", path, len(bare))
+    untagged = [sentence for sentence in sentences if sentence.tags is None]
+    if untagged and tagged and reading and reading.skip_unlabelled:
+        logging.info("%s: %d sentences without tags are left out.", path, len(untagged))
         return tagged
-    if bare:
+    if untagged:
         raise ValueError(
-            f"{bare[0].source}: a sentence without tags, as {len(bare):,} of {len(sentences):,} "
-            "are; expected a column of tags (CoNLL-U: one that is not all _), or "
-            "tags or spans in each object of JSON (--tag_column names their key). "
+            f"{untagged[0].source}: the sentence has no tags; {len(untagged):,} of "
+            f"{len(sentences):,} sentences have none. Expected a column of tags (CoNLL-U: one that "
+            "is not all _), or tags or spans in each JSON object (--tag_column names their key). "
             "--skip_unlabelled leaves sentences without tags out."
         )
     return tagged
@@ -170,24 +178,24 @@ def write_tagged(
     *,
     reading: TableConfig | None = None,
 ) -> None:
-    """Writes files again, line by line, with one tag for each word.
+    """Copies files line by line, and adds a tag to each word.
 
-    In plain columns the tag is one more column, the last, so that conlleval reads the result;
-    -DOCSTART- lines get "O" there. In CoNLL-U no column changes but MISC, which gets
-    Predicted=TAG in place of an earlier one; a "|" within the tag is written "\\p", as in that
-    format's SpacesAfter. All other lines stay as they are. For JSON and tables see
-    `tagging_tables.with_predictions`. Several files are written one after the
-    other, each in its own form. The file is plain text, and whole or absent.
+    In plain columns the tag becomes a new last column, so that conlleval reads the result;
+    -DOCSTART- lines get "O" there. In CoNLL-U only MISC changes: it gets Predicted=TAG, which
+    replaces an earlier one; a "|" within the tag is written "\\p", as in that format's SpacesAfter.
+    All other lines are unchanged. For JSON and tables see `tables.with_predictions`. Several files
+    are written one after the other, each in its format. The output is uncompressed; after an error
+    there is no partial file.
 
     Args:
       path_in: as for `read_tagged`.
-      path_out: what is written; it may be the input.
-      tags: of each sentence that `read_tagged` finds, one a word.
+      path_out: the output file; it may be the input.
+      tags: one tag per word, for each sentence that `read_tagged` returns.
       word_column, reading: as for `read_tagged`.
 
     Raises:
-      ValueError: as `read_tagged`; also if sentences or words are not as many as the tags, or a tag
-        would not be read as one column.
+      ValueError: as `read_tagged`; also if the numbers of sentences, words and tags differ, or a
+        tag would not be read as one column.
     """
     names = _list_files(path_in)
     if tables := list(filter(is_tagged_table, names)):
@@ -195,13 +203,17 @@ def write_tagged(
         return
     files = [_parse(file, word_column, None) for file in names]
     _check_tags(files, tags, path_in)
-    rest = itertools.chain.from_iterable(tags)
+    remaining_tags = itertools.chain.from_iterable(tags)
     with atomic_write(path_out) as output:
         last = _Line(_BREAK, 0, "", "\n")
         for form, lines in files:
-            output.write("\n" * ((last.end[-1:] != "\n") + (last.kind != _BREAK)))
+            # End the last line of the file before, and its last sentence.
+            if not last.end.endswith("\n"):
+                output.write("\n")
+            if last.kind != _BREAK:
+                output.write("\n")
             for line in lines:
-                output.write(_with_tag(line, form, rest) + line.end)
+                output.write(_with_tag(line, form, remaining_tags) + line.end)
             last = lines[-1]
 
 
@@ -212,27 +224,29 @@ def _write_tables(
     tags: Sequence[Sequence[str]],
     reading: TableConfig | None,
 ) -> None:
-    if len({is_json_text(name) for name in tables}) > 1 or len(tables) < len(names):
+    formats = {is_json_text(name) for name in tables}
+    if len(formats) > 1 or len(tables) < len(names):
         raise ValueError(
-            f"{', '.join(names)}: files of several forms cannot be written into one; tag them one "
-            "by one."
+            f"{', '.join(names)}: files of different formats cannot be written into one; tag them "
+            "one by one."
         )
-    counts: list[int] = []
+    counts: list[int] = []  # words of each sentence
     for name in names:
-        counts += [len(row.words) for row in read_tagged_table(name, None, reading)]
+        for sentence in read_tagged_table(name, None, reading):
+            counts.append(len(sentence.words))
     if counts != list(map(len, tags)):
         raise ValueError(
             f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "
             f"are tags for {len(tags)} with {sum(map(len, tags))}; expected tags for all."
         )
-    rest = iter(tags)
+    remaining_tags = iter(tags)
     with atomic_write(path_out) as output:
         for name in names:
-            output.writelines(with_predictions(name, rest, reading))
+            output.writelines(with_predictions(name, remaining_tags, reading))
 
 
 def predictions_name(path: str | os.PathLike) -> str:
-    """Returns the name of the file that `write_tagged` writes for some input."""
+    """Returns the file name for the predictions of some input, by the format of the input."""
     tables = list(filter(is_tagged_table, _list_files(path)))
     if not tables:
         return "predictions.txt"
@@ -242,16 +256,18 @@ def predictions_name(path: str | os.PathLike) -> str:
 def with_known_tags(
     sentences: Iterable[TaggedSentence], labels: Sequence[str]
 ) -> list[TaggedSentence]:
-    """Returns sentences whose tags are spelled as the labels are, see `data.labels`."""
+    """Returns the sentences with tags in the spelling of the labels, see `examples.labels`."""
     known = LabelNames(labels)
-    return [
-        sentence._replace(tags=sentence.tags and tuple(map(known.name_of, sentence.tags)))
-        for sentence in sentences
-    ]
+    respelled = []
+    for sentence in sentences:
+        if sentence.tags:
+            sentence = sentence._replace(tags=tuple(map(known.name_of, sentence.tags)))
+        respelled.append(sentence)
+    return respelled
 
 
 def column_of(text: str) -> int | str:
-    """Returns a column's number where it is one, else its name."""
+    """Returns a column as a number if the text is one, otherwise as a name."""
     return int(text) if is_integer_text(text) else text
 
 
@@ -261,42 +277,46 @@ def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
     Raises:
       ValueError: if a sentence has no tags, or there is no sentence.
     """
-    names = {tag for sentence in sentences for tag in _tags_of(sentence)}
+    names: set[str] = set()
+    for sentence in sentences:
+        names.update(_tags_of(sentence))
     if not names:
         raise ValueError("No sentences; expected at least one with tags.")
     unified = unify_spellings(sorted(names))
     if all(map(is_integer_text, unified)):
+        # Ids, as Hugging Face's data sets have them: 10 after 9.
         return tuple(sorted(unified, key=int))
     return tuple(sorted(unified, key=lambda name: (name != "O", name)))
 
 
 def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[np.ndarray]:
-    """Returns the place of each tag among the labels, int32 [words] for each sentence.
+    """Returns the label ids of the tags, int32 [words] for each sentence.
 
     Raises:
-      ValueError: if a sentence has no tags, or one that is no label.
+      ValueError: if a sentence has no tags, or a tag that is not a label.
     """
     known = LabelNames(labels)
-    found = []
+    ids_of_sentences = []
     for sentence in sentences:
-        tags = _tags_of(sentence)
-        places = [known.find(tag) for tag in tags]
-        if unknown := [index for index, place in enumerate(places) if place is None]:
-            word, tag = sentence.words[unknown[0]], tags[unknown[0]]
-            raise ValueError(
-                f"{sentence.source}: word {unknown[0] + 1} of this sentence, {word!r}, has the tag "
-                f"{tag!r}; expected one of {', '.join(labels)}. Correct the tag, or add it to the "
-                f"training data."
-            )
-        found.append(np.array(places, np.int32))
-    return found
+        ids = []
+        for index, tag in enumerate(_tags_of(sentence)):
+            label_id = known.find(tag)
+            if label_id is None:
+                raise ValueError(
+                    f"{sentence.source}: word {index + 1} of this sentence, "
+                    f"{sentence.words[index]!r}, has the tag {tag!r}; expected one of "
+                    f"{', '.join(labels)}. Correct the tag, or add it to the training data."
+                )
+            ids.append(label_id)
+        ids_of_sentences.append(np.array(ids, np.int32))
+    return ids_of_sentences
 
 
 def _tags_of(sentence: TaggedSentence) -> tuple[str, ...]:
     if sentence.tags is None:
         raise ValueError(
-            f"{sentence.source}: a sentence without tags; expected a column of tags beside the "
-            "words (CoNLL-U: one that is not all _)."
+            f"{sentence.source}: the sentence has no tags; expected a column of tags (CoNLL-U: one "
+            "that is not all _)."
         )
     return sentence.tags
 
@@ -312,7 +332,7 @@ def _list_files(path: str | os.PathLike) -> list[str]:
 
 
 def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_Form, list[_Line]]:
-    """Returns all lines of one file; without a column the tags are not looked at."""
+    """Returns the format and the lines of one file; if tag_column is None, without tags."""
     texts = _read_lines(path)
     form = _find_form(path, texts, word_column, tag_column)
     lines: list[_Line] = []
@@ -327,6 +347,7 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
         elif line.kind == _WORD:
             count += 1
             if problem := _problem(columns, form, count):
+                # The reader continues, so that one message lists several errors.
                 remedy = "" if form.is_conllu else WHOLE_SENTENCES
                 errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}", remedy))
                 continue
@@ -338,12 +359,13 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
 
 
 def _read_lines(path: str) -> list[str]:
-    """Returns the lines with their ends; only a newline ends one."""
+    """Returns the lines with their ends; only "\\n" ends a line."""
     try:
         with open_decompressed(path) as file:
             return [line for _, line in read_whole_lines(file, path, 0, sys.maxsize)]
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if getattr(error, "errno", None):  # the system's: a folder, no permission
+        if getattr(error, "errno", None):
+            # An error of the operating system, such as a missing permission, not of the contents.
             raise
         raise ValueError(
             f"{path}: the compressed file is truncated or damaged ({error}); download it again."
@@ -351,8 +373,9 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Returns the columns of a line; none of them holds anything if the line is blank."""
+    """Returns the columns of a line; if the line is blank, all of them are empty."""
     if separator == "\t":
+        # An empty column between two tabs is kept, so that it can be reported.
         return [column.strip(" ") for column in text.split("\t")]
     return _BLANKS.split(text.strip(" \t"))
 
@@ -368,7 +391,7 @@ def _kind(columns: list[str], is_conllu: bool) -> str:
 
 
 def _problem(columns: list[str], form: _Form, count: int) -> str:
-    """Says what is wrong with a word's line; nothing if it is right."""
+    """Describes the error in the line of a word; "" if there is no error."""
     if len(columns) != form.num_columns:
         like = "as CoNLL-U has" if form.is_conllu else f"as line {form.first} has"
         separators = "tabs" if form.separator == "\t" else "spaces"
@@ -406,7 +429,7 @@ def _find_form(
 
 
 def _first_word(path: str, texts: Sequence[str], is_conllu: bool) -> tuple[int, str, list[str]]:
-    """Returns the first word's line: its number, what parts its columns, and these."""
+    """Returns the number, the separator and the columns of the first line that has a word."""
     for number, raw in enumerate(texts, start=1):
         separator = "\t" if is_conllu or "\t" in raw else " "
         columns = _split(raw.rstrip("\r\n"), separator)
@@ -416,7 +439,7 @@ def _first_word(path: str, texts: Sequence[str], is_conllu: bool) -> tuple[int, 
 
 
 def _looks_like_conllu(texts: Sequence[str]) -> bool:
-    """True if the first line that is no comment has ten columns with an id and a head."""
+    """Returns whether the first line that is not a comment has ten columns, an id and a head."""
     for text in texts:
         columns = _split(text.rstrip("\r\n"), "\t")
         if any(columns) and not columns[0].startswith("#"):
@@ -426,12 +449,16 @@ def _looks_like_conllu(texts: Sequence[str]) -> bool:
 
 
 def _conllu_column(column: int | str, where: str) -> int:
-    """Returns the place of a column given by name or number; -1 is UPOS."""
+    """Returns the index of a column given by name or number; -1 means UPOS."""
     names = CONLLU_COLUMNS
     try:
-        index = names.index(str(column)) if column in names else range(len(names))[int(column)]
+        if column in names:
+            index = names.index(str(column))
+        else:
+            # Indexing a range checks the bounds and resolves negative numbers.
+            index = range(len(names))[int(column)]
     except (ValueError, IndexError):
-        index = 0
+        index = 0  # ID, which is rejected as well
     if index <= _FORM:
         raise ValueError(
             f"{where}: tag_column is {column!r}, expected a number from {_FORM + 1} to "
@@ -441,7 +468,7 @@ def _conllu_column(column: int | str, where: str) -> int:
 
 
 def _plain_column(column: int | str, columns: list[str], option: str, where: str) -> int:
-    """Returns the place of a column, counted from 0."""
+    """Returns the index of a column that may be counted from the end."""
     try:
         return range(len(columns))[int(column)]
     except (ValueError, IndexError):
@@ -452,7 +479,7 @@ def _plain_column(column: int | str, columns: list[str], option: str, where: str
 
 
 def _sentences(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
-    """Yields the lines of the words of each sentence."""
+    """Yields, for each sentence, the lines of its words."""
     rows: list[_Line] = []
     for line in lines:
         if line.kind == _WORD:
@@ -472,7 +499,10 @@ def _check_tags(
     tags: Sequence[Sequence[str]],
     path: str | os.PathLike,
 ) -> None:
-    sentences = [(form, rows) for form, lines in files for rows in _sentences(lines)]
+    sentences = []
+    for form, lines in files:
+        for rows in _sentences(lines):
+            sentences.append((form, rows))
     if len(sentences) != len(tags):
         raise ValueError(
             f"{path} has {len(sentences)} sentences, but there are tags for {len(tags)}; "
@@ -481,14 +511,14 @@ def _check_tags(
     for (form, rows), row in zip(sentences, tags, strict=True):
         where = f"{form.path}, the sentence at line {rows[0].number}"
         if len(rows) != len(row):
-            raise ValueError(f"{where}: {len(row)} tags, expected {len(rows)}, one a word.")
+            raise ValueError(f"{where}: {len(row)} tags, expected {len(rows)}, one per word.")
         for tag in row:
             if not tag or re.search("[\r\n]", tag) or _split(tag, form.separator) != [tag]:
                 raise ValueError(f"{where}: tag {tag!r}; expected a tag without separators.")
 
 
 def _with_tag(line: _Line, form: _Form, tags: Iterator[str]) -> str:
-    """Returns a line with the next tag, if it has a word, but without its end."""
+    """Returns a line without its end, and with the next tag if it is the line of a word."""
     if line.kind == _DOCUMENT:
         return line.text + form.separator + "O"
     if line.kind != _WORD:
@@ -496,7 +526,12 @@ def _with_tag(line: _Line, form: _Form, tags: Iterator[str]) -> str:
     tag = next(tags)
     if not form.is_conllu:
         return line.text + form.separator + tag
-    *columns, column = line.text.split("\t")
-    tag = tag.replace("|", "\\p")
-    kept = [x for x in column.split("|") if x != "_" and not x.startswith(PREDICTED + "=")]
-    return "\t".join([*columns, "|".join([*kept, f"{PREDICTED}={tag}"])])
+    *columns, misc = line.text.split("\t")
+    kept = []
+    for attribute in misc.split("|"):
+        # "_" means that there is no attribute.
+        if attribute != "_" and not attribute.startswith(PREDICTED + "="):
+            kept.append(attribute)
+    escaped = tag.replace("|", "\\p")  # "|" separates the attributes of MISC.
+    kept.append(f"{PREDICTED}={escaped}")
+    return "\t".join([*columns, "|".join(kept)])

@@ -19,10 +19,10 @@ class TaggedInputs:
     """The sentences of `run_tagger`.
 
     Args:
-      configs, files: of `Program`.
+      configs, files: see `Program`.
 
     Attributes:
-      labelled: the sentences to train on and to evaluate, by use.
+      labelled: sentences with tags, by use: "train", "eval".
     """
 
     def __init__(self, configs: Configs, files: dict[str, str]) -> None:
@@ -30,25 +30,27 @@ class TaggedInputs:
         self.files = files
         self.columns = given.word_column, column_of(given.tag_column)
         self.reading = given
-        self.labelled = {
-            use: read_tagged(file, *self.columns, reading=given, is_needed=True)
-            for use, file in files.items()
-            if use != "predict"
-        }
-        before = labels_of_run(configs)
-        if "train" in self.labelled or before:
-            labels = self.choose_labels(before)
+        self.labelled = {}
+        for use, file in files.items():
+            if use != "predict":
+                self.labelled[use] = read_tagged(file, *self.columns, reading=given, is_needed=True)
+        known = labels_of_run(configs)
+        # The results are discarded: an unknown tag or an unreadable line fails now, not after the
+        # training.
+        if "train" in self.labelled or known:
+            labels = self.choose_labels(known)
             for sentences in self.labelled.values():
                 tag_ids(sentences, labels)
         if "predict" in files and files["predict"] != files.get("eval"):
             read_tagged(files["predict"], self.columns[0], None, reading=given)
 
     def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the tags in the order of the head: those of the weights, unless others are
-        trained.
+        """Returns the tags in the order of the head.
+
+        They are those of the weights, unless the training data has others.
 
         Args:
-          labels: those of the weights; () for none.
+          labels: tags recorded with the weights; () if the weights have no record.
 
         Raises:
           ValueError: if there is no sentence with tags.
@@ -61,15 +63,12 @@ class TaggedInputs:
                 "The weights name no tags, so predictions would be numbers: give a model with "
                 "labels.txt."
             )
-        found = tag_names(source)
-        return labels if LabelNames(labels).are_same(found) else found
+        names = tag_names(source)
+        # The weights' order and spelling are kept where only these differ.
+        return labels if LabelNames(labels).are_same(names) else names
 
     def sentences(self, use: str, labels: tuple[str, ...]) -> tuple[list[TaggedSentence], bool]:
-        """Returns the sentences of a use, and whether all their tags are known, so that they can
-        be judged.
-
-        In a file to tag, tags that are all the same only fill the column.
-        """
+        """Returns the sentences of a use, and whether they have tags to evaluate against."""
         if use in self.labelled:
             return self.labelled[use], True
         word_column, tag_column = self.columns
@@ -78,8 +77,9 @@ class TaggedInputs:
             sentences = read_tagged(file, word_column, tag_column, reading=self.reading)
             if all(sentence.tags is not None for sentence in sentences):
                 tag_ids(sentences, labels)
+                # A single tag everywhere, such as O, is a filler in files that are to be tagged.
                 if len(tag_names(sentences)) > 1:
                     return sentences, True
         except ValueError as error:
-            logging.info("Tagged, but not judged: %s", error)
+            logging.info("The file is tagged without an evaluation: %s", error)
         return read_tagged(file, word_column, None, reading=self.reading), False

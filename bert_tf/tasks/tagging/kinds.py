@@ -1,4 +1,4 @@
-"""The kind of models that tag words."""
+"""Registers taggers as a kind of model that can be loaded and exported."""
 
 import typing
 

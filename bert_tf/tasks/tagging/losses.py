@@ -11,8 +11,8 @@ def word_losses(logits: Tensor, tag_ids: Tensor, label_loss: LabelLoss | None = 
 
     Args:
       logits: float [B, T, C], unnormalised.
-      tag_ids: int32 [B, T]; where an id is not in [0, C), no word is predicted, and the loss must
-        get the weight 0.
-      label_loss: None: the plain loss.
+      tag_ids: int32 [B, T]; an id outside [0, C) marks a position without a predicted word, whose
+        loss must get the weight 0.
+      label_loss: loss of each label; None: plain cross-entropy.
     """
     return (label_loss or LabelLoss()).losses("single_label", logits, tag_ids)

@@ -26,7 +26,7 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
-    """The encoder with a head on every position.
+    """The encoder with a classification head on every token.
 
         model = bert_tf.BertTokenClassifier.from_pretrained(
             "hf://google-bert/bert-base-cased", labels=tags
@@ -34,21 +34,21 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         model.fit([["In", "Oslo", "."]], [["O", "B-LOC", "O"]])
         model.tag(["Ada left Oslo."])
 
-    With a preprocessor it takes sentences: lists of words, or texts whose words are separated by
-    white space; for each a list of labels, names or indices, one per word. A word is labelled at
-    its first token. A sentence longer than the preprocessor's length is split into overlapping
-    windows, so that no word is dropped. `predict` returns the scores of words, float32 [N, W, C], 0
-    after the last word of a sentence. Dicts of ids are also accepted.
+    With a preprocessor, inputs are sentences, given as lists of words or as texts whose words are
+    separated by white space. The labels of a sentence are a list of names or indices, one per word.
+    A word is labelled at its first token. A sentence longer than the preprocessor's length is split
+    into overlapping windows, so that no word is dropped. `predict` returns the scores of words,
+    float32 [N, W, C], with zeros after the last word of a sentence. Dicts of ids are also accepted.
 
     Args:
       config: shape of the network.
-      num_labels: C. Not needed with labels.
+      num_labels: number of classes C. Not needed with labels.
       use_pooler: whether the encoder has a pooler, which is not used here.
-      labels: names of the classes; None if they have none.
+      labels: names of the classes; None if they have no names.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 
-    Call arguments: as `BertClassifier`.
+    Call arguments: see `BertClassifier`.
 
     Returns:
       float32 [B, T, C], unnormalised.
@@ -57,7 +57,6 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     head_name = "tagger"
     scores_tokens = True
     is_one_column = True
-
     reads_pooler = False
 
     def __init__(
@@ -74,7 +73,7 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
-        return self.score_tokens(inputs, training, dropout_seed)
+        return self.score_tokens(inputs, training, dropout_seed)  # [B, T, C]
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         return self.predict_rows(rows, batch_size)
@@ -86,11 +85,10 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     ) -> TaggedExamples:
         words = read_sentences(x)
         tags = [None] * len(words) if y is None else self._read_tags(y, words)
-        sentences = [
-            TaggedSentence(tuple(row), names, f"texts[{index}]")
-            for index, (row, names) in enumerate(zip(words, tags, strict=True))
-        ]
-        made = make_examples(
+        sentences = []
+        for index, (words_of_sentence, names) in enumerate(zip(words, tags, strict=True)):
+            sentences.append(TaggedSentence(tuple(words_of_sentence), names, f"texts[{index}]"))
+        examples = make_examples(
             sentences,
             self.known_labels,
             self.tokenizer,
@@ -98,10 +96,11 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
             is_labelled=y is not None,
         )
         if weights is not None:
-            of_sentence = read_numbers(weights, len(words), "sample_weight")
-            owners = [row.sentence for row in made.tag_rows]
-            made.rows.labels["example_weights"] = of_sentence[owners]
-        return made
+            # Each window has the weight of its sentence.
+            sentence_weights = read_numbers(weights, len(words), "sample_weight")
+            sentence_of_row = [row.sentence for row in examples.tag_rows]
+            examples.rows.labels["example_weights"] = sentence_weights[sentence_of_row]
+        return examples
 
     def join_rows(self, examples: TaggedExamples, outputs: list[Any]) -> list[np.ndarray]:
         """Returns the logits of the words of each sentence, float32 [W, C]."""
@@ -112,21 +111,22 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         rows = read_column(y, "y")
         check_count(rows, len(words), "y")
         tags = []
-        for index, (row, of_sentence) in enumerate(zip(rows, words, strict=True)):
+        for index, (row, sentence) in enumerate(zip(rows, words, strict=True)):
             if isinstance(row, str):
                 row = row.split()
-            if not hasattr(row, "__len__") or len(row) != len(of_sentence):
+            if not hasattr(row, "__len__") or len(row) != len(sentence):
                 count = f"{len(row)} labels" if hasattr(row, "__len__") else f"{row!r:.40}"
                 raise ValueError(
-                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one per word."
+                    f"y[{index}] is {count} for {len(sentence)} words; expected one per word."
                 )
-            ids = read_label_ids(row, self.labels_to_read, len(of_sentence), f"y[{index}]")
-            tags.append(tuple(self.known_labels[index] for index in ids))
+            ids = read_label_ids(row, self.labels_to_read, len(sentence), f"y[{index}]")
+            tags.append(tuple(self.known_labels[label_id] for label_id in ids))
         return tags
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
-        labels = batch["tag_ids"]  # [B, T], below 0 where no word is predicted
+        labels = batch["tag_ids"]  # [B, T], negative where no word is predicted
         is_word = tf.cast(labels >= 0, tf.float32)
+        # Keras computes a loss at every position: other positions get the label 0 and the weight 0.
         weights = is_word * batch["example_weights"][:, None]
         return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
 
@@ -142,7 +142,8 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
             weights = x["input_mask"]
         weights = ops.cast(weights, "float32")
         if len(weights.shape) == 1:
-            weights = weights[:, None]
+            weights = weights[:, None]  # [B, 1]: one weight for all tokens of a row
         ids = checked_ids(y, weights, self.num_labels)
         losses = word_losses(outputs, ids, label_loss)  # [B, T]
+        # The sum of weights is the number of words, so that weights need their full shape.
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))

@@ -1,4 +1,4 @@
-"""Tagging as a program: files of words and tags in, reports and tagged files out."""
+"""The program of taggers: reads files of words and tags; writes reports and tagged files."""
 
 import pathlib
 from typing import Any
@@ -27,7 +27,7 @@ class Tagger(Program):
     """See `Program`.
 
     Args:
-      configs, files: of `Program`.
+      configs, files: see `Program`.
       tagged: the sentences of the files.
     """
 
@@ -46,7 +46,7 @@ class Tagger(Program):
         self.tagged = tagged
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Makes rows of the sentences."""
+        """Tokenizes the sentences."""
         length = self.configs.data.max_seq_length
         labels = self.tagged.choose_labels(labels)
 
@@ -54,12 +54,17 @@ class Tagger(Program):
             sentences, is_labelled = self.tagged.sentences(use, labels)
             if is_labelled:
                 sentences = with_known_tags(sentences, labels)
-            cut = truncation_report(sentences, tokenizer, length)
+            truncations = truncation_report(sentences, tokenizer, length)
             logging.info(
                 "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
                 "without a token.",
-                *(use, len(sentences), sum(len(s.words) for s in sentences)),
-                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_tokens),
+                use,
+                len(sentences),
+                sum(len(sentence.words) for sentence in sentences),
+                truncations.sentences_windowed,
+                length,
+                truncations.words_cut,
+                truncations.words_without_tokens,
             )
             return make_examples(sentences, labels, tokenizer, length, is_labelled)
 
@@ -68,8 +73,9 @@ class Tagger(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each token, float32 [num_tokens, C]."""
+        """Adds the teacher's logits `TEACHER_LOGITS` of each token, float32 [num_tokens, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
+        # The teacher's head may have the labels in another order.
         order = check_labels(teacher, examples.labels)
         model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
@@ -92,7 +98,7 @@ class Tagger(Program):
     def report(
         self, task: TaggingTask, examples: TaggedExamples, outputs: Outputs
     ) -> dict[str, str]:
-        """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""
+        """Returns report.txt, in conlleval's format or by tag, and worst_errors.tsv."""
         tags = task.answers(examples, outputs)
         if task.best_metric == "f1":
             text = format_conlleval(task.entity_report(examples, tags))
@@ -109,7 +115,7 @@ class Tagger(Program):
         examples: TaggedExamples,
         outputs: Outputs,
     ) -> None:
-        """Writes the input again, with a tag behind each word."""
+        """Writes a copy of the input with a tag after each word."""
         file = self.files["predict"]
         given = self.configs.task
         path = folder / predictions_name(file)

@@ -1,4 +1,4 @@
-"""Report of a tagger's evaluation: scores of each tag, the worst sentences."""
+"""The report of a tagger's evaluation: scores by tag, and the sentences with most errors."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,14 @@ MAX_SENTENCES = 50
 def tag_report_text(
     sentences: Sequence[TaggedSentence], tags: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> str:
-    """Returns scores of each tag over all words, and a table of confusions."""
+    """Returns the scores of each tag over all words, and a confusion matrix."""
     indices = {label: index for index, label in enumerate(labels)}
-    true = [indices[tag] for sentence in sentences for tag in sentence.tags or ()]
-    predicted = [indices[tag] for row in tags for tag in row]
+    true = []
+    for sentence in sentences:
+        true.extend(indices[tag] for tag in sentence.tags or ())
+    predicted = []
+    for row in tags:
+        predicted.extend(indices[tag] for tag in row)
     return class_report_text(np.array(true), np.array(predicted), labels)
 
 
@@ -25,21 +29,20 @@ def worst_sentences_text(sentences: Sequence[TaggedSentence], tags: Sequence[Seq
 
     Wrong words are written as word[true>predicted].
     """
-    wrong = [
-        sum(guess != tag for guess, tag in zip(row, sentence.tags or (), strict=True))
-        for sentence, row in zip(sentences, tags, strict=True)
-    ]
+    wrong = []  # wrong words of each sentence
+    for sentence, row in zip(sentences, tags, strict=True):
+        pairs = zip(row, sentence.tags or (), strict=True)
+        wrong.append(sum(guess != tag for guess, tag in pairs))
+    # Stable, so that equally wrong sentences stay in the order of the file.
     order = np.argsort(-np.array(wrong), kind="stable")[:MAX_SENTENCES]
     lines = ["wrong\tsource\tsentence\n"]
     for index in order:
         if not wrong[index]:
             break
         sentence = sentences[index]
-        words = [
-            word if guess == tag else f"{word}[{tag}>{guess}]"
-            for word, tag, guess in zip(
-                sentence.words, sentence.tags or (), tags[index], strict=True
-            )
-        ]
+        words = []
+        tagged = zip(sentence.words, sentence.tags or (), tags[index], strict=True)
+        for word, tag, guess in tagged:
+            words.append(word if guess == tag else f"{word}[{tag}>{guess}]")
         lines.append(f"{wrong[index]}\t{sentence.source}\t{' '.join(words)}\n")
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""Reads sentences that are given in Python: lists of words, or texts."""
+"""Reads sentences passed from Python as lists of words or as texts."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def read_sentences(x: Texts) -> list[list[str]]:
     Texts are split at white space.
 
     Raises:
-      ValueError: naming the first sentence that is neither, or has no words.
+      ValueError: naming the first sentence that is neither, or that has no words.
     """
     column = read_column(x, "texts")
     if isinstance(column[0], str):
@@ -28,7 +28,7 @@ def read_sentences(x: Texts) -> list[list[str]]:
 
 
 def read_words(column: list[Any]) -> list[list[str]]:
-    """Returns the words of sentences that are lists of words, which may be empty.
+    """Returns the words of sentences given as lists of words, which may be empty.
 
     Raises:
       ValueError: naming the first sentence that is not a list, or the first word that is not text.
@@ -38,5 +38,6 @@ def read_words(column: list[Any]) -> list[list[str]]:
         if not isinstance(row, list | tuple | np.ndarray):
             expected = "a list of words, like texts[0]" if index else "a text or a list of words"
             raise ValueError(f"texts[{index}] is {row!r:.80}, expected {expected}.")
+        # `read_texts` rejects empty columns, but a sentence to tag may be empty.
         sentences.append(read_texts(row, f"texts[{index}]") if len(row) else [])
     return sentences

@@ -1,4 +1,8 @@
-"""Tags words and gives their offsets; long texts are split into windows as in run_tagger."""
+"""Serving functions of taggers: tags, probabilities and offsets of words, computed in the graph.
+
+The words, windows and choices must be the same as in Python: `text.words.word_offsets`,
+`features.make_tag_rows`.
+"""
 
 from typing import Any, NamedTuple
 
@@ -15,28 +19,29 @@ from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.type_names import Tensor
 
 NOWHERE = -1
-# White space, and marks, which belong to what stands before them or stand alone.
+# White space and combining marks: marks belong to the character before them, and alone they are not
+# a word.
 NO_WORD = rf"[{SPACES}\p{{Mn}}]*"
 
 
 class TaggingServing(Serving):
-    """A `BertTokenClassifier` with words.
+    """Serving functions of a `BertTokenClassifier`.
 
-    A word of a text is what the tokenizer parts at white space and punctuation; given words are
-    taken as they are. A word's tag is that of its first token, as in training. A text of any length
-    is tagged whole, in windows that overlap.
+    The tokenizer splits texts into words at white space and punctuation; given words are used
+    unchanged. The tag of a word is the tag of its first token, as in training. Texts of any length
+    are tagged, in overlapping windows.
 
     Args:
       arguments: of `Serving`.
-      labels: names of the tags, C of them.
+      labels: names of the C tags.
 
-    Outputs of texts, padded to the most words W of a text in the batch:
-      words, tags: string [B, W]; "" after the last.
-      starts, ends: int32 [B, W], characters of the text: text[start:end] is the word; -1 after
-        the last.
-      scores: float32 [B, W], probability of the tag; 0 after the last.
+    Outputs of texts, padded to W, the largest number of words of a text in the batch:
+      words, tags: string [B, W]; "" after the last word.
+      starts, ends: int32 [B, W], offsets in characters: text[start:end] is the word; -1 after the
+        last word.
+      scores: float32 [B, W], probability of the tag; 0 after the last word.
 
-    Outputs of words, string [B, W] with "" after the last: `tags` and `scores`, [B, W].
+    Outputs of words, string [B, W] with "" after the last word: `tags` and `scores`, [B, W].
 
     Outputs of ids: `tags` string and `scores` float32, [B, T].
     """
@@ -47,46 +52,54 @@ class TaggingServing(Serving):
         return self._best_tags(self.call_model(batch))
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        """Tags the words of texts, `bert_tf.text.words.word_offsets`, as those of split sentences.
+        """Tags the words of texts, which are those of `bert_tf.text.words.word_offsets`.
 
-        That is what the tagger was trained on. With byte-level BPE every word has a space before
-        it, also "." after another word; with cased WordPiece, marks after punctuation are tokens.
+        Words are tokenized separately, as in the split sentences of the training. With byte-level
+        BPE every word has a space before it, also "." after another word; with cased WordPiece,
+        marks after punctuation are tokens.
         """
         splitter = self.tokenizer
         if isinstance(self.vocab, SentencePieceVocab):
-            # Its words end at spaces alone. Without other tokens each word is one [UNK].
+            # SentencePiece does not separate punctuation. A vocabulary of special tokens makes each
+            # word one [UNK], whose offsets are those of the word.
             splitter = BertTokenizer(Vocab(SPECIAL_TOKENS), do_lower_case=False)
+        # Offsets in bytes, [B, (words), (tokens)].
         _, first_bytes, end_bytes = splitter.tokenize_with_offsets(check_utf8(texts[0]))
-        rows, tokens = first_bytes.row_splits, first_bytes.values.row_splits
-        firsts = tf.gather(first_bytes.flat_values, tokens[:-1])  # [W]
-        lasts = tf.gather(end_bytes.flat_values, tokens[1:] - 1)
+        text_splits = first_bytes.row_splits  # [B + 1], words before each text
+        word_splits = first_bytes.values.row_splits  # [words + 1], tokens before each word
+        # A word begins with its first token, and ends with its last.
+        first_of_word = tf.gather(first_bytes.flat_values, word_splits[:-1])  # [words]
+        end_of_word = tf.gather(end_bytes.flat_values, word_splits[1:] - 1)
         characters = Characters(texts[0])
-        starts = characters.before(tf.RaggedTensor.from_row_splits(firsts, rows))  # [B, (W)]
-        ends = characters.before(tf.RaggedTensor.from_row_splits(lasts, rows))
+        starts = characters.before(tf.RaggedTensor.from_row_splits(first_of_word, text_splits))
+        ends = characters.before(tf.RaggedTensor.from_row_splits(end_of_word, text_splits))
+        # Leave out "words" of combining marks only; both [B, (W)].
         is_word = ~tf.strings.regex_full_match(characters.texts(starts, ends).values, NO_WORD)
-        starts, ends = (
-            tf.ragged.boolean_mask(column, column.with_values(is_word)) for column in (starts, ends)
-        )
+        starts = tf.ragged.boolean_mask(starts, starts.with_values(is_word))
+        ends = tf.ragged.boolean_mask(ends, ends.with_values(is_word))
         ends = characters.after_marks(ends)
         words = characters.texts(starts, ends)
         tags = self.tag_words(self._word_tokens(words.values), words.row_splits)
         return _outputs(words, tags, starts, ends)
 
     def _word_tokens(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the tokens of words of split sentences, as `Tokenizer.encode_word` does.
+        """Returns the token ids of words, [N, (tokens)], as `Tokenizer.encode_word` does.
 
-        A word of nothing, or of control characters alone, is the unknown token.
+        An empty word, or one of control characters only, is the unknown token.
         """
         if not isinstance(self.vocab, Vocab):
+            # Byte-level BPE and SentencePiece: inside a sentence, a space precedes every word.
             has_space = tf.strings.regex_full_match(words, "(?s) .*")
             words = tf.where(has_space, words, tf.strings.join([" ", words]))
-        tokens = self.tokenizer.tokenize(words).merge_dims(1, 2)
-        is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
+        tokens = self.tokenizer.tokenize(words).merge_dims(1, 2)  # [N, (tokens)]
+        # A column that is empty, except that words without tokens get [UNK].
+        is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)  # [N]
         unknown = tf.fill([tf.reduce_sum(is_empty)], self.vocab.unk_id)
         return tf.concat([tokens, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
 
     def from_words(self, words: tf.Tensor) -> Outputs:
-        """Returns the tags of words, string [B, W] with "" after the last of a row."""
+        """Tags given words, string [B, W] with "" after the last word of a row."""
+        # The last word is the last that is not "": a "" between words is a word without tokens.
         positions = tf.range(1, 1 + tf.shape(words)[1])
         counts = tf.reduce_max(tf.where(words != "", positions, 0), axis=1)  # [B]
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
@@ -102,24 +115,25 @@ class TaggingServing(Serving):
         """Tags the words of all texts.
 
         Args:
-          tokens: int32 ragged [N, (tokens)] of all words, one at least for each.
-          row_splits: int64 [B + 1], where each text begins among the words.
+          tokens: int32 ragged [N, (tokens)], the tokens of all N words, at least one for each.
+          row_splits: int64 [B + 1], index of the first word of each text, and N.
 
         Returns:
           `tags` string and `scores` float32, [N].
         """
-        room = self.max_seq_length - 2
+        room = self.max_seq_length - 2  # [CLS] and [SEP]
         tokens = cut(tokens, tf.minimum(tokens.row_lengths(), room))
-        lengths = tf.RaggedTensor.from_row_splits(tokens.row_lengths(), row_splits)
+        lengths = tf.RaggedTensor.from_row_splits(tokens.row_lengths(), row_splits)  # [B, (W)]
         windows = make_windows(lengths, room)
         splits = tokens.row_splits  # [N + 1], tokens before each word
-        starts = tf.gather(splits, windows.firsts)
-        indices = tf.ragged.range(starts, tf.gather(splits, windows.ends))
+        starts = tf.gather(splits, windows.firsts)  # [R], tokens before each window
+        indices = tf.ragged.range(starts, tf.gather(splits, windows.ends))  # [R, (tokens)]
         batch = pack_rows(self.vocab, tf.gather(tokens.values, indices))
         answers = self._best_tags(self.call_in_parts(batch, tf.float32))  # [R, T]
+        # Each word takes its tag from one window, at the position of its first token there.
         rows = choose_windows(windows, splits)  # [N]
         positions = splits[:-1] - tf.gather(starts, rows) + self.vocab.text_start
-        chosen = tf.stack([rows, positions], axis=1)
+        chosen = tf.stack([rows, positions], axis=1)  # [N, 2]
         return {name: tf.gather_nd(column, chosen) for name, column in answers.items()}
 
     def _best_tags(self, logits: tf.Tensor) -> Outputs:
@@ -149,51 +163,63 @@ def _outputs(
 
 
 class WordWindows(NamedTuple):
-    """Windows of whole words, R of them: words `firsts` to `ends` of all texts, int64 [R]."""
+    """R windows of whole words. Words are counted over all texts, and a window is within a text.
+
+    Attributes:
+      firsts: int64 [R], first word of each window.
+      ends: int64 [R], one after the last word.
+    """
 
     firsts: tf.Tensor
     ends: tf.Tensor
 
 
 def make_windows(lengths: tf.RaggedTensor, room: int) -> WordWindows:
-    """Cuts texts into windows of as many words as fit: `features.make_tag_rows`.
+    """Cuts texts into windows of as many words as fit, as `features.make_tag_rows` does.
 
     Args:
-      lengths: int64 ragged [B, (W)], tokens of each word, at most `room`.
+      lengths: int64 ragged [B, (W)], number of tokens of each word, at most `room`.
       room: maximum number of tokens of a window.
     """
-    # Pieces before each word, [B, W + 1]; the same behind the last word.
+    # Tokens before each word, [B, W + 1]. The padding of shorter texts repeats their length.
     starts = tf.pad(tf.cumsum(lengths.to_tensor(), axis=1), [[0, 0], [1, 0]])
-    num_words = lengths.row_lengths()
+    num_words = lengths.row_lengths()  # [B]
 
     def word_at(offsets: tf.Tensor) -> tf.Tensor:
-        found = tf.searchsorted(starts, offsets[:, tf.newaxis], "right", tf.int64)[:, 0] - 1
-        return tf.minimum(found, num_words)
+        """Returns the last word of each text that begins at an offset in tokens or before, [B]."""
+        words = tf.searchsorted(starts, offsets[:, tf.newaxis], "right", tf.int64)[:, 0] - 1
+        return tf.minimum(words, num_words)
 
+    # Each step adds one window of every text; texts that are finished get NOWHERE.
     def add_window(first: Tensor, end: Tensor, firsts: Tensor, ends: Tensor) -> tuple[Any, ...]:
         is_done = end >= num_words
-        here = tf.gather(starts, first, batch_dims=1)
-        end = word_at(here + room)
+        tokens_before = tf.gather(starts, first, batch_dims=1)  # [B]
+        end = word_at(tokens_before + room)
         step = firsts.size()
         firsts = firsts.write(step, tf.where(is_done, tf.constant(NOWHERE, tf.int64), first))
-        following = tf.maximum(first + 1, word_at(here + room // 2))
-        return tf.minimum(following, num_words), end, firsts, ends.write(step, end)
+        ends = ends.write(step, end)
+        # Half a window later, but at least one word.
+        following = tf.maximum(first + 1, word_at(tokens_before + room // 2))
+        return tf.minimum(following, num_words), end, firsts, ends
 
-    def arrays() -> tf.TensorArray:
+    def new_array() -> tf.TensorArray:
         return tf.TensorArray(tf.int64, size=0, dynamic_size=True, element_shape=[None])
 
-    nothing = tf.zeros_like(num_words)
-    _, _, firsts, ends = tf.while_loop(
-        # Once at least: an empty array could not be stacked.
+    zeros = tf.zeros_like(num_words)
+    _, _, first_array, end_array = tf.while_loop(
+        # At least one step: an empty array cannot be stacked.
         lambda _, end, firsts, __: (firsts.size() == 0) | tf.reduce_any(end < num_words),
         add_window,
-        [nothing, nothing, arrays(), arrays()],
+        [zeros, zeros, new_array(), new_array()],
     )
-    firsts, ends = tf.transpose(firsts.stack()), tf.transpose(ends.stack())  # [B, windows]
-    before = lengths.row_splits[:-1, tf.newaxis]
+    firsts = tf.transpose(first_array.stack())  # [windows, B] -> [B, windows]
+    ends = tf.transpose(end_array.stack())
+    # From words of each text to words of all texts, in the order of the texts.
+    words_before = lengths.row_splits[:-1, tf.newaxis]  # [B, 1]
     is_window = firsts != NOWHERE
     return WordWindows(
-        tf.boolean_mask(firsts + before, is_window), tf.boolean_mask(ends + before, is_window)
+        tf.boolean_mask(firsts + words_before, is_window),
+        tf.boolean_mask(ends + words_before, is_window),
     )
 
 
@@ -201,15 +227,16 @@ def choose_windows(windows: WordWindows, splits: tf.Tensor) -> tf.Tensor:
     """Returns the window that tags each word: the one that shows it with the most context.
 
     Args:
-      windows: of R rows.
+      windows: R windows, which cover all N words.
       splits: int64 [N + 1], tokens before each word.
 
     Returns:
-      int64 [N], rows.
+      int64 [N], indices of windows.
     """
     words = tf.ragged.range(windows.firsts, windows.ends)  # [R, (words)]
-    rows = words.value_rowids()
+    rows = words.value_rowids()  # window of each word; words in several windows are repeated
+    # Tokens of the window before and after the word; the shorter side counts.
     before = tf.gather(splits, words.values) - tf.gather(splits, tf.gather(windows.firsts, rows))
-    behind = tf.gather(splits, tf.gather(windows.ends, rows)) - tf.gather(splits, words.values + 1)
-    best = first_of_largest(tf.minimum(before, behind), words.values, tf.size(splits) - 1)
+    after = tf.gather(splits, tf.gather(windows.ends, rows)) - tf.gather(splits, words.values + 1)
+    best = first_of_largest(tf.minimum(before, after), words.values, tf.size(splits) - 1)
     return tf.gather(rows, best)

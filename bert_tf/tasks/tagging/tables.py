@@ -1,17 +1,17 @@
-"""Tables and JSON of words and their tags: one sentence a row, or one word a row.
+"""Tables and JSON of words and their tags, with one sentence or one word per row.
 
-    JSON, a row a sentence (one object a line, or one list of objects):
+    JSON, one sentence per row (an object per line, or a list of objects):
       {"tokens": ["Paris", "is"], "ner_tags": ["B-LOC", "O"]}       Hugging Face's data sets
-      {"text": "Paris is big", "label": [[0, 5, "LOC"]]}            doccano's characters, also
+      {"text": "Paris is big", "label": [[0, 5, "LOC"]]}            doccano: offsets of characters
       {"text": "Paris is", "entities": [{"start_offset": 0, "end_offset": 5, "label": "LOC"}]}
-      {"tokenized_text": ["Paris", "is"], "ner": [[0, 0, "LOC"]]}   GLiNER's words, both included
+      {"tokenized_text": ["Paris", "is"], "ner": [[0, 0, "LOC"]]}   GLiNER: words, last included
     CSV, TSV or Excel with a header:
-      tokens,ner_tags                   the same, the lists written out in their cells
-      Sentence #,Word,POS,Tag           Kaggle's: a row a word; a sentence has a number, perhaps
-                                        only at its first word
+      tokens,ner_tags                   the same, with lists written in the cells
+      Sentence #,Word,POS,Tag           Kaggle: one word per row; a sentence has a number, in some
+                                        files only at its first word
 
-Texts are parted at white space and punctuation, and spans of characters become B- and I- tags of
-their words. A row without tags or spans, or null there, is untagged.
+Texts are split at white space and punctuation, and spans of characters become B- and I- tags of
+words. A row whose tags or spans are missing or null is untagged.
 """
 
 import csv
@@ -43,19 +43,31 @@ from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
 
+# Names of columns and keys, in lower case. If a row has several of a group, the first one is used.
+# One sentence per row:
 WORDS = ("tokens", "words", "tokenized_text")
 TAGS = ("ner_tags", "tags", "ner", "labels", "label", "tag")
 SPANS = ("label", "labels", "entities", "spans", "annotations")
 TEXTS = ("text", "sentence")
+# One word per row:
 SENTENCE_COLUMNS = (
-    *("sentence #", "sentence", "sentence_id", "sentence id", "sentence_idx", "sent_id"),
-    *("sentence_number", "sentence number", "sentence_no"),
+    "sentence #",
+    "sentence",
+    "sentence_id",
+    "sentence id",
+    "sentence_idx",
+    "sent_id",
+    "sentence_number",
+    "sentence number",
+    "sentence_no",
 )
 WORD_COLUMNS = ("word", "token", "words", "tokens")
 TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
+# Keys of spans that are objects:
 _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset", "stop")
 _LABEL = ("label", "labels", "type", "tag", "entity", "entity_group")
+# Columns and keys that are written:
 PREDICTED_TAGS = "predicted_tags"
 PREDICTED_SPANS = "predicted_entities"
 
@@ -65,10 +77,10 @@ class TableSentence(NamedTuple):
 
     Attributes:
       words: its words.
-      tags: one a word; None for an untagged sentence.
-      where: "FILE line N" of its row, or its first.
-      row: the row of a sentence; {} where a row is a word.
-      places: first character and end of each word in the row's text; () where words are given.
+      tags: one tag per word; None for an untagged sentence.
+      where: "FILE line N" of its row, or of its first row.
+      row: the row; {} in tables with one word per row.
+      offsets: start and end of each word in the row's text; () if the row has a list of words.
       uses_word_spans: whether the row has GLiNER's spans of words.
     """
 
@@ -76,12 +88,12 @@ class TableSentence(NamedTuple):
     tags: tuple[str, ...] | None
     where: str
     row: Row
-    places: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()
     uses_word_spans: bool = False
 
 
 def is_tagged_table(path: str) -> bool:
-    """Returns whether a file of words and tags is JSON, or a table with a header."""
+    """Returns whether a file of words and tags is JSON or a table with a header."""
     ending = plain_ending(path)
     if ending in EXCEL or is_json_text(path):
         return True
@@ -97,23 +109,25 @@ def is_json_text(path: str) -> bool:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)
     except (EOFError, OSError, lzma.LZMAError, zlib.error):
-        return False  # The reader names the fault.
+        return False  # The reader of columns will report the error.
     text = head.decode("utf-8-sig", errors="replace").lstrip()
+    # An object, alone or in a list: { " or [ { ". "[CLS]" or "{" alone may be words.
     return re.match(r"(\[\s*)?\{\s*\"", text) is not None
 
 
 def _has_known_columns(path: str) -> bool:
-    """Returns whether the header of a table names words with sentences, or texts or lists."""
+    """Returns whether the header of a table has the columns of one of the known formats."""
     names = _header_of(path)
     if names & {*WORD_COLUMNS} and names & {*SENTENCE_COLUMNS}:
         return True
-    # Elsewhere than in a .csv the first line may be one of words.
+    # A .tsv or .txt may be plain columns without a header, and "text" or "words" its first word, so
+    # that a second known name is needed.
     is_csv = ".csv" in pathlib.PurePath(path).name.lower()
     return bool(names & {*WORDS, *TEXTS} and (is_csv or names & {*TAGS, *SPANS}))
 
 
 def _header_of(path: str) -> set[str]:
-    """Returns the names of a table's columns in small letters; none if it cannot be read."""
+    """Returns the names of a table's columns in lower case; {} if it cannot be read."""
     delimiter, is_quoted = find_delimiter(path)
     try:
         _, header = next(iter(read_cells(path, delimiter=delimiter, is_quoted=is_quoted)))
@@ -123,37 +137,38 @@ def _header_of(path: str) -> set[str]:
 
 
 def check_is_no_table(path: str, first_line: str) -> None:
-    """Raises ValueError for a .csv whose cells would be read as words, commas and all.
+    """Raises ValueError for a .csv that would be read as words that contain commas.
 
     Args:
-      path: a file that is none of `is_tagged_table`.
+      path: a file for which `is_tagged_table` is False.
       first_line: its first line with a word.
     """
     if ".csv" not in pathlib.PurePath(path).name.lower():
         return
     has_blanks = re.search("[ \t]", first_line.strip()) is not None
+    # Columns separated by spaces or tabs are accepted in a .csv, even if one of them is a comma.
     if "," in first_line and not has_blanks or _header_of(path) & {*WORD_COLUMNS}:
         raise ValueError(
-            f"{path} begins with {first_line.strip()!r:.80}, expected a header with a column for "
-            "the number of the sentence: Sentence #,Word,Tag; or for a sentence on each row: text "
-            "or tokens,ner_tags. Without a number of the sentence write word, tab, tag, and a "
-            "blank line after each sentence, into a .txt."
+            f"{path} begins with {first_line.strip()!r:.80}, expected a header: "
+            "Sentence #,Word,Tag with the number of the sentence; or, with one sentence per row, "
+            "text or tokens,ner_tags. If sentences have no numbers, write a .txt with word, tab "
+            "and tag on each line, and a blank line after each sentence."
         )
 
 
 def read_tagged_table(
     path: str, tag_column: int | str | None, reading: TableConfig | None = None
 ) -> list[TableSentence]:
-    """Reads the sentences of a table; rows without a word are left out.
+    """Reads the sentences of a table; rows without words are left out.
 
     Args:
       path: the file.
-      tag_column: name of the column or key of the tags; a number: found by name; None: tags are
-        not looked at.
-      reading: how the user's tables are read; None: the defaults.
+      tag_column: name of the column or key of the tags; with a number, the column is found by its
+        usual names; None: tags are not read.
+      reading: options for reading tables; None: the defaults.
 
     Raises:
-      ValueError: naming files and lines, if the file cannot be read or rows have another form.
+      ValueError: naming files and lines, if the file cannot be read or rows have another format.
     """
     name = tag_column if isinstance(tag_column, str) else ""
     errors = RowErrors()
@@ -164,34 +179,47 @@ def read_tagged_table(
         is_word = word_column and not _is_list(row[word_column])
         sentence_column = _first(columns, SENTENCE_COLUMNS)
         if is_word and sentence_column:
-            rest = _word_rows(path, name, tag_column is not None, reading, errors)
-            sentences = list(_join_words(rest))
+            # One word per row: the file is read again from its beginning.
+            word_rows = _word_rows(path, name, tag_column is not None, reading, errors)
+            sentences = list(_join_words(word_rows))
             break
         with errors:
             sentences.append(_read_row(row, where, name, tag_column is not None))
     errors.raise_any(len(sentences))
-    found = [sentence for sentence in sentences if sentence.words]
-    if not found:
+    with_words = [sentence for sentence in sentences if sentence.words]
+    if not with_words:
         raise ValueError(f"{path}: no sentences; expected rows with words.")
-    return found
+    return with_words
 
 
 def _rows(
     path: str, reading: TableConfig | None, errors: RowErrors | None = None
 ) -> Iterator[tuple[str, Row]]:
-    return read_json_rows(path) if is_json_text(path) else read_rows(path, reading, errors=errors)
+    """Yields each row with "FILE line N"."""
+    if is_json_text(path):
+        return read_json_rows(path)
+    return read_rows(path, reading, errors=errors)
 
 
-def _first(known: dict[str, str], names: Sequence[str]) -> str:
-    """Returns the first column of some names, "" for none."""
-    return next((known[name] for name in names if name in known), "")
+def _first(columns: dict[str, str], names: Sequence[str]) -> str:
+    """Returns the column with the first of some names that a row has; "" if it has none.
+
+    Args:
+      columns: names of the row's columns as they are written, by their lower case.
+      names: in lower case.
+    """
+    for name in names:
+        if name in columns:
+            return columns[name]
+    return ""
 
 
 def _is_list(value: object) -> bool:
+    """Returns whether a value is a list, or the cell of a table with a list written in it."""
     return isinstance(as_list(value), list)
 
 
-# A word a row -----------------------------------------------------------------------------------
+# One word per row -------------------------------------------------------------------------------
 
 
 class _WordRow(NamedTuple):
@@ -221,47 +249,62 @@ def _word_rows(
 
 
 def _join_words(rows: Iterable[_WordRow]) -> Iterator[TableSentence]:
-    """Yields sentences: one begins where the sentence's number is given and changes."""
-    held: list[_WordRow] = []
+    """Yields sentences: a row with another number than the row before begins a sentence."""
+    sentence: list[_WordRow] = []
     current = ""
     for row in rows:
-        if held and row.sentence and row.sentence != current:
-            yield _sentence_of(held)
-            held = []
+        # An empty cell continues the sentence: some files number only the first word.
+        if sentence and row.sentence and row.sentence != current:
+            yield _sentence_of(sentence)
+            sentence = []
         current = row.sentence or current
-        held.append(row)
-    if held:
-        yield _sentence_of(held)
+        sentence.append(row)
+    if sentence:
+        yield _sentence_of(sentence)
 
 
 def _sentence_of(rows: Sequence[_WordRow]) -> TableSentence:
-    tags = tuple(row.tag for row in rows if row.tag is not None)
     words = tuple(row.word for row in rows)
-    return TableSentence(words, tags if len(tags) == len(words) else None, rows[0].where, {})
+    tags = tuple(row.tag for row in rows if row.tag is not None)
+    # A sentence in which some words lack a tag cannot be trained on.
+    is_tagged = len(tags) == len(words)
+    return TableSentence(words, tags if is_tagged else None, rows[0].where, {})
 
 
-# A sentence a row -------------------------------------------------------------------------------
+# One sentence per row ---------------------------------------------------------------------------
 
 
 def _tag_column(
     row: Row, columns: dict[str, str], names: Sequence[str], wanted: str, where: str
 ) -> str:
-    """Returns the column of the tags; "" without one.
+    """Returns the column of the tags; "" if the row has none.
+
+    Args:
+      row: the row.
+      columns: see `_first`.
+      names: the usual names of the column, in lower case.
+      wanted: the column that --tag_column names; "": the first of `names`.
+      where: for messages.
 
     Raises:
-      ValueError: if it is named and not there.
+      ValueError: if the wanted column does not exist.
     """
     if not wanted:
         return _first(columns, names)
     if wanted not in row:
-        raise ValueError(f"{where}: no {wanted!r} (--tag_column) but {', '.join(map(repr, row))}.")
+        raise ValueError(
+            f"{where} has no column {wanted!r} (--tag_column); its columns are "
+            f"{', '.join(map(repr, row))}."
+        )
     return wanted
 
 
 def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSentence:
+    """Reads a sentence in any of the formats with one sentence per row, by the row's keys."""
     columns = {key.lower(): key for key in row}
     word_key = _first(columns, WORDS)
     text_key = _first(columns, TEXTS)
+    # Prodigy, for example, exports a text and its "tokens" as objects: the text is read.
     if word_key and _is_list(row[word_key]) and not _are_objects(as_list(row[word_key])):
         words = _read_words(as_list(row[word_key]), word_key, where)
         key = _tag_column(row, columns, TAGS, tag_name, where) if has_tags else ""
@@ -274,27 +317,29 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         return TableSentence(words, _read_tags(given, words, key, where), where, row)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
-        # The label of a text may be in another column than its spans.
-        holding = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
-        names = (*holding, *SPANS, *TAGS)
+        # A row may have both spans and a label of the whole text: columns with spans come first.
+        with_spans = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
+        names = (*with_spans, *SPANS, *TAGS)
         key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         if isinstance(given, list) and given and isinstance(given[0], str):
-            words = tuple(text.split())  # Kaggle's: a tag for each word of the text.
+            # Kaggle's: a list of tags, one for each word between white space.
+            words = tuple(text.split())
             return TableSentence(words, _read_tags(given, words, key, where), where, row)
-        places = tuple(_word_offsets(text))
-        words = tuple(text[start:end] for start, end in places)
+        offsets = tuple(_word_offsets(text))
+        words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
-            return TableSentence(words, None, where, row, places)
-        found = _read_spans(given, key, where)
-        if found and (last := max(found, key=lambda span: span.end)).end > len(text):
-            raise RowError(
-                f"{where}: span [{last.start}, {last.end}, {last.label!r}] ends behind the text, "
-                f"which has {len(text)} characters",
-                "Count characters of this text, from 0.",
-            )
-        tags = _tags_of_spans(found, words, places, where)
-        return TableSentence(words, tags, where, row, places)
+            return TableSentence(words, None, where, row, offsets)
+        spans = _read_spans(given, key, where)
+        for span in spans:
+            if span.end > len(text):
+                raise RowError(
+                    f"{where}: span [{span.start}, {span.end}, {span.label!r}] ends after the end "
+                    f"of the text, which has {len(text)} characters",
+                    "Count characters of this text, from 0.",
+                )
+        tags = _tags_of_spans(spans, words, offsets, where)
+        return TableSentence(words, tags, where, row, offsets)
     raise RowError(
         f"{where} has {', '.join(map(repr, row))}",
         'Expected {"tokens": [...], "ner_tags": [...]}, {"text": ..., "label": [[start, end, '
@@ -321,7 +366,7 @@ def _read_words(values: list[Any], key: str, where: str) -> tuple[str, ...]:
 def _read_tags(values: object, words: Sequence[str], key: str, where: str) -> tuple[str, ...]:
     if not isinstance(values, list) or len(values) != len(words):
         count = f"{len(values)} tags" if isinstance(values, list) else f"{values!r:.40}"
-        raise RowError(f"{where}: {key!r} has {count}, expected {len(words)}, one a word")
+        raise RowError(f"{where}: {key!r} has {count}, expected {len(words)}, one per word")
     for tag in values:
         is_name = isinstance(tag, str) and tag.strip()
         if not is_name and (not isinstance(tag, int) or isinstance(tag, bool)):
@@ -332,11 +377,11 @@ def _read_tags(values: object, words: Sequence[str], key: str, where: str) -> tu
 def _span_parts(value: object) -> tuple[Any, Any, Any]:
     """Returns start, end and label of a span, a list or an object; missing parts are None."""
     if isinstance(value, dict):
-        start, end, label = (
-            next((value[name] for name in names if name in value), None)
-            for names in (_START, _END, _LABEL)
-        )
-        if isinstance(label, list) and len(label) == 1:  # Label Studio's
+        start = _first_value(value, _START)
+        end = _first_value(value, _END)
+        label = _first_value(value, _LABEL)
+        if isinstance(label, list) and len(label) == 1:
+            # Label Studio writes a list of one label.
             label = label[0]
         return start, end, label
     if isinstance(value, list) and len(value) == 3:
@@ -344,7 +389,15 @@ def _span_parts(value: object) -> tuple[Any, Any, Any]:
     return None, None, None
 
 
-def _is_place(value: object) -> bool:
+def _first_value(span: dict[str, Any], names: Sequence[str]) -> Any:
+    """Returns the value of the first name that a span has; None if it has none."""
+    for name in names:
+        if name in span:
+            return span[name]
+    return None
+
+
+def _is_offset(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -355,53 +408,56 @@ class _Span(NamedTuple):
 
 
 def _read_spans(values: object, key: str, where: str) -> list[_Span]:
-    """Returns [start, end, label] lists, or objects with these; sorted."""
+    """Reads spans given as lists [start, end, label] or as objects; returns them sorted."""
     if not isinstance(values, list):
         raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")
-    found = []
+    spans = []
     for value in values:
         start, end, label = _span_parts(value)
-        if not (_is_place(start) and _is_place(end) and isinstance(label, str) and label.strip()):
+        has_label = isinstance(label, str) and label.strip()
+        if not (_is_offset(start) and _is_offset(end) and has_label):
             raise RowError(f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label]")
-        found.append(_Span(start, end, label.strip()))
-    return sorted(found)
+        spans.append(_Span(start, end, label.strip()))
+    return sorted(spans)
 
 
 def _tags_of_spans(
     spans: Sequence[_Span],
     words: Sequence[str],
-    places: Sequence[tuple[int, int]],
+    offsets: Sequence[tuple[int, int]],
     where: str,
 ) -> tuple[str, ...]:
     """Returns the B- and I- tags of words.
 
     Args:
-      spans: sorted; of characters, or without places of words, both ends included.
+      spans: sorted spans of characters, end excluded; without offsets, spans of words, end
+        included.
       words: the words.
-      places: of the words in their text; () if the spans are of words.
+      offsets: start and end of each word in the text; () if the spans are of words.
       where: for messages.
 
     Raises:
-      RowError: if a span is outside the text, holds no word, cuts one or overlaps another.
+      RowError: if a span is outside the text, contains no word, cuts a word or overlaps another
+        span.
     """
     tags = ["O"] * len(words)
     for span in spans:
         shown = f"{where}: span [{span.start}, {span.end}, {span.label!r}]"
-        if not places:
+        if not offsets:
             if not 0 <= span.start <= span.end < len(words):
                 raise RowError(f"{shown} is not within the {len(words)} words")
             inside = list(range(span.start, span.end + 1))
         else:
-            inside = [
-                index
-                for index, (start, end) in enumerate(places)
-                if start < span.end and end > span.start
-            ]
+            inside = []
+            for index, (start, end) in enumerate(offsets):
+                if start < span.end and end > span.start:
+                    inside.append(index)
             if not inside or span.start < 0:
-                raise RowError(f"{shown} holds no word of the text")
-            if places[inside[0]][0] < span.start:
+                raise RowError(f"{shown} contains no word of the text")
+            # A word that is partly in the span cannot get a tag that says so.
+            if offsets[inside[0]][0] < span.start:
                 raise RowError(f"{shown} begins within the word {words[inside[0]]!r}")
-            if places[inside[-1]][1] > span.end:
+            if offsets[inside[-1]][1] > span.end:
                 raise RowError(f"{shown} ends within the word {words[inside[-1]]!r}")
         for index in inside:
             if tags[index] != "O":
@@ -409,21 +465,25 @@ def _tags_of_spans(
                     f"{shown} overlaps another at {words[index]!r}",
                     "A word has one tag: keep one of the spans.",
                 )
-            tags[index] = f"{'I' if index > inside[0] else 'B'}-{span.label}"
+            prefix = "B" if index == inside[0] else "I"
+            tags[index] = f"{prefix}-{span.label}"
     return tuple(tags)
 
 
 def _word_offsets(text: str) -> Iterator[tuple[int, int]]:
-    """Yields first character and end of each word: text is parted as BERT's tokenizers do, at white
-    space, and around punctuation and CJK characters."""
-    start = -1
+    """Yields start and end of each word.
+
+    Words are separated as in BERT's tokenizers: at white space, and around punctuation and CJK
+    characters.
+    """
+    start = -1  # no word has begun
     for index, char in enumerate(text):
-        is_alone = is_isolated(char)
+        is_word = is_isolated(char)  # punctuation or CJK
         is_between = char.isspace() or is_whitespace(char) or is_deleted(char)
-        if start >= 0 and (is_between or is_alone):
+        if start >= 0 and (is_between or is_word):
             yield start, index
             start = -1
-        if is_alone:
+        if is_word:
             yield index, index + 1
         elif start < 0 and not is_between:
             start = index
@@ -439,38 +499,39 @@ def with_predictions(
     tags: Iterator[Sequence[str]],
     reading: TableConfig | None = None,
 ) -> Iterator[str]:
-    """Yields the text of a table again, in parts, with the predicted tags.
+    """Yields the text of a table, row by row, with the predicted tags.
 
-    A row of JSON gets "predicted_tags", and "predicted_entities" if it has spans, in the same form;
-    a table gets a column PREDICTED_TAGS and is written as CSV.
+    A JSON row gets "predicted_tags", and if it has spans also "predicted_entities" in the same
+    format. A table gets a column "predicted_tags" and is written as CSV.
 
     Args:
       path: the file.
-      tags: of each sentence that `read_tagged_table` finds.
-      reading: how the user's tables are read; None: the defaults.
+      tags: tags of each sentence that `read_tagged_table` returns.
+      reading: options for reading tables; None: the defaults.
     """
     sentences = iter(read_tagged_table(path, None, reading))
     sentence = next(sentences, None)
-    is_lines = is_json_text(path)
-    left: list[str] = []
+    is_json = is_json_text(path)
+    tags_left: list[str] = []  # with one word per row: tags of the sentence's other words
     header_done = False
     for where, row in _rows(path, reading):
         row = dict(row)
         columns = {key.lower(): key for key in row}
         word_key = _first(columns, WORD_COLUMNS)
         if word_key and not _is_list(row[word_key]) and _first(columns, SENTENCE_COLUMNS):
-            if not left:
-                left = list(next(tags))
-            row[PREDICTED_TAGS] = left.pop(0)
+            if not tags_left:
+                tags_left = list(next(tags))
+            row[PREDICTED_TAGS] = tags_left.pop(0)
         elif sentence is not None and sentence.where == where:
-            found = list(next(tags))
-            row[PREDICTED_TAGS] = found if is_lines else str(found)
-            if is_lines and (sentence.places or sentence.uses_word_spans or "ner" in row):
-                row[PREDICTED_SPANS] = _spans_to_write(sentence, found)
+            predicted = list(next(tags))
+            row[PREDICTED_TAGS] = predicted if is_json else str(predicted)
+            if is_json and (sentence.offsets or sentence.uses_word_spans or "ner" in row):
+                row[PREDICTED_SPANS] = _spans_to_write(sentence, predicted)
             sentence = next(sentences, None)
         else:
-            row[PREDICTED_TAGS] = [] if is_lines else "[]"
-        if is_lines:
+            # A row without words, which `read_tagged_table` left out.
+            row[PREDICTED_TAGS] = [] if is_json else "[]"
+        if is_json:
             yield json.dumps(row, ensure_ascii=False) + "\n"
             continue
         if not header_done:
@@ -486,16 +547,20 @@ def _csv_line(cells: Iterable[Any]) -> str:
 
 
 def _spans_to_write(sentence: TableSentence, tags: Sequence[str]) -> list[list[Any]]:
-    """Returns [start, end, label] of each entity, in the form of the sentence's own spans."""
+    """Returns [start, end, label] of each entity, in the format of the spans in the row."""
     try:
         entities = entity_spans(tags)
-    except ValueError:  # Tags of another scheme, such as parts of speech, make no entities.
+    except ValueError:
+        # Tags that do not mark spans, such as parts of speech, have no entities.
         return []
-    if not sentence.places:
-        return [[entity.start, entity.end - 1, entity.type] for entity in entities]
-    found: list[list[Any]] = []
+    spans: list[list[Any]] = []
     for entity in entities:
-        start, _ = sentence.places[entity.start]
-        _, end = sentence.places[entity.end - 1]
-        found.append([start, end, entity.type])
-    return found
+        if sentence.offsets:
+            # Characters, end excluded.
+            start, _ = sentence.offsets[entity.start]
+            _, end = sentence.offsets[entity.end - 1]
+            spans.append([start, end, entity.type])
+        else:
+            # Words, end included.
+            spans.append([entity.start, entity.end - 1, entity.type])
+    return spans

@@ -1,4 +1,4 @@
-"""Tagging: a label for each word, named entities or parts of speech (BERT section 5.3)."""
+"""The task of tagging words, such as named entities or parts of speech (BERT section 5.3)."""
 
 import functools
 from collections.abc import Sequence
@@ -22,16 +22,17 @@ ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
 
 
 def are_entities(labels: Sequence[str]) -> bool:
-    """Tells whether tags mark spans: O, B-X, I-X, or of BIOES and BILOU also S-, E-, U-, L-X."""
+    """Returns whether tags mark spans: O, B-X and I-X; in BIOES and BILOU also S-, E-, U-, L-X."""
     return "O" in labels and all(name == "O" or name[:2] in ENTITY_PARTS for name in labels)
 
 
 class TaggingTask(RowsTask):
-    """A `BertTokenClassifier` with sentences; arguments after those of `RowsTask`:
+    """Trains and evaluates a `BertTokenClassifier` on sentences.
 
     Args:
+      *arguments, **keywords: of `RowsTask`.
       labels: names of the tags.
-      label_loss: the loss of training; None: the plain loss.
+      label_loss: the loss of training; None: plain cross-entropy.
     """
 
     sum_names = ("loss", "accuracy")
@@ -49,13 +50,13 @@ class TaggingTask(RowsTask):
         self.best_metric = "f1" if are_entities(labels) else "accuracy"
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns how many words of the batch have a label: float32 []."""
+        """Returns the number of labelled words in the batch, float32 []."""
         return {"loss": tf.reduce_sum(_is_word(batch))}
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
-        """Returns the loss of all words, and the right tags."""
+        """Returns the weighted sums of the words' losses and of the correct tags."""
         is_word = _is_word(batch)
-        losses = word_losses(outputs, batch["tag_ids"], self.label_loss)
+        losses = word_losses(outputs, batch["tag_ids"], self.label_loss)  # [B, T]
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, is_word),
@@ -63,7 +64,7 @@ class TaggingTask(RowsTask):
         }
 
     def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
-        """Returns the tag of each token, and for each row the summed loss of its words."""
+        """Returns the tag of each token [B, T], and the summed loss of each row's words [B]."""
         is_word = _is_word(batch)
         losses = word_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
         return {
@@ -73,8 +74,11 @@ class TaggingTask(RowsTask):
         }
 
     def metrics(self, examples: TaggedExamples, outputs: Tensor) -> dict[str, float]:
-        """Returns the loss of a word and the share of right tags; of entities also precision,
-        recall and F1, in percent as conlleval."""
+        """Returns the mean loss and accuracy of words.
+
+        For tags of entities it also returns precision, recall and F1, in percent as conlleval.
+        """
+        # The mean over words, not over rows, which have different numbers of words.
         loss = float(np.sum(outputs["loss"]) / max(1.0, np.sum(outputs["num_words"])))
         tags = self.answers(examples, outputs)
         if self.best_metric == "f1":
@@ -85,14 +89,13 @@ class TaggingTask(RowsTask):
                 "precision": overall.precision,
                 "recall": overall.recall,
                 "f1": overall.f1,
-                "accuracy": report.accuracy / 100,  # of words, as while training
+                "accuracy": report.accuracy / 100,  # a fraction, as in training
             }
-        same = [
-            guess == tag
-            for sentence, guesses in zip(examples.sentences, tags, strict=True)
-            for guess, tag in zip(guesses, sentence.tags or (), strict=True)
-        ]
-        return {"loss": loss, "accuracy": float(np.mean(same))}
+        is_correct = []
+        for sentence, guesses in zip(examples.sentences, tags, strict=True):
+            for guess, tag in zip(guesses, sentence.tags or (), strict=True):
+                is_correct.append(guess == tag)
+        return {"loss": loss, "accuracy": float(np.mean(is_correct))}
 
     def entity_report(self, examples: TaggedExamples, tags: list[list[str]]) -> EntityReport:
         """Returns conlleval's report, in percent."""
@@ -100,9 +103,12 @@ class TaggingTask(RowsTask):
 
     def answers(self, examples: TaggedExamples, outputs: Tensor) -> list[list[str]]:
         """Returns the tag of each word of each sentence."""
-        ids = gather_words(examples.tag_rows, outputs["tag_ids"], examples.sentences)
-        return [[self.labels[index] for index in row] for row in ids]
+        tags = []
+        for ids in gather_words(examples.tag_rows, outputs["tag_ids"], examples.sentences):
+            tags.append([self.labels[label_id] for label_id in ids])
+        return tags
 
 
 def _is_word(batch: Batch) -> tf.Tensor:
-    return tf.cast(batch["tag_ids"] != NOT_PREDICTED, tf.float32)  # [B, T]
+    """Returns 1 at the first tokens of predicted words and 0 elsewhere, float32 [B, T]."""
+    return tf.cast(batch["tag_ids"] != NOT_PREDICTED, tf.float32)

@@ -259,7 +259,7 @@ def test_names_and_ids():
         tag_ids(sentences, ("O", "I-x"))
     bare = [TaggedSentence(("a",), None, "f line 7")]
     for function in (tag_names, lambda rows: tag_ids(rows, ("O",))):
-        with pytest.raises(ValueError, match="f line 7: a sentence without tags"):
+        with pytest.raises(ValueError, match="f line 7: .*column of tags"):
             function([*sentences[1:], *bare])
     with pytest.raises(ValueError, match="No sentence"):
         tag_names([])

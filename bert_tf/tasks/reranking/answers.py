@@ -11,7 +11,7 @@ from bert_tf.type_names import Column, Texts
 
 
 class RerankerAnswers(abc.ABC):
-    """Gives `score` and `rank` to anything that computes the logits of pairs.
+    """`score` and `rank`, for anything that computes the logits of pairs.
 
     Attributes:
       activation: `sigmoid` or `identity`: the function from a logit to a score.
@@ -33,8 +33,8 @@ class RerankerAnswers(abc.ABC):
           batch_size: pairs per batch.
 
         Returns:
-          A score for each pair: the probability that the document is relevant, for a model that was
-          trained with bce; else the unnormalised score.
+          A score for each pair: the probability that the document is relevant if the model was
+          trained with bce, otherwise the unnormalised score.
 
         Raises:
           ValueError: if these are not pairs of texts.
@@ -52,35 +52,37 @@ class RerankerAnswers(abc.ABC):
           batch_size: documents per batch.
 
         Returns:
-          A dict for each document, the best first: its `index`, its `score` (see `score`) and the
-          `document` itself. Documents with equal scores keep their order.
+          A dict for each document, the best first, with its `index`, its `score` (see `score`) and
+          the `document` itself. Documents with equal scores keep their order.
 
         Raises:
           ValueError: if the query is not a text, or the documents are not a list of texts.
         """
         texts = read_candidates(query, documents)
         logits = self.pair_logits([query] * len(texts), texts, batch_size)
+        # By logits: probabilities close to 1 are rounded to equal numbers.
         order = np.argsort(-logits, kind="stable")
         return ranked(texts, order, activate(logits, self.activation))
 
 
 def activate(logits: np.ndarray, activation: str) -> np.ndarray:
-    """Returns the scores of logits, float32 [N]."""
+    """Converts logits to scores, float32 [N]."""
     return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
 
 
 def ranked(documents: Sequence[str], order: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
-    """Returns the answer of `rank`.
+    """Returns ranked documents in the format of `rank`.
 
     Args:
       documents: N texts.
-      order: their indices, the best first.
+      order: int [N], indices of the documents, the best first.
       scores: float [N], in the order of the documents.
     """
-    return [
-        {"index": int(index), "score": float(scores[index]), "document": documents[index]}
-        for index in order
-    ]
+    answers = []
+    for index in order:
+        score = float(scores[index])
+        answers.append({"index": int(index), "score": score, "document": documents[index]})
+    return answers
 
 
 def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
@@ -93,7 +95,7 @@ def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
         return [], []
     queries, documents = read_pairs(pairs)
     if documents is None:
-        raise ValueError("pairs holds single texts; expected tuples (query, document).")
+        raise ValueError("pairs contains single texts; expected tuples (query, document).")
     return queries, documents
 
 

@@ -1,15 +1,17 @@
-"""Reads queries with documents to rank, and their labels, from files.
+"""Reads queries, documents to rank and labels from files or columns.
 
-A row of a JSONL, CSV or TSV file is one of
+A row of a JSONL, CSV or TSV file has one of three formats:
 
-  query, positive(s), negative(s)    one text each, or lists; also negative_1, negative_2 ...
-  query, document, label             a pair; rows of one query are put together
+  query, positive(s), negative(s)    a text each, or lists; also negative_1, negative_2 ...
+  query, document, label             a pair; the rows of a query are joined
   query, documents, labels           lists
 
-A label is a relevance, 0 for none; `scores`, in the order positives, negatives, are a teacher's.
-A folder is a BEIR collection, whose queries are joined with the documents of a TREC run.
+A label is a relevance: 0 for an irrelevant document, or a grade. `scores` are the scores of a
+teacher, for positives and negatives in this order. A folder is a BEIR collection, whose queries are
+joined with the documents of a TREC run.
 """
 
+import itertools
 import math
 import pathlib
 import re
@@ -26,60 +28,70 @@ from bert_tf.type_names import Labels, Texts
 
 
 class RankingExample(NamedTuple):
-    """A query with documents; lists are of one length."""
+    """A query with documents. Lists have one entry per document.
 
-    source: str  # where it stands, for messages
+    Attributes:
+      source: file and line, for messages.
+      query: the text of the query.
+      documents: the texts of the documents.
+      labels: the relevance of the documents.
+      scores: the scores of a teacher; () without a teacher.
+      query_id: identifies the query in runs.
+      document_ids: identify the documents in runs.
+      grades: relevance, by document id, of all relevant documents, including those that are not
+        among `documents`: metrics need them.
+    """
+
+    source: str
     query: str
     documents: tuple[str, ...]
-    labels: tuple[float, ...]  # relevance
-    scores: tuple[float, ...]  # a teacher's; () for none
+    labels: tuple[float, ...]
+    scores: tuple[float, ...]
     query_id: str
     document_ids: tuple[str, ...]
-    grades: dict[str, float]  # of all relevant documents, also of others than these
+    grades: dict[str, float]
 
 
 def read_ranking(
     path: str, must_label: bool = True, reading: TableConfig | None = None
 ) -> list[RankingExample]:
-    """Reads tables; see above.
+    """Reads tables in the formats described above.
 
     Args:
       path: files and globs, separated by commas.
       must_label: whether labels are needed.
-      reading: how the user's tables are read; None: the defaults.
+      reading: options for reading tables; None: the defaults.
 
     Raises:
-      ValueError: naming files and lines, if a row is of another form, a text is empty, a number is
-        not finite, or lists are of different lengths; or if there is no row.
+      ValueError: naming files and lines, if a row has another format, a text is empty, a number is
+        not finite, or lists have different lengths; or if there are no rows.
     """
     errors = RowErrors()
-    rows = (
-        row
-        for table in list_tables(path, "--train_file, --eval_file or --predict_file")
-        for row in read_rows(table, reading, ("query",), errors)
+    tables = list_tables(path, "--train_file, --eval_file or --predict_file")
+    rows = itertools.chain.from_iterable(
+        read_rows(table, reading, ("query",), errors) for table in tables
     )
     skips = must_label and reading is not None and reading.skip_unlabelled
-    found = _read(rows, path, errors, must_label, skips)
-    if not found:
+    examples = _read(rows, path, errors, must_label, skips)
+    if not examples:
         raise ValueError(f"{path} has no rows; expected a query with documents on each.")
-    return found
+    return examples
 
 
 def read_ranking_columns(
     x: Texts, y: Labels | None = None, loss: str = "bce"
 ) -> list[RankingExample]:
-    """Reads columns or lists of tuples, as tables are read.
+    """Reads columns, or a list of tuples, as rows of a table.
 
     Args:
-      x: columns, (queries, documents) or (queries, positives, negatives), or the same as a list of
-        tuples. A query has a document, a positive or a negative, or a list of them; more columns
-        hold more negatives.
-      y: of documents their labels, which for mse are a teacher's scores; of positives and negatives
-        the teacher's scores, a list for each query in this order. None: there are none.
+      x: columns (queries, documents) or (queries, positives, negatives), or the same as a list of
+        tuples. A cell is a text or a list of texts. Further columns are further negatives.
+      y: labels of the documents, which for mse are a teacher's scores; with positives and
+        negatives, a list of a teacher's scores for each query, in this order, or None.
       loss: name of the loss.
 
     Raises:
-      ValueError: naming the examples that are wrong, if there are no examples, or columns have
+      ValueError: naming the invalid examples; or if there are no examples, or columns have
         different lengths.
     """
     columns = read_tuples(x)
@@ -101,17 +113,34 @@ def read_ranking_columns(
 
 
 def _row(cells: tuple[Any, ...], value: object, loss: str) -> Row:
-    """Returns an example of columns as a row of a table."""
-    query, second, *others = map(as_cell, cells)
-    if others:
+    """Converts an example of columns to a row of a table."""
+    query, second, *negatives = map(as_cell, cells)
+    if negatives:
         row = {"query": query, "positive": second}
-        row |= {f"negative_{number}": cell for number, cell in enumerate(others, 1)}
-        return row if value is None else {**row, "scores": value}
+        for number, negative in enumerate(negatives, 1):
+            row[f"negative_{number}"] = negative
+        if value is not None:
+            row["scores"] = value
+        return row
     if isinstance(second, list):
         row = {"query": query, "documents": second, "labels": value}
-        return {**row, "scores": value} if loss == "mse" else row
+        if loss == "mse":
+            row["scores"] = value
+        return row
     row = {"query": query, "document": second, "label": value}
-    return {**row, "score": value} if loss == "mse" else row
+    if loss == "mse":
+        row["score"] = value
+    return row
+
+
+class _List(NamedTuple):
+    """The documents of a query, of one or more rows."""
+
+    source: str
+    query: str
+    documents: list[str]
+    labels: list[float]
+    scores: list[float]
 
 
 def _read(
@@ -124,13 +153,13 @@ def _read(
     """Reads rows; see `read_ranking`.
 
     Args:
-      rows: where each row is, for messages, and its values.
-      source: of the rows, for messages.
-      errors: of the rows.
+      rows: each row, with its file and line for messages.
+      source: source of all rows, for messages.
+      errors: collects the errors of rows.
       must_label: whether labels are needed.
       skips: whether rows without a label are left out.
     """
-    held: dict[str, tuple[str, list[Any], list[float], list[float]]] = {}
+    lists: dict[str, _List] = {}
     num_rows = 0
     for where, row in rows:
         num_rows += 1
@@ -140,82 +169,102 @@ def _read(
                 continue
             query = _text(row.get("query"), "query", where)
             documents, labels, scores = _documents(row, where, must_label)
-            # Pairs of one query become one list; lists stay separate.
+            # Pairs with the same query become one list; rows with lists stay separate.
             key = query if "document" in row else where
-            before = held.setdefault(key, (where, [query], [], []))
-            if bool(before[3]) != bool(scores) and len(before[1]) > 1:
+            joined = lists.setdefault(key, _List(where, query, [], [], []))
+            if joined.documents and bool(joined.scores) != bool(scores):
                 raise RowError(f"{where}: give scores in all rows of a query, or in none.")
-            before[1].extend(documents)
-            before[2].extend(labels)
-            before[3].extend(scores)
+            joined.documents.extend(documents)
+            joined.labels.extend(labels)
+            joined.scores.extend(scores)
     num_good = num_rows - len(errors.errors) - errors.num_skipped
     errors.finish(source, max(0, num_good))
-    found = []
-    for number, (where, (query, *documents), labels, scores) in enumerate(held.values(), 1):
-        ids = tuple(str(rank) for rank in range(1, len(documents) + 1))
-        grades = {name: label for name, label in zip(ids, labels, strict=True) if label > 0}
-        texts = tuple(documents), tuple(labels), tuple(scores)
-        found.append(RankingExample(where, query, *texts, str(number), ids, grades))
-    return found
+    examples = []
+    for number, joined in enumerate(lists.values(), 1):
+        # Tables have no ids: documents are numbered within their query.
+        ids = tuple(str(rank) for rank in range(1, len(joined.documents) + 1))
+        labels_of_ids = zip(ids, joined.labels, strict=True)
+        example = RankingExample(
+            source=joined.source,
+            query=joined.query,
+            documents=tuple(joined.documents),
+            labels=tuple(joined.labels),
+            scores=tuple(joined.scores),
+            query_id=str(number),
+            document_ids=ids,
+            grades={name: label for name, label in labels_of_ids if label > 0},
+        )
+        examples.append(example)
+    return examples
 
 
 def read_beir_ranking(
     folder: str, split: str, run: Run, k: int, adds_relevant: bool
 ) -> list[RankingExample]:
-    """Joins the queries of a BEIR folder with the best documents that a search found.
+    """Joins the queries of a BEIR folder with the best documents of a first-stage search.
 
     Args:
       folder: the collection.
-      split: its judgments.
-      run: the scores of the documents found, by query and document id.
-      k: how many documents of each query are taken.
-      adds_relevant: puts all relevant documents first, for training; else the run alone decides.
+      split: the split whose judgments are used.
+      run: scores of the search, by query id and document id.
+      k: number of documents per query.
+      adds_relevant: whether all relevant documents come first, for training; otherwise only
+        documents of the run are used, as in a search.
 
     Raises:
-      ValueError: if the run names an unknown document, or has none of the queries.
+      ValueError: if the run has an unknown document, or no query of the split.
     """
     beir = read_beir(folder, split)
     if not beir.qrels.keys() & run.keys():
         raise ValueError(
-            f"The run has none of the {len(beir.qrels)} queries of {folder}'s {split} split, but "
-            f"{list(run)[:3]}; make it with a search of that split."
+            f"The run has queries {list(run)[:3]}, but no query of the {split} split of {folder}, "
+            f"which has {len(beir.qrels)}; make the run by a search of that split."
         )
-    found = []
+    examples = []
     for query, grades in beir.qrels.items():
         relevant = {name: float(grade) for name, grade in grades.items() if grade > 0}
         names = rank(run.get(query, {}))
+        num_documents = k
         if adds_relevant:
-            names = [*relevant, *(name for name in names if name not in relevant)]
-        names = names[: max(k, len(relevant)) if adds_relevant else k]
+            # The search may have missed relevant documents, which are needed as positives.
+            others = [name for name in names if name not in relevant]
+            names = [*relevant, *others]
+            num_documents = max(k, len(relevant))
+        names = names[:num_documents]
         if unknown := next((name for name in names if name not in beir.documents), None):
             raise ValueError(
-                f"The run finds document {unknown!r} for query {query!r}, which {folder} does not "
+                f"The run has document {unknown!r} for query {query!r}, which {folder} does not "
                 f"contain; the run belongs to another collection."
             )
-        found.append(
+        examples.append(
             RankingExample(
-                f"{folder} query {query}",
-                beir.queries[query],
-                tuple(beir.documents[name] for name in names),
-                tuple(relevant.get(name, 0.0) for name in names),
-                (),
-                query,
-                tuple(names),
-                relevant,
+                source=f"{folder} query {query}",
+                query=beir.queries[query],
+                documents=tuple(beir.documents[name] for name in names),
+                labels=tuple(relevant.get(name, 0.0) for name in names),
+                scores=(),
+                query_id=query,
+                document_ids=tuple(names),
+                grades=relevant,
             )
         )
-    return found
+    return examples
 
 
 def is_folder(path: str) -> bool:
-    """Tells a BEIR folder from tables."""
+    """Returns whether a path is a BEIR folder rather than a list of tables."""
     return pathlib.Path(path).is_dir()
 
 
 def _is_unlabelled(row: Row) -> bool:
-    """Returns whether a pair, or a list, has no label."""
-    name = "label" if "document" in row else "labels" if "documents" in row else ""
-    return bool(name) and (is_missing(row.get(name)) or row.get(name) == "")
+    """Returns whether a pair has no label, or a list no labels."""
+    if "document" in row:
+        label = row.get("label")
+    elif "documents" in row:
+        label = row.get("labels")
+    else:
+        return False  # Positives and negatives are labels.
+    return is_missing(label) or label == ""
 
 
 def _documents(
@@ -230,11 +279,12 @@ def _documents(
         texts = list(_texts(row, ("documents",), where))
         given = as_list(row.get("labels"))
         labels = _numbers(given, "labels", where) if given is not None or must_label else []
-        labels = labels or [0.0] * len(texts)
+        labels = labels or [0.0] * len(texts)  # Documents to rank have no labels.
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []
     else:
         positives = list(_texts(row, ("positive", "positives"), where))
         numbered = [name for name in row if re.fullmatch(r"negative_\d+", name)]
+        # By number: `scores` follow this order, and negative_10 comes after negative_2.
         numbered.sort(key=lambda name: int(name.removeprefix("negative_")))
         negatives = list(_texts(row, ("negative", "negatives", *numbered), where))
         if not positives:
@@ -256,12 +306,17 @@ def _documents(
 
 
 def _texts(row: Row, names: tuple[str, ...], where: str) -> Iterator[str]:
+    """Yields the texts of several columns, each with a text or a list of texts."""
     for name in names:
         value = row.get(name)
-        if name.endswith("s"):  # A single text may be code that looks like a list.
+        if name.endswith("s"):
+            # Only plural columns: a single text may be code that looks like a list.
             value = as_list(value)
-        for item in value if isinstance(value, list) else [value] * (value is not None):
-            yield _text(item, name, where)
+        if isinstance(value, list):
+            for item in value:
+                yield _text(item, name, where)
+        elif value is not None:
+            yield _text(value, name, where)
 
 
 def _text(value: object, name: str, where: str) -> str:
@@ -271,10 +326,11 @@ def _text(value: object, name: str, where: str) -> str:
 
 
 def _numbers(values: object, name: str, where: str, must_be: bool = True) -> list[float]:
+    """Reads a list of finite numbers; unless they must be given, missing numbers are 0."""
     values = as_list(values)
     if not isinstance(values, list):
         raise RowError(f"{where}: {name} is {values!r:.80}, expected a list of numbers.")
-    found = []
+    numbers = []
     for value in values:
         if not must_be and value in (None, ""):
             value = 0.0
@@ -284,5 +340,5 @@ def _numbers(values: object, name: str, where: str, must_be: bool = True) -> lis
             number = math.nan
         if not math.isfinite(number):
             raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers

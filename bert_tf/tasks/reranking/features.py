@@ -1,4 +1,4 @@
-"""Makes the encoder's rows of queries with their documents. Loads no TensorFlow."""
+"""Makes the encoder's rows from queries and documents. Loads no TensorFlow."""
 
 import functools
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from bert_tf.tasks.reranking.examples import RankingExample
 from bert_tf.text.packing import pack_pair
 from bert_tf.text.tokenization import Tokenizer
 
-OF_SCORES = ("mse", "margin_mse")  # learn a teacher's scores
+DISTILLATION_LOSSES = ("mse", "margin_mse")  # learn a teacher's scores
 
 
 class RankingExamples(NamedTuple):
     """Examples with their rows.
 
-    In examples to evaluate a row is one document, query by query.
+    In training a row is a list of documents. In evaluation a row is one document, and the rows of a
+    query follow each other.
     """
 
     examples: list[RankingExample]
@@ -26,16 +27,17 @@ class RankingExamples(NamedTuple):
     is_labelled: bool = True
 
 
-def judged_examples(
+def evaluation_examples(
     examples: list[RankingExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> RankingExamples:
     """Packs each document after its query: [CLS] query [SEP] document [SEP]."""
+    # Queries repeat for each document, and documents for many queries.
     encode = functools.cache(tokenizer.encode)
-    texts = [
-        pack_pair(tokenizer.vocab, encode(example.query), encode(text), max_seq_length)
-        for example in examples
-        for text in example.documents
-    ]
+    texts = []
+    for example in examples:
+        for document in example.documents:
+            query_ids = encode(example.query)
+            texts.append(pack_pair(tokenizer.vocab, query_ids, encode(document), max_seq_length))
     rows = TokenizedDataset(texts, num_choices=1, pad_id=tokenizer.vocab.pad_id)
     return RankingExamples(examples, rows, all(example.grades for example in examples))
 
@@ -47,56 +49,72 @@ def training_rows(
     loss: str,
     list_size: int,
 ) -> TokenizedDataset:
-    """Returns rows of lists: L documents of a query; of `POINTWISE_LOSSES` one.
+    """Returns rows that are lists of L documents of a query; L is 1 for `POINTWISE_LOSSES`.
 
-    Relevant documents come first. A list that is too long loses its end; one that is shorter is
-    filled with sequences of weight 0. For margin_mse a list has one relevant document, and there is
-    a list for each of them.
+    Relevant documents come first. A list that is too long is truncated; a shorter list is padded
+    with empty sequences of weight 0. For margin_mse there is a list for each relevant document,
+    which is followed by irrelevant ones.
 
     Raises:
-      ValueError: naming the example, if it lacks what the loss needs.
+      ValueError: naming the example, if it lacks the labels or scores that the loss needs.
     """
     if loss not in POINTWISE_LOSSES and list_size < 2:
         raise ValueError(
             f"--list_size={list_size}: --ranking_loss={loss} compares documents; give 2 or more."
         )
-    lists = [part for example in examples for part in _lists(example, loss, list_size)]
+    lists: list[list[_Pair]] = []
+    for example in examples:
+        lists.extend(_lists(example, loss, list_size))
     if not lists:
         raise ValueError("No query has a document to train on; check the training file.")
-    length = max(len(part) for part in lists)
-    encode, vocab = functools.cache(tokenizer.encode), tokenizer.vocab
+    length = max(len(pairs) for pairs in lists)
+    vocab = tokenizer.vocab
+    encode = functools.cache(tokenizer.encode)
     empty = pack_pair(vocab, [], [], max_seq_length)
-    texts, shape = [], (len(lists), length)
-    labels, mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for number, part in enumerate(lists):
-        for column, (query, text, label) in enumerate(part):
-            texts.append(pack_pair(vocab, encode(query), encode(text), max_seq_length))
-            labels[number, column] = label
+    texts = []  # N * L, list by list
+    labels = np.zeros((len(lists), length), np.float32)  # [N, L]
+    mask = np.zeros((len(lists), length), np.float32)  # [N, L]
+    for number, pairs in enumerate(lists):
+        for column, pair in enumerate(pairs):
+            document_ids = encode(pair.document)
+            texts.append(pack_pair(vocab, encode(pair.query), document_ids, max_seq_length))
+            labels[number, column] = pair.label
             mask[number, column] = 1.0
-        texts += [empty] * (length - len(part))
+        texts += [empty] * (length - len(pairs))
     columns = {"list_labels": labels, "list_mask": mask}
     return TokenizedDataset(texts, columns, num_choices=length, pad_id=vocab.pad_id)
 
 
-def _lists(example: RankingExample, loss: str, list_size: int) -> list[list[tuple]]:
-    """Returns lists of (query, document, label) of an example."""
+class _Pair(NamedTuple):
+    query: str
+    document: str
+    label: float  # relevance, or the score of a teacher
+
+
+def _lists(example: RankingExample, loss: str, list_size: int) -> list[list[_Pair]]:
+    """Returns the lists of an example on which a loss trains."""
     values = example.labels if loss in ("bce", "lambda") else example.scores or example.labels
-    if loss in OF_SCORES and not example.scores:
+    if loss in DISTILLATION_LOSSES and not example.scores:
         raise ValueError(
-            f"{example.source} has no scores, which --ranking_loss={loss} learns; give a teacher's "
-            "for each document, or another loss."
+            f"{example.source} has no scores, which --ranking_loss={loss} learns; give the score "
+            "of a teacher for each document, or use another loss."
         )
     if loss == "bce" and not all(0 <= value <= 1 for value in values):
         raise ValueError(
             f"{example.source} has the labels {list(values)[:10]}; bce needs them between 0 and 1. "
             "Divide grades by the highest one, or use --ranking_loss=lambda."
         )
-    every = list(zip(example.documents, example.labels, values, strict=True))
-    relevant = [(example.query, text, value) for text, label, value in every if label > 0]
-    others = [(example.query, text, value) for text, label, value in every if label <= 0]
+    relevant: list[_Pair] = []
+    others: list[_Pair] = []
+    for document, label, value in zip(example.documents, example.labels, values, strict=True):
+        # The label decides which documents are relevant; the loss may learn the teacher's score.
+        group = relevant if label > 0 else others
+        group.append(_Pair(example.query, document, value))
     if loss in POINTWISE_LOSSES:
         return [[pair] for pair in relevant + others]
     if loss == "margin_mse":
+        # The margins are between the first document and each of the others.
         return [[first, *others[: list_size - 1]] for first in relevant if others]
-    both = (relevant + others)[:list_size]
-    return [both] if len(both) > 1 else []
+    pairs = (relevant + others)[:list_size]
+    # A list of one document has no order to learn.
+    return [pairs] if len(pairs) > 1 else []

@@ -11,8 +11,8 @@ from bert_tf.tasks.reranking.examples import (
     read_ranking,
 )
 
-# Flags without effect where all files of these uses are tables.
-OF_FOLDERS = {
+# Flags that have no effect if all files of these uses are tables.
+FOLDER_FLAGS = {
     ("train",): ("train_run_file",),
     ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
 }
@@ -22,18 +22,20 @@ def read_rankings(configs: Configs, files: dict[str, str]) -> dict[str, list[Ran
     """Reads the queries with documents of `run_reranker`.
 
     Raises:
-      ValueError: if a flag has no effect, or a file is not as it should be.
+      ValueError: if a flag has no effect, or a file is invalid.
     """
     given: RerankerConfig = configs.task
     usual = RerankerConfig()
-    for uses, names in OF_FOLDERS.items():
-        tables = [files[use] for use in uses if use in files]
-        for name in names if tables and not any(map(is_folder, tables)) else ():
+    for uses, names in FOLDER_FLAGS.items():
+        paths = [files[use] for use in uses if use in files]
+        if not paths or any(map(is_folder, paths)):
+            continue
+        for name in names:
             value = getattr(given, name)
             if value != getattr(usual, name):
                 raise ValueError(
-                    f"--{name}={value} has no effect: {tables[0]} is a table, which holds the "
-                    f"documents of each query; leave it out, or give a BEIR folder."
+                    f"--{name}={value} has no effect: {paths[0]} is a table, which contains the "
+                    f"documents of each query; leave the flag out, or give a BEIR folder."
                 )
     return read_inputs(files, lambda use, file: _read_ranking(given, use, file))
 
@@ -41,8 +43,8 @@ def read_rankings(configs: Configs, files: dict[str, str]) -> dict[str, list[Ran
 def _read_ranking(given: RerankerConfig, use: str, file: str) -> list[RankingExample]:
     is_training = use == "train"
     if not is_folder(file):
-        usual = given.list_size == RerankerConfig().list_size
-        if is_training and given.ranking_loss in POINTWISE_LOSSES and not usual:
+        is_default = given.list_size == RerankerConfig().list_size
+        if is_training and given.ranking_loss in POINTWISE_LOSSES and not is_default:
             raise ValueError(
                 f"--list_size={given.list_size} has no effect: --ranking_loss="
                 f"{given.ranking_loss} trains on every document of {file}; leave it out."
@@ -56,5 +58,6 @@ def _read_ranking(given: RerankerConfig, use: str, file: str) -> list[RankingExa
             f"as --{flag}, which python -m bert_tf.search --data_dir={file} --split={split} "
             "--output_file=... writes."
         )
+    # Training needs as many candidates as a list holds; evaluation ranks the first rerank_k.
     k = given.list_size if is_training else given.rerank_k
     return read_beir_ranking(file, split, read_run(path), k, adds_relevant=is_training)

@@ -1,4 +1,4 @@
-"""The kind of models that order the candidate documents of a query."""
+"""Registers rerankers as a kind of model that can be loaded and exported."""
 
 import pathlib
 import typing
@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
 
 
 def is_cross_encoder(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint has one label, and its folder states an activation for it."""
+    """Returns whether a checkpoint has one label and its folder states an activation."""
     has_one_label = "classifier" in checkpoint.heads and checkpoint.num_labels == 1
     return has_one_label and bool(stated_activation(pathlib.Path(folder)))
 

@@ -1,13 +1,14 @@
 """Losses for rerankers, over the scores of a query's documents.
 
-All take L documents of each of B queries:
+All losses take L documents of each of B queries:
 
   logits    float [B, L], unnormalised
-  labels    float32 [B, L]: relevance, 0 to 1 or a grade, or a teacher's scores
-  mask      float32 [B, L], 1 for a document, 0 where a list is shorter
+  labels    float32 [B, L]: relevance, from 0 to 1 or a grade, or a teacher's scores
+  mask      float32 [B, L]: 1 for a document, 0 for padding of a shorter list
 
-and return float32 [B], a row's total, beside the weights float32 [B] that the totals of a batch are
-divided by. Values and gradients are those of sentence-transformers' losses of cross-encoders.
+They return the total loss of each list, float32 [B], and weights, float32 [B]. The loss of a batch
+is the sum of the totals, divided by the sum of the weights. Values and gradients equal those of
+sentence-transformers' losses of cross-encoders.
 """
 
 import functools
@@ -21,7 +22,9 @@ from bert_tf.network.losses import WeightedSum
 from bert_tf.type_names import Tensor
 
 Losses = tuple[Any, Any]
-EMPTY = -1e16  # a score of no document
+# The score of padding: a softmax gives it no probability, and a sort puts it last. Finite, because
+# the difference of two infinities is not a number.
+EMPTY = -1e16
 
 
 class RankingLoss:
@@ -29,9 +32,9 @@ class RankingLoss:
 
     Args:
       name: bce, mse, margin_mse, listnet or lambda.
-      pos_weight: of bce, see `binary_losses`.
-      k: of lambda, see `lambda_losses`. The total is divided by the number of all pairs of unequal
-        labels, whichever k: the weight of a batch is known before its scores are.
+      pos_weight: for bce, see `binary_losses`.
+      k: for lambda, see `lambda_losses`. The total is divided by the number of all pairs with
+        unequal labels, whatever k is, so that the weight of a batch does not depend on its scores.
     """
 
     def __init__(self, name: str, pos_weight: float = 1.0, k: int = 0) -> None:
@@ -49,67 +52,76 @@ class RankingLoss:
         """Returns the number of documents, margins, lists or pairs of a batch, float32 []."""
         if self.name == "lambda":
             return ops.sum(pair_counts(labels, mask))
+        # The weights of the other losses depend on the mask only, so that any logits will do.
         _, weights = self._losses(ops.zeros_like(labels), labels, mask)
         return ops.sum(weights)
 
     def __call__(self, logits: Tensor, labels: Tensor, mask: Tensor) -> WeightedSum:
-        """Returns the loss; see above for the arguments."""
+        """Returns the loss of a batch; see the module's docstring for the arguments."""
         totals, _ = self._losses(logits, labels, mask)
         return WeightedSum(ops.sum(totals), self.weight(labels, mask))
 
 
 def binary_losses(logits: Tensor, labels: Tensor, mask: Tensor, pos_weight: float = 1.0) -> Losses:
-    """Binary cross-entropy of each document; labels in [0, 1].
+    """Binary cross-entropy of each document, with labels in [0, 1].
 
     Args:
-      logits, labels, mask: see above.
-      pos_weight: weight of being relevant: that of the rarer kind, where most are not.
+      logits, labels, mask: see the module's docstring.
+      pos_weight: weight of relevance; above 1 it balances data in which most documents are
+        irrelevant.
 
     Returns:
-      totals and numbers of documents.
+      Totals, and numbers of documents.
     """
     logits = ops.cast(logits, "float32")
+    # softplus(-x) is -log(sigmoid(x)), and softplus(x) is -log(1 - sigmoid(x)), without overflow.
     losses = pos_weight * labels * ops.softplus(-logits) + (1 - labels) * ops.softplus(logits)
     return ops.sum(losses * mask, axis=1), ops.sum(mask, axis=1)
 
 
 def squared_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
-    """Squared difference of each score from the teacher's.
+    """Squared difference between each score and the teacher's score.
 
     Returns:
-      totals and numbers of documents.
+      Totals, and numbers of documents.
     """
     losses = ops.square(ops.cast(logits, "float32") - labels)
     return ops.sum(losses * mask, axis=1), ops.sum(mask, axis=1)
 
 
 def margin_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
-    """Squared difference of each margin, first document less another, from the teacher's margin.
+    """Squared difference between each margin and the teacher's margin.
+
+    A margin is the score of the first document, which is relevant, minus the score of another.
 
     Returns:
-      totals and numbers of documents after the first.
+      Totals, and numbers of documents after the first.
 
     Reference: Hofstätter et al. 2020, "Improving efficient neural ranking models with cross-
     architecture knowledge distillation".
     """
-    logits, others = ops.cast(logits, "float32"), mask[:, 1:]
-    margins, theirs = logits[:, :1] - logits[:, 1:], labels[:, :1] - labels[:, 1:]
-    return ops.sum(ops.square(margins - theirs) * others, axis=1), ops.sum(others, axis=1)
+    logits = ops.cast(logits, "float32")
+    mask = mask[:, 1:]  # [B, L - 1]
+    margins = logits[:, :1] - logits[:, 1:]
+    teacher_margins = labels[:, :1] - labels[:, 1:]
+    losses = ops.square(margins - teacher_margins)
+    return ops.sum(losses * mask, axis=1), ops.sum(mask, axis=1)
 
 
 def list_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
-    """Cross-entropy of the softmax of the scores from the softmax of the labels (ListNet).
+    """Cross-entropy between the softmax of the labels and the softmax of the scores (ListNet).
 
     Returns:
-      totals and 1 for each list with a document.
+      Totals, and 1 for each list that has a document.
 
     Reference: Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach".
     """
-    is_one = ops.cast(mask, "bool")
-    logits = ops.where(is_one, ops.cast(logits, "float32"), EMPTY)
-    wanted = ops.softmax(ops.where(is_one, labels, EMPTY), axis=1)
-    logs = ops.where(is_one, ops.log_softmax(logits, axis=1), 0.0)
-    return -ops.sum(wanted * logs, axis=1), ops.max(mask, axis=1)
+    is_document = ops.cast(mask, "bool")
+    logits = ops.where(is_document, ops.cast(logits, "float32"), EMPTY)
+    targets = ops.softmax(ops.where(is_document, labels, EMPTY), axis=1)  # [B, L]
+    # A list of padding only has uniform targets, but its loss must be 0.
+    logs = ops.where(is_document, ops.log_softmax(logits, axis=1), 0.0)
+    return -ops.sum(targets * logs, axis=1), ops.max(mask, axis=1)
 
 
 def lambda_losses(
@@ -121,47 +133,54 @@ def lambda_losses(
     sigma: float = 1.0,
     only_both: bool = False,
 ) -> Losses:
-    """LambdaLoss: for each two documents of unequal labels, how surely they stand in order.
+    """LambdaLoss: the logistic loss of each pair of documents with unequal labels.
 
-    A pair counts as much as exchanging it would change nDCG, by the weights of NDCG-Loss2++.
+    A pair is weighted by the change of nDCG if the two documents were exchanged, with the weights
+    of NDCG-Loss2++.
 
     Args:
-      logits, labels, mask: see above; labels are grades, gains 2^grade - 1.
-      k: pairs count of which the model has one among its first k; 0: all.
-      mu: share of NDCG-Loss2 beside LambdaRank; 0 is LambdaRank.
-      sigma: how steep the sigmoid of a difference is.
-      only_both: pairs count of which both are among the first k, as up to sentence-transformers
-        5.2; above.
+      logits, labels, mask: see the module's docstring; labels are grades, with gains 2^grade - 1.
+      k: a pair counts if the model ranks one of its documents among the first k; 0: all pairs.
+      mu: weight of NDCG-Loss2, which is added to LambdaRank; 0 is LambdaRank.
+      sigma: steepness of the sigmoid of score differences.
+      only_both: whether both documents must be among the first k, as up to sentence-transformers
+        5.2.
 
     Returns:
-      totals, in bits, and numbers of pairs that count.
+      Totals, in bits, and numbers of pairs that count.
 
     Reference: Wang et al. 2018, "The LambdaLoss framework for ranking metric optimization",
     equations 17 and 18.
     """
     length = logits.shape[1]
-    is_one = ops.cast(mask, "bool")
-    logits = ops.where(is_one, ops.cast(logits, "float32"), EMPTY)
+    is_document = ops.cast(mask, "bool")
+    logits = ops.where(is_document, ops.cast(logits, "float32"), EMPTY)
+    labels = ops.where(is_document, labels, 0.0)
+    # From here on, documents are in the model's order: the index is the rank. [B, L]
     order = ops.argsort(ops.stop_gradient(-logits), axis=1)  # the best first; stable
     scores = ops.take_along_axis(logits, order, axis=1)
-    grades = ops.take_along_axis(ops.where(is_one, labels, 0.0), order, axis=1)
-    there = ops.take_along_axis(mask, order, axis=1)
+    grades = ops.take_along_axis(labels, order, axis=1)
+    mask = ops.take_along_axis(mask, order, axis=1)
+    # 1 for each pair (i, j) of documents of which i should be ranked before j, [B, L, L].
     counts = _pairs(grades, lambda a, b: ops.cast(a > b, "float32"))
-    counts *= _pairs(there, ops.multiply) * _first(length, k, only_both)
+    counts *= _pairs(mask, ops.multiply) * _first(length, k, only_both)
     discounts = ops.log2(1.0 + ops.arange(1, length + 1, dtype="float32"))  # [L]
-    gains = _gains(grades)  # before the best possible order divides them
-    ideal = -ops.sort(-_gains(ops.where(is_one, labels, 0.0)), axis=1)
-    best = ops.sum((ideal / discounts)[:, : k or length], axis=1)
-    gains /= ops.maximum(best, 1e-10)[:, None]
+    # nDCG divides gains by the DCG of the ideal order; a list without relevant documents has 0.
+    ideal_gains = -ops.sort(-_gains(labels), axis=1)
+    ideal_dcg = ops.sum((ideal_gains / discounts)[:, : k or length], axis=1)  # [B]
+    gains = _gains(grades) / ops.maximum(ideal_dcg, 1e-10)[:, None]
+    # The change of nDCG: difference of gains times difference of discounts. [B, L, L]
     weights = _exchanges(discounts, length, mu) * _pairs(gains, lambda a, b: ops.abs(a - b))
     differences = _pairs(scores, ops.subtract)
-    surprise = ops.softplus(-sigma * differences) / math.log(2)
-    losses = ops.where(counts > 0, weights * surprise, 0.0)
+    pair_losses = ops.softplus(-sigma * differences) / math.log(2)
+    # The differences to padding are huge, and must not count.
+    losses = ops.where(counts > 0, weights * pair_losses, 0.0)
     return ops.sum(losses, axis=(1, 2)), ops.sum(counts, axis=(1, 2))
 
 
 def pair_counts(labels: Tensor, mask: Tensor) -> Any:
-    """Returns how many pairs of a list have unequal labels, float32 [B]."""
+    """Returns the number of pairs with unequal labels in each list, float32 [B]."""
+    # Each pair is counted in one of its two orders.
     counts = _pairs(labels, lambda a, b: ops.cast(a > b, "float32"))
     return ops.sum(counts * _pairs(mask, ops.multiply), axis=(1, 2))
 
@@ -176,20 +195,23 @@ def _gains(grades: Tensor) -> Any:
 
 
 def _first(length: int, k: int, only_both: bool) -> Any:
-    """Returns 1 for the pairs of ranks that count, float32 [L, L]."""
+    """Returns 1 for pairs of ranks among the first k, and 0 for others, float32 [L, L]."""
     is_first = ops.cast(ops.arange(length) < (k or length), "float32")
-    rows, columns = is_first[:, None], is_first[None, :]
+    rows = is_first[:, None]
+    columns = is_first[None, :]
     return rows * columns if only_both else ops.maximum(rows, columns)
 
 
 def _exchanges(discounts: Tensor, length: int, mu: float) -> Any:
-    """Returns the weight of each pair of ranks, float32 [L, L]."""
+    """Returns the weight of exchanging the documents at each pair of ranks, float32 [L, L]."""
     inverse = 1.0 / discounts
-    weights = ops.abs(inverse[:, None] - inverse[None, :])  # LambdaRank
+    lambda_rank = ops.abs(inverse[:, None] - inverse[None, :])
+    # NDCG-Loss2 depends on the distance d of two ranks: |1 / discount(d) - 1 / discount(d + 1)|,
+    # with ranks from 1.
     ranks = ops.arange(length)
-    apart = ops.abs(ranks[:, None] - ranks[None, :])  # [L, L]
-    steps = ops.abs(
-        ops.take(inverse, ops.maximum(apart - 1, 0))
-        - ops.take(inverse, ops.minimum(apart, length - 1))
+    distances = ops.abs(ranks[:, None] - ranks[None, :])  # [L, L]
+    ndcg_loss2 = ops.abs(
+        ops.take(inverse, ops.maximum(distances - 1, 0))
+        - ops.take(inverse, ops.minimum(distances, length - 1))
     )
-    return weights + mu * ops.where(apart > 0, steps, 0.0)
+    return lambda_rank + mu * ops.where(distances > 0, ndcg_loss2, 0.0)

@@ -1,4 +1,4 @@
-"""A cross-encoder as a Keras model: scores a query and a document that it reads together."""
+"""A cross-encoder as a Keras model: scores a document for a query, reading both together."""
 
 import pathlib
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertReranker(RerankerAnswers, FineTunedModel):
-    """The encoder with one score for a query and a document.
+    """The encoder with a head that scores a document for a query.
 
         model = bert_tf.BertReranker.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2")
         model.rank("a query", documents)  # [{"index": 2, "score": 0.98, "document": "..."}, ...]
@@ -39,13 +39,13 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
     Args:
       config: shape of the network.
-      activation: `sigmoid` or `identity`: the function from a logit to a score. `fit` sets it:
-        sigmoid after bce, else identity.
+      activation: `sigmoid` or `identity`: the function from a logit to a score. `fit` sets it to
+        sigmoid for bce, otherwise to identity.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 
     Call arguments:
-      inputs: dict of int32 [B, T], pairs, or [B, L, T], L documents of each query:
+      inputs: dict of int32 [B, T] for pairs, or [B, L, T] for L documents of each query:
         `input_word_ids`, `input_mask`, `input_type_ids`; other keys are ignored.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
@@ -78,15 +78,18 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def pair_logits(
         self, queries: Sequence[str], documents: Sequence[str], batch_size: int
     ) -> np.ndarray:
-        packed = [self.pack(*pair) for pair in zip(queries, documents, strict=True)]
+        packed = []
+        for query, document in zip(queries, documents, strict=True):
+            packed.append(self.pack(query, document))
         rows = TokenizedDataset(packed, num_choices=1, pad_id=self.tokenizer.vocab.pad_id)
-        outputs = self.predict_rows(rows, batch_size)
+        outputs = self.predict_rows(rows, batch_size)  # N times [1]
         return np.array([logits[0] for logits in outputs], np.float32)
 
     def pack(self, query: str, document: str) -> PackedText:
-        """Tokenizes a query and a document and cuts them to the maximum length."""
-        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
-        return pack_pair(vocab, encode(query), encode(document), self.max_seq_length)
+        """Tokenizes a query and a document, and truncates them to the maximum length."""
+        query_ids = self.tokenizer.encode(query)
+        document_ids = self.tokenizer.encode(document)
+        return pack_pair(self.tokenizer.vocab, query_ids, document_ids, self.max_seq_length)
 
     # Training ----------------------------------------------------------------------------------
 
@@ -114,20 +117,20 @@ class BertReranker(RerankerAnswers, FineTunedModel):
             tuples; see `read_ranking_columns`.
           y: labels of the documents, 0 for an irrelevant one; for mse and margin_mse the scores of
             a teacher.
-          batch_size: documents per step for bce and mse, else lists; see `TextFitMixin.fit`.
+          batch_size: documents per step for bce and mse, otherwise lists; see `TextFitMixin.fit`.
           epochs: see `TextFitMixin.fit`.
           loss: bce, mse, margin_mse, listnet or lambda.
           positive_weight: weight of relevant documents in bce.
           lambda_k: number of top ranks that lambda considers; 0: all.
           list_size: maximum number of documents of a list, relevant ones first.
-          options: arguments of `TextFitMixin.fit`, such as `validation_data`, in the form of x or
-            (x, y), `callbacks`, `learning_rate` and `verbose`.
+          options: arguments of `TextFitMixin.fit`, such as `validation_data` (x or (x, y)),
+            `callbacks`, `learning_rate` and `verbose`.
 
         Returns:
           Keras' `History`.
 
         Raises:
-          ValueError: for errors in the examples or the settings, before anything is traced.
+          ValueError: if examples or settings are invalid, before anything is traced.
         """
         if self.is_raw(x):
             settings: dict[str, Any] = {
@@ -137,11 +140,11 @@ class BertReranker(RerankerAnswers, FineTunedModel):
                 "list_size": list_size,
             }
             config = RerankerConfig(**settings)
-            usual = RerankerConfig()
-            config.check_needs(
-                [name for name, value in settings.items() if value != getattr(usual, name)]
-            )
-            if config != self._settings:  # Keras' graphs of a step have the loss before.
+            defaults = RerankerConfig()
+            changed = [name for name, value in settings.items() if value != getattr(defaults, name)]
+            config.check_needs(changed)
+            if config != self._settings:
+                # Keras keeps the traced graphs of a step, which contain the previous loss.
                 self.train_function = None
                 self.test_function = None
             self._settings = config
@@ -150,7 +153,10 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def predict(
         self, x: Texts, batch_size: int | None = None, *arguments: Any, **options: Any
     ) -> Any:
-        """Keras' own; of pairs (query, document) their unnormalised scores, float32 [N]."""
+        """Returns the unnormalised scores of pairs (query, document), float32 [N].
+
+        Other inputs are passed to Keras' `predict`.
+        """
         if self.is_raw(x):
             return self.pair_logits(*read_query_pairs(x), batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
@@ -162,7 +168,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         self, x: Texts, y: Labels | None = None, weights: Column | None = None
     ) -> RankingExamples:
         if weights is not None:
-            raise ValueError("BertReranker has no sample_weight: its losses are of whole lists.")
+            raise ValueError("BertReranker has no sample_weight: its losses are for whole lists.")
         name = self._settings.ranking_loss
         examples = read_ranking_columns(x, y, name)
         rows = training_rows(
@@ -176,7 +182,8 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         inputs = {name: batch[name] for name in INPUTS}
-        weights = batch["list_mask"] * batch["example_weights"][:, None]  # [B, L]
+        # Keras passes the mask of documents, [B, L], to the loss as sample weights.
+        weights = batch["list_mask"] * batch["example_weights"][:, None]
         return inputs, batch["list_labels"], weights
 
     def task_loss(
@@ -219,14 +226,15 @@ class BertReranker(RerankerAnswers, FineTunedModel):
           allow_missing: see `WithPreprocessor.from_pretrained`.
           allow_unexpected: see `WithPreprocessor.from_pretrained`.
           preprocessor: see `WithPreprocessor.from_pretrained`.
-          max_seq_length: maximum length of a pair; 0: as the folder states, else 512 or all
-            positions.
-          activation: `sigmoid` or `identity`; "": as the folder states, else sigmoid.
-          arguments: arguments of the constructor; `new_head=True` starts with a new head, such as
-            for an encoder that was only pre-trained.
+          max_seq_length: maximum length of a pair; 0: the length that the folder states, otherwise
+            512, or the number of positions if the encoder has fewer.
+          activation: `sigmoid` or `identity`; "": the activation that the folder states, otherwise
+            sigmoid.
+          arguments: arguments of the constructor; `new_head=True` initializes a new head, for
+            example on an encoder that was only pre-trained.
 
         Raises:
-          ValueError: if it cannot be read, or has a head of several labels.
+          ValueError: if the checkpoint cannot be read, or its head has several labels.
         """
         checkpoint = cls.read(path, allow_missing, allow_unexpected)
         folder = record_of(path)
@@ -246,7 +254,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Makes the model from a checkpoint that was read; see `FineTunedModel`."""
+        """Creates the model from a loaded checkpoint; see `FineTunedModel`."""
         if not new_head and cls.head_name in checkpoint.heads:
             check_one_label(checkpoint)
         return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)

@@ -1,4 +1,4 @@
-"""The reranking program: reads lists, or BEIR folders with runs; writes scores and runs."""
+"""The program of rerankers: reads lists, or BEIR folders with runs; writes scores and runs."""
 
 import pathlib
 from typing import Any
@@ -14,7 +14,7 @@ from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
 from bert_tf.tasks.reranking.examples import is_folder
-from bert_tf.tasks.reranking.features import RankingExamples, judged_examples, training_rows
+from bert_tf.tasks.reranking.features import RankingExamples, evaluation_examples, training_rows
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.reranking.task import MEASURES, RerankingTask
 from bert_tf.text.tokenization import Tokenizer
@@ -31,36 +31,35 @@ class Reranker(Program):
     plot_titles = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Makes rows of the queries with their documents."""
-        given, length = self.configs.task, self.configs.data.max_seq_length
+        """Tokenizes the queries and their documents."""
+        given = self.configs.task
+        length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> RankingExamples:
             examples = self.inputs[use]
             if use == "train":
                 loss = given.ranking_loss
                 rows = training_rows(examples, tokenizer, length, loss, given.list_size)
-                kind = (
-                    "documents"
-                    if loss in POINTWISE_LOSSES
-                    else f"lists of up to {rows.num_choices}"
-                )
+                kind = "documents"
+                if loss not in POINTWISE_LOSSES:
+                    kind = f"lists of up to {rows.num_choices}"
                 logging.info("train: %d queries, %d %s.", len(examples), len(rows), kind)
                 return RankingExamples(examples, rows)
-            made = judged_examples(examples, tokenizer, length)
-            logging.info("%s: %d queries, %d documents.", use, len(examples), len(made.rows))
-            if use == "eval" and not made.is_labelled:
-                bare = next(example.source for example in examples if not example.grades)
-                raise ValueError(f"{bare} has no relevant document; leave the query out.")
+            evaluated = evaluation_examples(examples, tokenizer, length)
+            logging.info("%s: %d queries, %d documents.", use, len(examples), len(evaluated.rows))
+            if use == "eval" and not evaluated.is_labelled:
+                unlabelled = next(example.source for example in examples if not example.grades)
+                raise ValueError(f"{unlabelled} has no relevant document; leave the query out.")
             if use == "eval" and is_folder(file):
-                log_first_stage(made)
-            return made
+                log_first_stage(evaluated)
+            return evaluated
 
         return Examples.of_files(read_inputs(self.files, make))
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> RerankingTask:
-        """Makes the model and its task."""
+        """Creates the model and its task."""
         given = self.configs.task
         model = BertReranker(config, **options)
         return RerankingTask(
@@ -75,17 +74,20 @@ class Reranker(Program):
         self, task: RerankingTask, examples: RankingExamples, outputs: Outputs
     ) -> dict[str, str]:
         """Returns worst_errors.tsv: the queries whose relevant documents are ranked lowest."""
-        run, rows = task.run(examples, outputs), []
+        run = task.run(examples, outputs)
+        rows = []
         for example in examples.examples:
             scores = run[example.query_id]
             qrels = {example.query_id: example.grades}
-            value = evaluate({example.query_id: scores}, qrels, ["ndcg@10"])["ndcg@10"]
+            ndcg = evaluate({example.query_id: scores}, qrels, ["ndcg@10"])["ndcg@10"]
             first = max(scores, key=lambda name: scores[name], default="")
-            text = dict(zip(example.document_ids, example.documents, strict=True)).get(first, "")
-            rows.append((value, example.query_id, example.query, first, text))
+            texts = dict(zip(example.document_ids, example.documents, strict=True))
+            rows.append((ndcg, example.query_id, example.query, first, texts.get(first, "")))
         rows.sort(key=lambda row: row[0])
         header = "ndcg@10 query_id query first_id first"
-        cells = [(f"{row[0]:.4f}", *row[1:]) for row in rows[:MAX_ERRORS]]
+        cells = []
+        for ndcg, *others in rows[:MAX_ERRORS]:
+            cells.append((f"{ndcg:.4f}", *others))
         return {"worst_errors.tsv": table_text(header, cells)}
 
     def write_predictions(
@@ -96,7 +98,7 @@ class Reranker(Program):
         examples: RankingExamples,
         outputs: Outputs,
     ) -> None:
-        """Writes predictions.run, in TREC's form, and predictions.tsv with the texts."""
+        """Writes predictions.run in TREC's format, and predictions.tsv with the texts."""
         run = task.run(examples, outputs)
         write_run(folder / "predictions.run", run)
         logging.info("Wrote %s", folder / "predictions.run")
@@ -104,19 +106,22 @@ class Reranker(Program):
         for example in examples.examples:
             scores = np.array([run[example.query_id][name] for name in example.document_ids])
             for rank, index in enumerate(np.argsort(-scores, kind="stable"), 1):
-                texts = example.query, example.documents[index]
-                rows.append((example.query_id, rank, f"{scores[index]:.6f}", *texts))
+                score = f"{scores[index]:.6f}"
+                document = example.documents[index]
+                rows.append((example.query_id, rank, score, example.query, document))
         header = "query_id rank score query document"
         write_texts(folder, {"predictions.tsv": table_text(header, rows)})
 
 
 def log_first_stage(examples: RankingExamples) -> None:
-    """Logs the metrics of the documents' original order."""
-    run = {
-        example.query_id: {name: -float(i) for i, name in enumerate(example.document_ids)}
-        for example in examples.examples
-    }
-    qrels = {example.query_id: example.grades for example in examples.examples}
-    found = evaluate(run, qrels, MEASURES)
-    text = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+    """Logs the metrics of the search before reranking, as a baseline."""
+    run = {}
+    qrels = {}
+    for example in examples.examples:
+        # The documents are in the order of the search: a later document gets a lower score.
+        scores = {name: -float(rank) for rank, name in enumerate(example.document_ids)}
+        run[example.query_id] = scores
+        qrels[example.query_id] = example.grades
+    metrics = evaluate(run, qrels, MEASURES)
+    text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     logging.info("eval: in the order of the run %s.", text)

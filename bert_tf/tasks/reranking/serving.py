@@ -1,4 +1,4 @@
-"""Serving functions for rerankers: the candidates of a query in order, by a cross-encoder."""
+"""Serving functions of rerankers: scores and ranks candidate documents in the graph."""
 
 from typing import Any
 
@@ -6,25 +6,25 @@ import tensorflow as tf
 
 from bert_tf.serving.model import Batch, Outputs, Serving
 
-NO_SCORE = -1e9  # of "": below all scores, and a number in JSON
+NO_SCORE = -1e9  # score of "": below all others; JSON has no -infinity
 
 
 class RerankingServing(Serving):
-    """A cross-encoder: a `BertClassifier` of one label that reads a query with each document.
+    """Serving functions of a cross-encoder, which reads a query with each of its documents.
 
     Args:
-      arguments: of `Serving`.
+      arguments: arguments of `Serving`.
       activation: `sigmoid` or `identity`: the function from a logit to a score.
 
     Inputs:
       query: string [B].
-      documents: string [B, N]; "" fills up the list of a query with fewer documents.
+      documents: string [B, N]; "" pads the list of a query with fewer documents.
 
     Outputs:
       scores: float32 [B, N], in the order of the documents; NO_SCORE for "".
-      order: int32 [B, N], the indices of the documents, the best first, then those of "".
+      order: int32 [B, N], the indices of the documents, the best first and padding last.
 
-    For ids a row is a pair, and `scores` are float32 [R].
+    With ids as inputs, a row is a pair, and `scores` are float32 [B].
     """
 
     kind = "reranker"
@@ -41,17 +41,19 @@ class RerankingServing(Serving):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         query, documents = texts
         logits = self.logits(query, documents)
-        is_one = documents != ""
-        scores = tf.where(is_one, self._activate(logits), NO_SCORE)
-        order = tf.argsort(tf.where(is_one, -logits, float("inf")), axis=1, stable=True)
+        is_document = documents != ""  # [B, N]
+        scores = tf.where(is_document, self._activate(logits), NO_SCORE)
+        order = tf.argsort(tf.where(is_document, -logits, float("inf")), axis=1, stable=True)
         return {"scores": scores, "order": order}
 
     def logits(self, query: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
-        """Returns unnormalised scores, float32 [B, N]; 0 where there is no document."""
-        indices = tf.where(documents != "")  # [R, 2]
-        pairs = tf.gather(query, indices[:, 0]), tf.gather_nd(documents, indices)
-        found = self.call_in_parts(self.pack(*pairs), tf.float32)[:, 0]  # [R]
-        return tf.scatter_nd(indices, found, tf.shape(documents, tf.int64))
+        """Returns unnormalised scores, float32 [B, N]; 0 for padding."""
+        # The model computes only the R pairs that exist.
+        indices = tf.where(documents != "")  # [R, 2]: query, document
+        queries = tf.gather(query, indices[:, 0])  # [R]
+        batch = self.pack(queries, tf.gather_nd(documents, indices))
+        logits = self.call_in_parts(batch, tf.float32)[:, 0]  # [R]
+        return tf.scatter_nd(indices, logits, tf.shape(documents, tf.int64))
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         query, documents = texts

@@ -78,9 +78,9 @@ class TaggerAnswers(abc.ABC):
                 answer.append({"word": word, "label": label, "score": score})
             answers.append(answer)
         for answer, spans in zip(answers, offsets, strict=bool(offsets)):
-            for word, (start, end) in zip(answer, spans, strict=True):
-                word["start"] = start
-                word["end"] = end
+            for tagged_word, (start, end) in zip(answer, spans, strict=True):
+                tagged_word["start"] = start
+                tagged_word["end"] = end
         return answers
 
     def find_entities(

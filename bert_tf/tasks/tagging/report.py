@@ -15,10 +15,10 @@ def tag_report_text(
 ) -> str:
     """Returns the scores of each tag over all words, and a confusion matrix."""
     indices = {label: index for index, label in enumerate(labels)}
-    true = []
+    true: list[int] = []
     for sentence in sentences:
         true.extend(indices[tag] for tag in sentence.tags or ())
-    predicted = []
+    predicted: list[int] = []
     for row in tags:
         predicted.extend(indices[tag] for tag in row)
     return class_report_text(np.array(true), np.array(predicted), labels)

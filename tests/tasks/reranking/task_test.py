@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.tasks.reranking.examples import RankingExample
-from bert_tf.tasks.reranking.features import judged_examples, training_rows
+from bert_tf.tasks.reranking.features import evaluation_examples, training_rows
 from bert_tf.tasks.reranking.task import RerankingTask
 from bert_tf.text.tokenization import make_tokenizer
 
@@ -69,7 +69,7 @@ def test_weights_follow_from_labels_alone_and_filled_rows_count_nothing(
 
 
 def test_measures_are_of_queries(tiny_vocab, examples) -> None:
-    judged = judged_examples(examples[:2], make_tokenizer(tiny_vocab, True), 16)
+    judged = evaluation_examples(examples[:2], make_tokenizer(tiny_vocab, True), 16)
     assert len(judged.rows) == 6 and judged.is_labelled
     task = RerankingTask(None, None, judged, [16], 1, loss="bce")
     outputs = {"logits": [np.float32(value) for value in (0.0, 2.0, 1.0, 9.0, 1.0, 2.0)]}

@@ -87,7 +87,7 @@ def test_beir_with_a_run(tmp_path: pathlib.Path) -> None:
     assert found.document_ids == ("d1", "d3") and found.labels == (2, 0)
     with pytest.raises(ValueError, match="document 'x' for query 'q2'"):
         read_beir_ranking(str(tmp_path), "test", {"q2": {"x": 1.0}}, 2, adds_relevant=False)
-    with pytest.raises(ValueError, match=r"none of the 1 queries .*\['q1'\]"):
+    with pytest.raises(ValueError, match=r"\['q1'\], but no query of the test split"):
         read_beir_ranking(str(tmp_path), "test", {"q1": {"d1": 1.0}}, 2, adds_relevant=False)
 
 

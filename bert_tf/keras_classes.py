@@ -32,6 +32,7 @@ CLASSES = {
     "tasks.question_answering.joint_model": "BertJointSpanLabeler",
     "tasks.question_answering.model": "BertSpanLabeler",
     "tasks.tagging.model": "BertTokenClassifier",
+    "models.label_accuracy": "LabelAccuracy",
     "models.preprocessor": "BertPreprocessor",
     "tasks.embedding.splade_model": "BertSplade",
     "tasks.reranking.model": "BertReranker",

@@ -13,6 +13,7 @@ from bert_tf.models.compiled_losses import (
     takes_one_hot,
     takes_probabilities,
 )
+from bert_tf.models.label_accuracy import LabelAccuracy
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import LabelLoss, WeightedSum
 from bert_tf.network.pretrained import FromPretrained
@@ -63,7 +64,7 @@ class DefaultCompileMixin(FromPretrained):
     @property
     def default_metrics(self) -> list[Any] | dict[str, list[Any]]:
         """Metrics to report besides the loss, as for `compile`."""
-        return ["accuracy"]
+        return [LabelAccuracy("accuracy")]
 
     def compile(
         self,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.models.label_accuracy import LabelAccuracy
 from bert_tf.optimization.optimizers import AdamW
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
 from bert_tf.tasks.classification.model import BertClassifier
@@ -74,6 +75,54 @@ def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(f
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 1e-3 / (epoch + 1))
     history = model.fit(TEXTS, NAMES, callbacks=[scheduler], epochs=2, verbose=0).history
     np.testing.assert_allclose(history["learning_rate"], [1e-3, 5e-4], rtol=1e-6)
+
+
+def classifier(folder):
+    return BertClassifier.from_pretrained(folder, labels=LABELS), TEXTS, NAMES
+
+
+def tagger(folder):
+    words = [text.split() for text in TEXTS]
+    tags = [["X"] * len(row) for row in words]
+    return BertTokenClassifier.from_pretrained(folder, labels=["X", "Y"]), words, tags
+
+
+def span_labeler(folder):
+    answers = [{"text": ["good"], "answer_start": [0]}] * 2
+    x = (["good or bad"] * 2, ["good a b", "good c"])
+    return BertSpanLabeler.from_pretrained(folder, new_head=True), x, answers
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        classifier,
+        pytest.param(tagger, marks=pytest.mark.slow),
+        pytest.param(span_labeler, marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_fit_traces_its_step_once(folder, make, monkeypatch):
+    model, x, y = make(folder)
+    calls = []
+    own = type(model).task_loss
+
+    def task_loss(self, *arguments, **options):
+        calls.append(1)
+        return own(self, *arguments, **options)
+
+    monkeypatch.setattr(type(model), "task_loss", task_loss)
+    history = model.fit(x, y, epochs=2, batch_size=4, verbose=0).history
+    assert len(calls) == 1
+    assert any(name.endswith("accuracy") for name in history)
+
+
+def test_accuracy_of_indices_and_of_one_hot_rows():
+    scores = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 3.0, 1.0]], np.float32)
+    ids = np.array([0, 1, 2])
+    for labels in (ids, ids[:, None], np.eye(3)[ids]):
+        metric = LabelAccuracy("accuracy")
+        metric.update_state(labels, scores, np.array([1.0, 1.0, 2.0]))
+        assert float(metric.result()) == pytest.approx(2 / 4)
 
 
 @pytest.mark.slow

@@ -475,7 +475,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
         if self.problem_type == "multi_label":
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
-        return ["accuracy"]
+        return super().default_metrics
 
     def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
         """Returns the weight of each example; classes by name or index."""

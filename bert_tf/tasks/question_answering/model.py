@@ -13,6 +13,7 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.models.fine_tuned import FineTunedModel
+from bert_tf.models.label_accuracy import LabelAccuracy
 from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, weigh
@@ -135,7 +136,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
 
     @property
     def default_metrics(self) -> Any:
-        return {START: ["accuracy"], END: ["accuracy"]}
+        return {START: [LabelAccuracy("accuracy")], END: [LabelAccuracy("accuracy")]}
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}

@@ -1,5 +1,6 @@
 """Classifiers from a few labelled texts, by contrastive training of an embedder (SetFit).
 
+    unlabelled texts --TSDAE--> embedder                     (only if given)
     texts, labels --make_pairs--> pairs --same_label or cosine loss--> embedder
         --vectors of the texts--> logistic regression
         --> classifier with the embedder's pooling and a linear head
@@ -34,7 +35,9 @@ from bert_tf.tasks.classification.pairs import (
     pair_loss,
 )
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.text.packing import INPUTS
+from bert_tf.type_names import TextColumn
 
 VECTOR_BATCH_SIZE = 32
 
@@ -47,6 +50,7 @@ def few_shot_model(
     *,
     problem_type: str,
     names: Sequence[str] | None,
+    unlabelled_texts: TextColumn | None,
     sampling: str,
     pairs_per_example: int,
     epochs: int,
@@ -67,6 +71,10 @@ def few_shot_model(
     body = copied_embedder(embedder)
     config = classifier_config(body.config, body.embedding)
     vocab = body.tokenizer.vocab  # Refuses a model without a vocabulary.
+    if unlabelled_texts is not None:
+        unlabelled = read_texts(unlabelled_texts)
+        options = {"epochs": epochs, "learning_rate": learning_rate, "verbose": verbose}
+        adapt_to_domain(body, unlabelled, batch_size=min(batch_size, len(unlabelled)), **options)
     sources = [f"texts[{index}]" for index in range(len(texts))]
     pairs = pair_examples(texts, sources, targets, sampling, pairs_per_example, seed)
     batch_size = pair_batch_size(batch_size, sampling, len(texts))
@@ -88,6 +96,20 @@ def few_shot_model(
     )
     fit_head(model, examples, problem_type)
     return model
+
+
+def adapt_to_domain(embedder: BertEmbedder, texts: Sequence[str], **options: Any) -> None:
+    """Trains an embedder to reconstruct texts (TSDAE).
+
+    Args:
+      embedder: changes.
+      texts: without labels.
+      options: of `BertEmbedder.fit`.
+    """
+    denoiser = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
+    copy_weights(embedder, denoiser)
+    denoiser.fit(texts, **options)
+    copy_weights(denoiser, embedder)
 
 
 def names_in(labels: Any, problem_type: str, count: int) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ from bert_tf.tasks.classification.decisions import (
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 from bert_tf.tasks.classification.task import balanced_pos_weight
+from bert_tf.type_names import TextColumn
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -150,6 +151,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         *,
         problem_type: str = "single_label",
         names: Sequence[str] | None = None,
+        unlabelled_texts: TextColumn | None = None,
         sampling: str = SAME_LABEL_PAIRS,
         pairs_per_example: int = PAIRS_PER_EXAMPLE,
         epochs: int = 1,
@@ -174,6 +176,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
           labels: N labels, names or numbers; with `problem_type="multi_label"`, lists of them.
           problem_type: `single_label` or `multi_label`.
           names: names of the labels in the order of the head; None: those in `labels`, sorted.
+          unlabelled_texts: more texts, of which the embedder first learns to reconstruct each from
+            the vector of some of its words (TSDAE), with the same epochs, batch size and learning
+            rate.
           sampling: `in_batch` fills batches with pairs of a common label, and compares every two
             texts of a batch. The others compare only the two texts of each pair, as SetFit does:
             `oversampling` repeats pairs until as many have a common label as have none; `unique`
@@ -200,6 +205,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             labels,
             problem_type=problem_type,
             names=names,
+            unlabelled_texts=unlabelled_texts,
             sampling=sampling,
             pairs_per_example=pairs_per_example,
             epochs=epochs,

@@ -389,7 +389,8 @@ class BertEmbedder(TextFitMixin, keras.Model):
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
     ) -> Any:
         """See `TextFitMixin`; only examples of several texts have a loss of the task."""
-        if len(outputs.shape) != 3:
+        is_embedding = not isinstance(outputs, dict)  # A `BertDenoiser` returns a dict.
+        if is_embedding and len(outputs.shape) != 3:
             return None
         return super().own_loss(x, y, outputs, weights, training)
 

@@ -17,10 +17,14 @@ import functools
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.config import ModelConfig
+from bert_tf.corpus.input_shard import ALL
+from bert_tf.examples.columns import read_texts
+from bert_tf.models.raw_batches import KerasBatch
 from bert_tf.network import layout as layouts
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.configured import ConfiguredLayer
@@ -28,9 +32,18 @@ from bert_tf.network.dropout import Dropout, mix
 from bert_tf.network.heads import MaskedLMHead
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.losses import WeightedSum, cross_entropy
 from bert_tf.network.positions import initializer
+from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
+from bert_tf.tasks.embedding.tsdae_noise import (
+    INPUTS,
+    WHOLE,
+    DenoisingExamples,
+    damaged_batches,
+    make_denoising_examples,
+)
+from bert_tf.type_names import Batch, Tensor, TextColumn
 
 
 class CausalPattern(AttentionPattern):
@@ -141,6 +154,47 @@ class BertDenoiser(BertEmbedder):
         # Other masks than those of the encoder's pass through the same layers.
         seed = None if dropout_seed is None else mix(dropout_seed + 1)
         return self.reconstruct(vectors, whole, training, seed)
+
+    # Training in Python -------------------------------------------------------------------------
+
+    def read_examples(  # type: ignore[override]
+        self, x: TextColumn, y: None = None, weights: None = None
+    ) -> DenoisingExamples:
+        """Reads texts, each of which needs a word.
+
+        Raises:
+          ValueError: if there are labels, or a text has no word.
+        """
+        if y is not None or weights is not None:
+            raise ValueError("BertDenoiser learns from texts alone; leave labels and weights out.")
+        texts = read_texts(x)
+        for index, text in enumerate(texts):
+            if not text.strip():
+                raise ValueError(f"Text {index} is {text!r}; expected a text with a word.")
+        packer = TextPacker(self.tokenizer, self.embedding)
+        return make_denoising_examples(packer, texts, self._settings.deletion_rate)
+
+    def training_data(
+        self,
+        examples: DenoisingExamples,  # type: ignore[override]
+        batch_size: int,
+        seed: int | None,
+        first_epoch: int = 0,
+    ) -> tuple[tf.data.Dataset, int]:
+        """Returns an endless dataset of damaged and whole texts, and its batches an epoch."""
+        texts = examples.rows
+        steps = max(1, len(texts) // batch_size)
+        buckets = self._buckets(texts.whole)
+        data = damaged_batches(texts, batch_size, first_epoch * steps, seed or 0, buckets, ALL)
+        return data.map(self.keras_batch), steps
+
+    def keras_batch(self, batch: Batch) -> KerasBatch:
+        """Returns a batch as Keras takes it; the labels are those of `reconstruct`."""
+        return dict(batch), batch[f"{WHOLE}input_word_ids"], None
+
+    def task_loss(self, x: Batch, y: Tensor, outputs: Batch, weights: Tensor | None) -> WeightedSum:
+        """Returns the cross-entropy of the tokens of a batch."""
+        return cross_entropy(outputs["logits"], outputs["labels"], outputs["weights"])
 
     def reconstruct(
         self,

@@ -9,15 +9,19 @@ neither workers nor replicas change it.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.embedding.features import TextPacker
+from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.text.packing import INPUTS, PackedText
 
 WHOLE = "whole/"  # The start of the names of the whole texts' inputs.
@@ -109,6 +113,46 @@ class DamagedTexts:
             batch["prompt_pieces"] = np.full([len(own)], self.prompt_pieces, np.int32)
         whole = _inputs(self.whole, examples, own, buckets)
         return batch | {WHOLE + name: values for name, values in whole.items()}
+
+
+class DenoisingExamples(NamedTuple):
+    """Packed examples to train on."""
+
+    rows: DamagedTexts
+    predictions_per_row: int  # at most, for the estimate of memory
+    texts_per_row: int = 2  # damaged and whole
+
+
+def make_denoising_examples(
+    packer: TextPacker, texts: Sequence[str], rate: float
+) -> DenoisingExamples:
+    """Packs texts to be reconstructed.
+
+    Args:
+      packer: of the model; damaged texts have the prompt of documents.
+      texts: each with at least one word.
+      rate: see `delete_words`.
+    """
+    length = packer.embedding.max_seq_length
+    # Without the prompt, which the decoder need not learn.
+    whole = [pack_text(packer.tokenizer, packer.embedding, text, "") for text in texts]
+    rows = DamagedTexts(
+        texts,
+        lambda text: packer.pack("document", text),
+        TokenizedDataset(whole, pad_id=packer.tokenizer.vocab.pad_id),
+        rate,
+        packer.skipped["document"],
+    )
+    logging.info(
+        "train: %d texts (%d cut to %d tokens, %d of a single word, which stays); loss "
+        "denoising, %g of the words deleted.",
+        len(texts),
+        sum(len(row.ids) == length for row in whole),
+        length,
+        sum(len(text.split()) == 1 for text in texts),
+        rate,
+    )
+    return DenoisingExamples(rows, length - 1)
 
 
 def _inputs(

@@ -4,20 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from absl import logging
-
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.embedding import DECODER
 from bert_tf.config import ModelConfig
-from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.program import RowsTaskData
 from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.tasks.embedding.features import TextPacker
-from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
-from bert_tf.tasks.embedding.tsdae_noise import DamagedTexts
-from bert_tf.tasks.embedding.tsdae_task import DenoisingExamples, DenoisingTask
+from bert_tf.tasks.embedding.tsdae_noise import DenoisingExamples, make_denoising_examples
+from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
 
 REFUSED = ("matryoshka_dims", "matryoshka_weights", "teacher")
 
@@ -60,23 +56,8 @@ class DenoisingRetriever(Retriever):
                     "column text; here are texts that belong together. Leave the flag out, or give "
                     "texts."
                 )
-        texts, length = [example.query for example in examples], self.embedding.max_seq_length
-        # Without the prompt, which the decoder need not learn.
-        whole = [pack_text(packer.tokenizer, self.embedding, text, "") for text in texts]
-        rows = DamagedTexts(
-            texts,
-            lambda text: packer.pack("document", text),
-            TokenizedDataset(whole, pad_id=packer.tokenizer.vocab.pad_id),
-            self.configs.task.deletion_rate,
-            packer.skipped["document"],
-        )
-        logging.info(
-            "train: %d texts (%d cut to %d pieces, %d of a single word, which stays); loss "
-            "denoising, %g of the words deleted.",
-            *(len(texts), sum(len(row.ids) == length for row in whole), length),
-            *(sum(len(text.split()) == 1 for text in texts), self.configs.task.deletion_rate),
-        )
-        return DenoisingExamples(rows, length - 1)
+        texts = [example.query for example in examples]
+        return make_denoising_examples(packer, texts, self.configs.task.deletion_rate)
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

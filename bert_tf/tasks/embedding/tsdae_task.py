@@ -1,6 +1,6 @@
 """Denoising texts as a task: trained to reconstruct them, judged as any embedder is."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,14 +10,6 @@ from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.tasks.embedding.tsdae_noise import WHOLE, DamagedTexts, damaged_batches
 from bert_tf.training.task import Batch
 from bert_tf.training.train_step import TrainStep
-
-
-class DenoisingExamples(NamedTuple):
-    """Packed examples to train on."""
-
-    rows: DamagedTexts
-    predictions_per_row: int  # at most, for the estimate of memory
-    texts_per_row: int = 2  # damaged and whole
 
 
 class DenoisingTask(EmbeddingTask):

@@ -13,6 +13,8 @@ from bert_tf.tasks.classification.few_shot import classifier_config
 from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training
 from bert_tf.tasks.embedding.sides import embed_sides
+from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
+from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
 from tests.fine_tune import LABELS, WORDS, texts
 from tests.tiny_model import write_tiny_model
 
@@ -128,6 +130,52 @@ def test_one_pass_embeds_both_texts_of_a_pair(embedder, unpad):
     joint = embed_sides(embedder, inputs, None, joint=True)
     for together, apart in zip(joint, embed_sides(embedder, inputs, None), strict=True):
         np.testing.assert_allclose(together, apart, atol=1e-6)
+
+
+def test_unlabelled_texts_are_reconstructed_first(embedder, monkeypatch):
+    fits = []
+    noted = bert_tf.BertEmbedder.fit
+
+    def fit(self, x, **options):
+        before = self.encode(TEXTS)
+        history = noted(self, x, **options)
+        fits.append((type(self), len(x), before, self.encode(TEXTS), history.history["loss"]))
+        return history
+
+    monkeypatch.setattr(bert_tf.BertEmbedder, "fit", fit)
+    keras.utils.set_random_seed(1)
+    unlabelled = [text.replace("film", "bad film") for text in TEXTS]
+    model = bert_tf.BertClassifier.from_few_shot(
+        embedder, TEXTS, NAMES, unlabelled_texts=unlabelled, **FEW
+    )
+    (first, count, before, adapted, losses), (second, _, start, _, _) = fits
+    assert first is BertDenoiser and count == 24 and second is bert_tf.BertEmbedder
+    np.testing.assert_array_equal(before, embedder.encode(TEXTS))
+    np.testing.assert_array_equal(start, adapted)  # Pairs are trained on after the domain.
+    assert np.abs(adapted - before).max() > 1e-3
+    assert losses[-1] < losses[0]
+    assert model.classify(TEXTS)[0]["label"] in LABELS.values()
+    with pytest.raises(ValueError, match="'  '"):
+        bert_tf.BertClassifier.from_few_shot(
+            embedder, TEXTS, NAMES, unlabelled_texts=["a", "  "], **FEW
+        )
+
+
+def test_the_loss_of_reconstruction_is_the_program_s(embedder):
+    model = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
+    examples = model.read_examples(TEXTS)
+    data, steps = model.training_data(examples, 8, seed=3)
+    assert steps == 3
+    task = DenoisingTask(model, examples.rows, None, model._buckets(examples.rows.whole), 3)
+    expected = iter(task.train_dataset(8, 0, 0, 1))
+    for (inputs, labels, _), batch, _ in zip(data, expected, range(4), strict=False):
+        assert inputs.keys() == batch.keys()
+        for name, value in inputs.items():
+            np.testing.assert_array_equal(value, batch[name])
+        outputs = model(inputs)
+        found = model.task_loss(inputs, labels, outputs, None).mean()
+        wanted = task.loss_and_metric_sums(batch, outputs)["loss"].mean()
+        assert float(found) == float(wanted) > 0
 
 
 def test_wrong_input_is_refused(embedder):

@@ -19,7 +19,7 @@ from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
 from bert_tf.fine_tuning import sizes
 from bert_tf.network.losses import class_losses
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.tasks.embedding import tsdae_program as denoising_retriever
+from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
@@ -92,7 +92,7 @@ def whole(folder):
     )
     with (
         mock.patch.object(DenoisingRetriever, "load_initial_weights", load_initial_weights),
-        mock.patch.object(denoising_retriever.logging, "info", lambda *a: lines.append(a)),
+        mock.patch.object(tsdae_noise.logging, "info", lambda *a: lines.append(a)),
         mock.patch.object(sizes, "activation_bytes", wraps=sizes.activation_bytes) as estimate,
     ):
         assert fine_tune(PROGRAM, **given) == 0
@@ -148,7 +148,7 @@ def test_the_head_comes_from_the_checkpoint_and_the_decoder_is_new(folder, whole
     assert not [name for name in values if name.startswith("cls/")]
     kernel = values[f"{DECODER}cross_1/value/kernel"]
     assert 0.01 < kernel.std() < 0.03  # initializer_range is .02
-    assert re.search(r"train: 33 texts \(0 cut to 16 pieces, 1.*stays\)", whole.log)
+    assert re.search(r"train: 33 texts \(0 cut to 16 tokens, 1.*stays\)", whole.log)
     assert whole.predictions == [0, 15]  # The scores of the vocabulary are most of the memory.
 
 

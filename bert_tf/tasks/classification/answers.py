@@ -25,6 +25,7 @@ from bert_tf.tasks.classification.zero_shot import (
     check_no_candidates,
 )
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import TextColumn, Texts
 
 BATCH_SIZE = 32
 
@@ -59,10 +60,10 @@ class ClassifierAnswers(abc.ABC):
 
     def classify(
         self,
-        texts: Any,
+        texts: Texts,
         batch_size: int = BATCH_SIZE,
         threshold: float | None = None,
-        candidates: Any = None,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, Any]]:
@@ -107,9 +108,9 @@ class ClassifierAnswers(abc.ABC):
 
     def probabilities(
         self,
-        texts: Any,
+        texts: Texts,
         batch_size: int = BATCH_SIZE,
-        candidates: Any = None,
+        candidates: TextColumn | None = None,
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, float]]:
@@ -123,7 +124,7 @@ class ClassifierAnswers(abc.ABC):
         rows = self._class_probabilities(texts, batch_size).tolist()
         return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 
-    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the predicted number for each text, or each pair.
 
         Raises:
@@ -133,7 +134,7 @@ class ClassifierAnswers(abc.ABC):
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return self.compute_logits(texts, batch_size)[:, 0].tolist()
 
-    def _class_probabilities(self, texts: Any, batch_size: int) -> np.ndarray:
+    def _class_probabilities(self, texts: Texts, batch_size: int) -> np.ndarray:
         """Returns the probabilities of the classes, float [E, C]."""
         if self.problem_type == "regression":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
@@ -141,7 +142,7 @@ class ClassifierAnswers(abc.ABC):
             self.compute_logits(texts, batch_size), self.problem_type
         )
 
-    def compute_logits(self, texts: Any, batch_size: int = BATCH_SIZE) -> np.ndarray:
+    def compute_logits(self, texts: Texts, batch_size: int = BATCH_SIZE) -> np.ndarray:
         """Returns the unnormalised scores of texts or pairs, float32 [E, C], as computed."""
         if is_empty(texts):
             return np.zeros([0, self.num_labels], np.float32)
@@ -157,7 +158,7 @@ class ClassifierAnswers(abc.ABC):
         return mean_of_rows(self.compute_rows(made.rows, batch_size), made.owners, len(examples))
 
 
-def text_examples(texts: Any) -> list[TextExample]:
+def text_examples(texts: Texts) -> list[TextExample]:
     """Returns texts or pairs in any form that `read_pairs` takes as examples without labels."""
     firsts, seconds = read_pairs(texts)
     return [

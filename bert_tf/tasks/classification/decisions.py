@@ -158,7 +158,7 @@ def parse_thresholds(text: str) -> dict[str, float]:
     return found
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

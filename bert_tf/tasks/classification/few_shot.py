@@ -11,7 +11,7 @@ Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -37,16 +37,19 @@ from bert_tf.tasks.classification.pairs import (
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.text.packing import INPUTS
-from bert_tf.type_names import TextColumn
+from bert_tf.type_names import Labels, TextColumn
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.classification.model import BertClassifier
 
 VECTOR_BATCH_SIZE = 32
 
 
 def few_shot_model(
-    model_class: Any,
+    model_class: type["BertClassifier"],
     embedder: BertEmbedder | str | pathlib.Path,
     texts: Sequence[str],
-    labels: Any,
+    labels: Labels,
     *,
     problem_type: str,
     names: Sequence[str] | None,
@@ -57,7 +60,7 @@ def few_shot_model(
     batch_size: int,
     learning_rate: float,
     seed: int,
-    verbose: Any,
+    verbose: int | str,
 ) -> Any:
     """Makes a classifier; see `BertClassifier.from_few_shot`."""
     if problem_type == "regression":
@@ -112,7 +115,7 @@ def adapt_to_domain(embedder: BertEmbedder, texts: Sequence[str], **options: Any
     copy_weights(denoiser, embedder)
 
 
-def names_in(labels: Any, problem_type: str, count: int) -> tuple[str, ...]:
+def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
     """Returns the names of the labels that occur, sorted.
 
     Raises:
@@ -176,7 +179,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
             variable.assign(values[name])
 
 
-def fit_head(model: Any, examples: TextExamples, problem_type: str) -> None:
+def fit_head(model: "BertClassifier", examples: TextExamples, problem_type: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
@@ -186,7 +189,7 @@ def fit_head(model: Any, examples: TextExamples, problem_type: str) -> None:
     model.head.output_bias.assign(weights[-1])
 
 
-def pooled_vectors(model: Any, rows: TokenizedDataset) -> np.ndarray:
+def pooled_vectors(model: "BertClassifier", rows: TokenizedDataset) -> np.ndarray:
     """Returns the input of the head for each row, float32 [N, D]."""
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
     compute = tf.function(lambda batch: model.pool_texts(batch), input_signature=[specs])

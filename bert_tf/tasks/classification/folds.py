@@ -13,7 +13,6 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -27,6 +26,7 @@ from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.program import Classifier, answer_texts
 from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
 from bert_tf.training.seeds import write_summary
+from bert_tf.type_names import Outputs
 
 TABLE = "out_of_fold.tsv"
 DONE = "fold.json"
@@ -116,7 +116,7 @@ class FoldClassifier(Classifier):
         task: ClassificationTask,
         name: str,
         examples: TextExamples,
-        outputs: Any,
+        outputs: Outputs,
     ) -> None:
         """Writes the part of the fold in out_of_fold.tsv."""
         self.results = task.metrics(examples, outputs)

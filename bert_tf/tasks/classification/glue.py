@@ -22,7 +22,7 @@ label that is not the task's.
 import logging
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -290,11 +290,11 @@ def _read_tfds(task: GlueTask, dataset: str, split: str) -> list[TextExample]:
     return examples
 
 
-def _tfds_label(value: Any, classes: dict[str, str]) -> str | None:
+def _tfds_label(value: int | str | float | None, classes: dict[str, str]) -> str | None:
     """Returns GLUE's text of a class or a score; a test set has -1 for both."""
     if value is None or value == -1:
         return None
-    return classes.get(value, str(value))
+    return classes.get(str(value), str(value))
 
 
 # Submission -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
 
+import pathlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -50,10 +51,11 @@ from bert_tf.tasks.classification.decisions import (
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 from bert_tf.tasks.classification.task import balanced_pos_weight
-from bert_tf.type_names import TextColumn
+from bert_tf.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+    from bert_tf.tasks.embedding.model import BertEmbedder
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -145,9 +147,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     @accepts_earlier_names
     def from_few_shot(
         cls,
-        embedder: Any,
+        embedder: "str | pathlib.Path | BertEmbedder",
         texts: Sequence[str],
-        labels: Any,
+        labels: Labels,
         *,
         problem_type: str = "single_label",
         names: Sequence[str] | None = None,
@@ -158,7 +160,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         batch_size: int = 16,
         learning_rate: float = FEW_SHOT_RATE,
         seed: int = 0,
-        verbose: Any = "auto",
+        verbose: int | str = "auto",
     ) -> "BertClassifier":
         """Makes a classifier from 8 to 64 examples of each label, as SetFit does.
 
@@ -215,7 +217,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             verbose=verbose,
         )
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
@@ -224,7 +228,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     # Probabilities and decisions ---------------------------------------------------------------
 
-    def calibrate(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> float:
+    def calibrate(self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE) -> float:
         """Chooses the temperature with the lowest loss on examples that were not trained on.
 
             model.fit(texts, labels)
@@ -247,7 +251,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.decisions = calibrated(self.decisions, logits, labels, self.problem_type)
         return self.decisions.temperature
 
-    def choose_thresholds(self, x: Any, y: Any, batch_size: int = BATCH_SIZE) -> dict[str, float]:
+    def choose_thresholds(
+        self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE
+    ) -> dict[str, float]:
         """Chooses the thresholds with the highest F1 on examples that were not trained on.
 
         Call it after `calibrate`; the rest is as there.
@@ -268,7 +274,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self.decisions = with_best_thresholds(self.decisions, logits, labels, self.problem_type)
         return self.decisions.by_label(self.known_labels)
 
-    def _scored(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    def _scored(self, x: Texts, y: Labels, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the logits of texts, float32 [E, C], and their labels as the loss takes them."""
         logits = self.compute_logits(x, batch_size)
         if self.problem_type == "regression" or not len(logits):
@@ -277,7 +283,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     # Raw input ---------------------------------------------------------------------------------
 
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TextExamples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> TextExamples:
         examples = text_examples(x)
         count = len(examples)
         length = self.max_seq_length
@@ -306,7 +314,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             logging.warning("%s", message)
         return made
 
-    def _read_labels(self, y: Any, count: int) -> np.ndarray:
+    def _read_labels(self, y: Labels, count: int) -> np.ndarray:
         """Returns labels as the loss takes them: int32 [N], float32 [N] or float32 [N, C]."""
         if self.problem_type == "regression":
             return read_numbers(y, count)
@@ -334,10 +342,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     def task_loss(
         self,
-        x: Any,
-        y: Any,
-        outputs: Any,
-        weights: Any,
+        x: Batch,
+        y: Tensor,
+        outputs: Tensor,
+        weights: Tensor | None,
         soft_losses: Any = None,
         label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
@@ -403,7 +411,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         losses = SOFT_LOSSES[self.problem_type]
 
         # A function: what Keras finds in an attribute becomes a part of the model.
-        def soft_losses(x: Any, outputs: Any, own_losses: Any) -> Any:
+        def soft_losses(x: Batch, outputs: Tensor, own_losses: Tensor) -> Any:
             if self.jit_compile:
                 teacher.bert.leave_out_padding(False)  # XLA wants fixed shapes.
             taught = weight * losses(outputs, ops.stop_gradient(teacher(x)), temperature)
@@ -411,7 +419,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
         self._soft_losses = soft_losses
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+    def own_loss(
+        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
+    ) -> Any:
         """See `TextFitMixin`; `evaluate` reports the plain loss, without teacher."""
         if not training:
             return super().own_loss(x, y, outputs, weights, training)
@@ -422,7 +432,9 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         loss = self.task_loss(x, y, outputs, weights, self._soft_losses, self.label_loss)
         return sum(self.losses, loss.mean())
 
-    def choose_label_loss(self, config: LabelLossConfig, y: Any, class_weight: Any) -> Any:
+    def choose_label_loss(
+        self, config: LabelLossConfig, y: Any, class_weight: ClassWeight | None
+    ) -> ClassWeight | None:
         """See `TextFitMixin`; of several labels, class weights become `pos_weight`."""
         config.check_kind(self.problem_type)
         if self.problem_type != "multi_label" or class_weight is None:
@@ -451,20 +463,22 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     def compute_loss(
         self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
+        x: Batch | None = None,
+        y: Tensor | None = None,
+        y_pred: Tensor | None = None,
+        sample_weight: Tensor | None = None,
         training: bool = True,
     ) -> Any:
         """See `Pretrained`; a loss of `compile` that expects one-hot labels gets them."""
         return super().compute_loss(x, self._compiled_labels(y), y_pred, sample_weight, training)
 
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def compute_metrics(
+        self, x: Batch, y: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Any:
         """Keras' own, of labels in the form of the loss of `compile`."""
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
-    def _compiled_labels(self, y: Any) -> Any:
+    def _compiled_labels(self, y: Tensor | None) -> Tensor | None:
         """Returns class indices, [B] or [B, 1], as one-hot rows where the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
         if not self._takes_one_hot or self.problem_type != "single_label" or y is None or is_row:
@@ -483,14 +497,15 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return super().default_metrics
 
-    def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
+    def weigh_classes(
+        self, y: Any, class_weight: ClassWeight | None, sample_weight: Column | None
+    ) -> Column | None:
         """Returns the weight of each example; classes by name or index."""
         if class_weight is None:
             return sample_weight
         is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
-        if self.problem_type != "single_label" or not (
-            is_balanced or isinstance(class_weight, Mapping)
-        ):
+        is_known = is_balanced or isinstance(class_weight, Mapping)
+        if self.problem_type != "single_label" or not is_known:
             raise ValueError(
                 f"class_weight is {class_weight!r:.60}; expected {BALANCED!r} or a dict of weights "
                 f"by class, for a model that predicts classes; this one has "
@@ -498,7 +513,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             )
         ids = read_label_ids(y, self.labels_to_read, len(y))
         of_class = np.ones(self.num_labels, np.float32)
-        if is_balanced:
+        if isinstance(class_weight, str):
             # As in scikit-learn: the classes that occur have the same sum of weights.
             found, counts = np.unique(ids, return_counts=True)
             of_class[found] = len(ids) / (len(found) * counts)

@@ -44,6 +44,7 @@ from bert_tf.tasks.question_answering.features import (
     make_examples,
 )
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Column, TextColumn
 
 # Odds of a question without any span: above every threshold. The original's starting value.
 NO_SPAN_ODDS = 1e6
@@ -102,8 +103,8 @@ class QuestionAnswers(abc.ABC):
 
     def answer(
         self,
-        questions: Any,
-        contexts: Any = None,
+        questions: Column,
+        contexts: TextColumn | None = None,
         may_be_none: bool | None = None,
         batch_size: int = BATCH_SIZE,
         **options: Any,

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bert_tf.examples.columns import is_missing, read_texts
 from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion
+from bert_tf.type_names import Column
 
 
-def read_asked(x: Any, name: str = "questions") -> list[SquadQuestion]:
+def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
     """Returns questions without answers; their ids are their numbers.
 
     Args:
@@ -38,12 +38,11 @@ def read_asked(x: Any, name: str = "questions") -> list[SquadQuestion]:
     ]
 
 
-def _is_pair(value: Any) -> bool:
-    is_row = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    return is_row and len(value) == 2
+def _is_pair(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 2
 
 
-def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
+def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
     """Returns an answer with its offset in the context; None for no answer.
 
     Raises:
@@ -72,7 +71,7 @@ def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
     return SquadAnswer(text, start)
 
 
-def with_answer(question: SquadQuestion, value: Any, where: str) -> SquadQuestion:
+def with_answer(question: SquadQuestion, value: object, where: str) -> SquadQuestion:
     """Returns a question with its answer, in any form that `read_answer` takes."""
     answer = read_answer(value, question.context, where)
     answers = (answer,) if answer else ()

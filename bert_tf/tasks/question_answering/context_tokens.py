@@ -1,7 +1,5 @@
 """Tokens of contexts inside the graph, and the characters of spans of them."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from bert_tf.serving.graph_tokens import Characters, GraphTokens
@@ -41,7 +39,7 @@ class ContextTokens:
         end = gather_offsets(self._ends, last)
         texts = self._characters.texts(start, end)
 
-        def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:
+        def dense(column: tf.RaggedTensor, default: str | int) -> tf.Tensor:
             return column.to_tensor(default, shape=[None, 1])[:, 0]
 
         return {"answer": dense(texts, ""), "start": dense(start, -1), "end": dense(end, -1)}

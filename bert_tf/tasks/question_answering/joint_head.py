@@ -22,6 +22,7 @@ from bert_tf.network.activations import gelu_exact
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.heads import gather_positions
 from bert_tf.network.losses import class_losses
+from bert_tf.type_names import Batch, Shape, Tensor
 
 START, END, NO_ANSWER = "start_logits", "end_logits", "no_answer_logit"
 # The original's names: the K best starts [B, K], and the K best ends of each [B, K, K].
@@ -37,7 +38,7 @@ def answer_mask(inputs: dict[str, Any]) -> Any:
     return mask + ops.one_hot(0, ops.shape(mask)[1], dtype="float32")
 
 
-def best(logits: Any, mask: Any, count: int) -> tuple[Any, Any]:
+def best(logits: Tensor, mask: Tensor, count: int) -> tuple[Any, Any]:
     """Returns the highest log-probabilities and their positions, of equal ones the first.
 
     Args:
@@ -84,14 +85,18 @@ class JointSpanHead(ConfiguredLayer):
         self.qa_hidden = _hidden_layer("qa_hidden", self.dtype_policy)
         self.dense_1 = keras.layers.Dense(1, name="dense_1", dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         width = self.config.hidden_size
         self.dense.build((None, width))
         self.qa_hidden.build((None, 2 * width))
         self.dense_1.build((None, JOINT_WIDTH))
 
     def call(
-        self, inputs: Any, mask: Any, start_positions: Any = None, beam_size: int = 0
+        self,
+        inputs: Tensor,
+        mask: Tensor,
+        start_positions: Tensor | None = None,
+        beam_size: int = 0,
     ) -> dict[str, Any]:
         hidden = (mask - 1.0) * MASKED  # [B, T]
         starts = ops.cast(self.dense(inputs), "float32")[..., 0] + hidden
@@ -108,7 +113,7 @@ class JointSpanHead(ConfiguredLayer):
             outputs |= dict(zip(BEAM, (scores, positions, *found), strict=True))
         return outputs
 
-    def _score_ends(self, inputs: Any, starts: Any) -> Any:
+    def _score_ends(self, inputs: Tensor, starts: Tensor) -> Any:
         """Returns scores of all tokens as ends, float32 [B, K, T], given starts, int32 [B, K]."""
         kernel = ops.cast(self.qa_hidden.kernel, inputs.dtype)
         width = self.config.hidden_size
@@ -139,11 +144,11 @@ class AnswerableHead(ConfiguredLayer):
         self.dense = _hidden_layer("dense", self.dtype_policy)
         self.dense_1 = keras.layers.Dense(1, name="dense_1", dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         self.dense.build((None, 2 * self.config.hidden_size))
         self.dense_1.build((None, JOINT_WIDTH))
 
-    def call(self, inputs: Any, start_logits: Any) -> Any:
+    def call(self, inputs: Tensor, start_logits: Tensor) -> Any:
         shares = ops.cast(ops.softmax(start_logits, axis=-1), inputs.dtype)
         start = ops.matmul(shares[:, None], inputs)[:, 0]  # [B, D]
         hidden = self.dense(ops.concatenate([inputs[:, 0], start], axis=-1))
@@ -157,7 +162,10 @@ def _hidden_layer(name: str, dtype: Any) -> keras.layers.Dense:
 
 
 def joint_losses(
-    outputs: dict[str, Any], start_positions: Any, end_positions: Any, is_impossible: Any = None
+    outputs: Batch,
+    start_positions: Tensor,
+    end_positions: Tensor,
+    is_impossible: Tensor | None = None,
 ) -> Any:
     """Returns each row's loss, float32 [B].
 

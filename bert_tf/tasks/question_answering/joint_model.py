@@ -25,6 +25,7 @@ from bert_tf.tasks.question_answering.joint_head import (
     joint_losses,
 )
 from bert_tf.tasks.question_answering.model import CLASSES_OF_HEADS, BertSpanLabeler
+from bert_tf.type_names import Batch, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -78,7 +79,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
         return made
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> dict[str, Any]:
         starts = inputs.get("start_positions")
         if training and starts is None:
@@ -117,14 +118,16 @@ class BertJointSpanLabeler(BertSpanLabeler):
             weights[NO_ANSWER] = batch["example_weights"]
         return inputs, labels, weights
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(self, x: Batch, y: Batch, outputs: Batch, weights: Batch | None) -> WeightedSum:
         if self.answerable is not None and NO_ANSWER not in y:
             raise ValueError(f"The labels need {NO_ANSWER}, 1 without an answer: int32 [B].")
         losses = joint_losses(outputs, y[START], y[END], y.get(NO_ANSWER))
         own = weights[START] if isinstance(weights, Mapping) else weights
         return weigh(losses, ops.ones_like(losses) if own is None else ops.cast(own, losses.dtype))
 
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def compute_metrics(
+        self, x: Batch, y: Batch, y_pred: Batch, sample_weight: Batch | None = None
+    ) -> Any:
         """Keras' own, of the outputs that have labels."""
         if isinstance(y, Mapping):
             y_pred = {name: y_pred[name] for name in y}
@@ -135,7 +138,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
         own = {NO_ANSWER: [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)]}
         return {**super().default_metrics, **(own if self.answerable is not None else {})}
 
-    def _row_of(self, outputs: Any, place: int, length: int) -> Any:
+    def _row_of(self, outputs: Batch, place: int, length: int) -> Any:
         return {
             name: values[place][:length] if name in (START, END) else values[place]
             for name, values in outputs.items()

@@ -10,6 +10,7 @@ from bert_tf.tasks.question_answering.joint_answers import Beams, make_beam_pred
 from bert_tf.tasks.question_answering.joint_head import BEAM, NO_ANSWER, joint_losses
 from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.training.task import Batch
+from bert_tf.type_names import Outputs
 
 
 class JointSquadTask(SquadTask):
@@ -20,7 +21,7 @@ class JointSquadTask(SquadTask):
     no part in it.
     """
 
-    def _losses(self, batch: Batch, outputs: Any) -> Any:
+    def _losses(self, batch: Batch, outputs: Outputs) -> Any:
         return joint_losses(
             outputs,
             batch["start_positions"],
@@ -28,12 +29,12 @@ class JointSquadTask(SquadTask):
             batch["is_impossible"],
         )
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: Outputs) -> dict[str, tf.Tensor]:
         """Returns the beam, the score of no answer and the loss of each row."""
         kept = {name: outputs[name] for name in (*BEAM, NO_ANSWER) if name in outputs}
         return {**kept, "loss": self._losses(batch, outputs)}
 
-    def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
+    def answers(self, examples: SquadExamples, outputs: Outputs) -> SquadPredictions:
         """Returns what the original writes to its files."""
         beams = Beams.of_rows(outputs)
         return make_beam_predictions(examples.questions, examples.features, beams, self.config)

@@ -1,16 +1,14 @@
 """The loss of start and end positions, for Keras' `fit` and for the trainer."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.network.losses import mask_scores, span_losses
 from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.question_answering.answers import END, START
+from bert_tf.type_names import Batch, Tensor
 
 
-def position_losses(
-    outputs: Mapping[str, Any], input_mask: Any, positions: Mapping[str, Any]
-) -> dict[str, Any]:
+def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dict[str, Tensor]:
     """Returns the cross-entropies of start and end, float32 [B] each, by the name of the output.
 
     Args:
@@ -24,7 +22,9 @@ def position_losses(
     return losses
 
 
-def soft_span_losses(outputs: Any, teacher: Any, input_mask: Any, temperature: float) -> Any:
+def soft_span_losses(
+    outputs: Batch, teacher: Tensor, input_mask: Tensor, temperature: float
+) -> Any:
     """Returns the mean over start and end of the losses to the teacher's positions, float32 [B].
 
     Args:

@@ -23,6 +23,7 @@ from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
 from bert_tf.tasks.question_answering.kinds import recorded_reading
 from bert_tf.tasks.question_answering.losses import position_losses
+from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -86,7 +87,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         self.dropout = Dropout(0.0, 0, dtype=self.dtype_policy)
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> dict[str, Any]:
         logits = self.score_tokens(inputs, training, dropout_seed)  # [B, T, 2]
         return {START: logits[..., 0], END: logits[..., 1]}
@@ -101,7 +102,9 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         """How contexts are split into windows, and answers chosen."""
         return self._reading or reading_of_rows(self.max_seq_length)
 
-    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> SquadExamples:
+    def read_examples(
+        self, x: Texts, y: Labels | None = None, weights: Column | None = None
+    ) -> SquadExamples:
         asked = read_asked(x)
         if y is not None:
             given = read_column(y, "y")
@@ -123,7 +126,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         inputs = {name: batch[name] for name in INPUTS}
         return inputs, labels, {START: weights, END: weights}
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(self, x: Batch, y: Batch, outputs: Batch, weights: Batch | None) -> WeightedSum:
         losses = position_losses(outputs, x["input_mask"], y)
         sums = []
         for name in (START, END):

@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -21,6 +21,10 @@ from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.report import worst_answers_text
 from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.type_names import Outputs, Strategy
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 class Squad(Program):
@@ -46,10 +50,10 @@ class Squad(Program):
         if self.is_joint:
             self.head = "joint_squad"
 
-    def check_missing_head(self, weights: Any, do_train: bool) -> None:
+    def check_missing_head(self, weights: "Checkpoint | None", do_train: bool) -> None:
         """Names the setting that goes with the other head, if the weights have that one."""
         other, span_head = ("squad", "independent") if self.is_joint else ("joint_squad", "joint")
-        if other in weights.heads and self.head not in weights.heads:
+        if weights and other in weights.heads and self.head not in weights.heads:
             if not do_train:
                 raise ValueError(
                     f"{weights.source} has another head: give --span_head={span_head}."
@@ -75,7 +79,7 @@ class Squad(Program):
         return Examples.of_files(read_inputs(self.files, make))
 
     def compute_teacher_outputs(
-        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
         """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_tokens, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
@@ -95,7 +99,7 @@ class Squad(Program):
             return JointSquadTask(BertJointSpanLabeler(config, **options), *data, config=given)
         return SquadTask(BertSpanLabeler(config, **options), *data, config=given, teacher=given)
 
-    def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:
+    def report(self, task: SquadTask, examples: SquadExamples, outputs: Outputs) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""
         found = task.answers(examples, outputs)
         warn_of_silence(found, task.config.null_score_diff_threshold)
@@ -107,7 +111,7 @@ class Squad(Program):
         task: SquadTask,
         name: str,
         examples: SquadExamples,
-        outputs: Any,
+        outputs: Outputs,
     ) -> None:
         """Writes the three files of the original."""
         found = task.answers(examples, outputs)

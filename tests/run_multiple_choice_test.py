@@ -109,7 +109,8 @@ def trained(folder):
 
 def test_the_focal_loss_of_a_program(folder):
     """A new head gives each of four choices about a quarter."""
-    flags = flags_of(folder, "focal", num_train_steps=1, focal_gamma=2, do_predict="false")
+    flags = flags_of(folder, "focal", num_train_steps=1, do_predict="false")
+    flags["loss_options"] = "focal_gamma=2"
     assert fine_tune("run_multiple_choice", **flags) == 0
     with (folder / "focal" / "metrics.jsonl").open(encoding="utf8") as file:
         first = json.loads(next(file))

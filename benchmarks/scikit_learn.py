@@ -11,10 +11,12 @@ import json
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from absl import app, flags
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -27,14 +29,15 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.preprocessing import MultiLabelBinarizer, normalize
 
-from bert_tf.sklearn import BertEmbeddings, BertTextClassifier
+from bert_tf.sklearn import BertEmbeddings, BertTextClassifier, BertTextRegressor
 from bert_tf.tasks.tagging.files import read_tagged
 
 MODEL = flags.DEFINE_string("model", "", "Encoder of sentence embeddings.")
 DATA = flags.DEFINE_string("data", "", "Folder with glue, ner and classification.")
 PARTS = flags.DEFINE_list("parts", [], "Parts to run; all by default.")
+NUM_PAIRS = flags.DEFINE_integer("num_pairs", 5749, "Pairs of STS-B to train on.")
 SEED = flags.DEFINE_integer("seed", 1, "Seed of the choice of texts and of the training.")
 EPOCHS = 5
 
@@ -156,17 +159,106 @@ def run_threshold() -> None:
 
 
 def run_several() -> None:
+    """Chooses the threshold of each label on development sentences, in both libraries."""
     x, y = wnut("wnut17train.conll", 1000)
-    x_test, y_test = wnut("emerging.dev.conll", 1000)
-    linear = OneVsRestClassifier(LogisticRegression(class_weight="balanced"))
+    x_all, y_all = wnut("emerging.dev.conll", 1000)
+    half = len(x_all) // 2
+    x_dev, y_dev, x_test, y_test = x_all[:half], y_all[:half], x_all[half:], y_all[half:]
+    linear = make_pipeline(
+        TfidfVectorizer(),
+        OneVsRestClassifier(LogisticRegression(class_weight="balanced")),
+    )
     for name, model in {
         "classifier, class_weight=balanced": classifier(epochs=4, class_weight="balanced"),
-        "baseline, OneVsRestClassifier, balanced": make_pipeline(TfidfVectorizer(), linear),
+        "baseline, OneVsRestClassifier, balanced": linear,
     }.items():
         start = time.perf_counter()
-        predicted = model.fit(x, y).predict(x_test)
-        macro = f1_score(y_test, predicted, average="macro", zero_division=0)
-        report(name, "macro F1", macro, start)
+        model.fit(x, y)
+        dev, test = model.predict_proba(x_dev), model.predict_proba(x_test)
+        report(f"{name}, thresholds 0.5", "macro F1", macro_f1(y_test, test > 0.5), start)
+        chosen = thresholds_of_scikit_learn(dev, y_dev)
+        after = macro_f1(y_test, test > chosen)
+        report(f"{name}, TunedThresholdClassifierCV", "macro F1", after, start)
+        if isinstance(model, BertTextClassifier):
+            found = model.model_.choose_thresholds(list(x_dev), y_dev)
+            after = macro_f1(y_test, test > np.array(list(found.values())))
+            report(f"{name}, choose_thresholds", "macro F1", after, start)
+
+
+def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
+    return f1_score(labels, answers, average="macro", zero_division=0)
+
+
+class Scores(ClassifierMixin, BaseEstimator):
+    """A classifier whose input is the probability of the second class, [N, 1]."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.hstack([1 - X, X])
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.classes_[(X[:, 0] > 0.5).astype(int)]
+
+
+def thresholds_of_scikit_learn(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns the threshold of each label by TunedThresholdClassifierCV, float [C].
+
+    Args:
+      probabilities: of labelled texts, float [N, C].
+      labels: 0 and 1, [N, C].
+    """
+    chosen = []
+    for column, right in zip(probabilities.T, labels.T, strict=True):
+        scores = column[:, None]  # [N, 1]
+        model = FrozenEstimator(Scores().fit(scores, right))
+        tuned = TunedThresholdClassifierCV(
+            model,
+            scoring="f1",
+            cv="prefit",
+            refit=False,
+            thresholds=1000,
+        )
+        chosen.append(tuned.fit(scores, right).best_threshold_)
+    return np.array(chosen)
+
+
+def sts_b(split: str) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Returns pairs of sentences and their similarity, 0 to 5."""
+    path = pathlib.Path(DATA.value, "glue/STS-B", f"sts-{split}.csv")
+    pairs = []
+    scores = []
+    for line in path.read_text(encoding="utf8").splitlines():
+        cells = line.split("\t")
+        pairs.append((cells[5], cells[6]))
+        scores.append(float(cells[4]))
+    return pairs, np.array(scores)
+
+
+def run_similarity() -> None:
+    """Predicts the similarity of two sentences; the vectors are used as they are."""
+    pairs, scores = sts_b("train")
+    test_pairs, test_scores = sts_b("dev")
+    order = np.random.RandomState(SEED.value).permutation(len(pairs))[: NUM_PAIRS.value]
+    start = time.perf_counter()
+    model = BertTextRegressor(MODEL.value, epochs=EPOCHS, random_state=SEED.value)
+    model.fit([pairs[i] for i in order], scores[order])
+    found = spearmanr(model.predict(test_pairs), test_scores).statistic
+    report(f"BertTextRegressor, {len(order)} pairs", "Spearman", found, start)
+
+    first, second = (list(side) for side in zip(*test_pairs, strict=True))
+    start = time.perf_counter()
+    words = TfidfVectorizer().fit([text for pair in pairs for text in pair])
+    products = words.transform(first).multiply(words.transform(second))
+    found = spearmanr(products.sum(axis=1), test_scores).statistic
+    report("cosine of TF-IDF", "Spearman", found, start)
+    start = time.perf_counter()
+    vectors = BertEmbeddings(MODEL.value).fit(first)
+    products = normalize(vectors.transform(first)) * normalize(vectors.transform(second))
+    found = spearmanr(products.sum(axis=1), test_scores).statistic
+    report("cosine of BertEmbeddings", "Spearman", found, start)
 
 
 def run_optuna() -> None:
@@ -229,6 +321,7 @@ def main(_: list[str]) -> None:
         "calibration": run_calibration,
         "threshold": run_threshold,
         "several": run_several,
+        "similarity": run_similarity,
         "optuna": run_optuna,
     }
     for name in PARTS.value or parts:

@@ -38,7 +38,7 @@ from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.embedding.text_model import OwnEmbedder, TextModel
+    from bert_tf.tasks.embedding.text_model import EmbedderTextModel, TextModel
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -80,7 +80,7 @@ def main(_: list[str]) -> None:
 
     from bert_tf.network.pooling import pooling_of
     from bert_tf.tasks.embedding.text_model import (
-        OwnEmbedder,
+        EmbedderTextModel,
         TextModel,
         layers_of,
         pooled,
@@ -103,7 +103,9 @@ def main(_: list[str]) -> None:
     if FLAGS.pooling == "own":
         if not FLAGS["max_seq_length"].present:  # Use the length of the model.
             del sizes["max_seq_length"]
-        model: TextModel | OwnEmbedder = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
+        model: TextModel | EmbedderTextModel = EmbedderTextModel.from_checkpoint(
+            checkpoint, **sizes
+        )
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
             logging.info("%s defines its pooling; use it by --pooling=own.", FLAGS.init_checkpoint)
@@ -193,7 +195,10 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def json_lines(
-    model: "TextModel | OwnEmbedder", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
+    model: "TextModel | EmbedderTextModel",
+    rows: Iterable[PackedText],
+    num_rows: int,
+    to_line: ToLine,
 ) -> Iterator[str]:
     """Yields one line per text, in order; only a few texts are in memory at once.
 

@@ -25,7 +25,7 @@ from bert_tf.extract_features import (
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import POOLINGS
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.text_model import OwnEmbedder, TextModel, layers_of, pooled
+from bert_tf.tasks.embedding.text_model import EmbedderTextModel, TextModel, layers_of, pooled
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -354,10 +354,10 @@ def test_the_models_own_embedding(tmp_path):
     checkpoint = dataclasses.replace(made_checkpoint(), embedding=embedding)
     model = BertEmbedder.from_checkpoint(checkpoint)
     texts = [line for line in LINES if "|||" not in line]
-    own = OwnEmbedder.from_checkpoint(checkpoint, batch_size=2)
+    own = EmbedderTextModel.from_checkpoint(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
     np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
-    with pytest.raises(ValueError, match="does not state its pooling; give one"):
-        OwnEmbedder.from_checkpoint(made_checkpoint())
+    with pytest.raises(ValueError, match="--pooling=mean"):
+        EmbedderTextModel.from_checkpoint(made_checkpoint())
     with pytest.raises(ValueError, match="'b'"):
         own.pack("a", "b")

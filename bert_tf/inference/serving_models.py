@@ -19,7 +19,7 @@ from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.packing import prompt_pieces
+from bert_tf.tasks.embedding.packing import prompt_length
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
@@ -266,10 +266,10 @@ def prompt_options(model: BertEmbedder, side: str) -> Fields:
     """
     embedding = model.embedding
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
-    skipped = prompt_pieces(model.tokenizer, embedding, prompt)
+    skipped = prompt_length(model.tokenizer, embedding, prompt)
     lower = embedding.lower_case_texts
     prompts = {side: embedding.side_prompt(side) for side in ("query", "document")}
-    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower, "prompts": prompts}
+    return {"prompt": prompt, "prompt_length": skipped, "lower": lower, "prompts": prompts}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:

@@ -14,7 +14,7 @@ import pytest
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
-from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
+from bert_tf.tasks.embedding.model import BertEmbedder, prompt_length
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece_options import WordPieceOptions
@@ -384,4 +384,4 @@ def test_pieces_of_a_prompt_are_counted_as_they_are_read():
     tokenizer = make_tokenizer(vocab, False)
     for lowers, count in ((False, 1), (True, 3)):
         embedding = EmbeddingConfig(include_prompt=False, lower_case_texts=lowers)
-        assert prompt_pieces(tokenizer, embedding, "The ") == 1 + count  # [CLS] among them.
+        assert prompt_length(tokenizer, embedding, "The ") == 1 + count  # [CLS] among them.

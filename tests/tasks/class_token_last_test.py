@@ -16,7 +16,7 @@ from bert_tf.corpus.record_form import RecordForm
 from bert_tf.corpus.static_masks import never_masked
 from bert_tf.corpus.token_store import TokenStore, write_part
 from bert_tf.diagnosis.examples import Examples, find_faults
-from bert_tf.tasks.embedding.packing import pack_text, prompt_pieces
+from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.masked_words.answers import read_masked_text
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion, make_features
@@ -106,7 +106,7 @@ def test_tagged_words_are_at_the_positions_of_their_first_tokens():
 def test_a_prompt_begins_at_the_first_position():
     embedding = EmbeddingConfig(max_seq_length=40, include_prompt=False)
     row = pack_text(xlnet().tokenizer, embedding, "the school", "query: ")
-    count = prompt_pieces(xlnet().tokenizer, embedding, "query: ")
+    count = prompt_length(xlnet().tokenizer, embedding, "query: ")
     prompt = xlnet().tokenizer.encode("query: ")
     assert count == len(prompt) and row.ids[-1] == xlnet().vocab.cls_id
 

@@ -1,8 +1,8 @@
-"""Reads retrieval collections in BEIR folders: documents, queries, judgments.
+"""Reads retrieval collections from BEIR folders: documents, queries and relevance judgments.
 
-  corpus.jsonl      {"_id": "4983", "title": "...", "text": "..."} a line; the title may be missing
-  queries.jsonl     {"_id": "0", "text": "..."} a line
-  qrels/SPLIT.tsv   query-id, corpus-id, score: a header, then a judgment a line
+  corpus.jsonl      {"_id": "4983", "title": "...", "text": "..."} per line; title may be missing
+  queries.jsonl     {"_id": "0", "text": "..."} per line
+  qrels/SPLIT.tsv   a header query-id, corpus-id, score; then one judgment per line
 
 The files may be compressed (.xz, .gz, .bz2). Reference: Thakur et al. 2021, "BEIR".
 """
@@ -22,7 +22,7 @@ class Beir(NamedTuple):
     """A collection with the judgments of one split."""
 
     documents: dict[str, str]  # id -> title, a space, text
-    queries: dict[str, str]  # id -> text; those with judgments, in the order of the file
+    queries: dict[str, str]  # id -> text; only queries with judgments, in the order of the file
     qrels: dict[str, dict[str, int]]  # query id -> document id -> grade
 
 
@@ -30,20 +30,19 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
     """Reads a collection.
 
     Args:
-      folder: see above.
-      split: train, dev or test: the file in qrels/.
+      folder: the folder of the collection.
+      split: train, dev or test, the name of the file in qrels/.
 
     Raises:
-      ValueError: naming file and line, if a file is missing, empty or of another form, an id
-        appears twice, a judgment names an unknown query or document, or a judged query has no
-        relevant document.
+      ValueError: naming file and line, if a file is missing, empty or invalid, an id is repeated, a
+        judgment names an unknown query or document, or a judged query has no relevant document.
     """
     folder = pathlib.Path(folder).expanduser()
     documents = dict(read_documents(find(folder, "corpus.jsonl")))
     queries = dict(read_queries(find(folder, "queries.jsonl")))
     path = find_judgments(folder, split)
     qrels: dict[str, dict[str, int]] = {}
-    first: dict[str, str] = {}  # where a query is first judged
+    first: dict[str, str] = {}  # file and line of each query's first judgment
     for where, query, document, grade in _judgments(path):
         for kind, name, known in (("query", query, queries), ("document", document, documents)):
             if name not in known:
@@ -59,6 +58,7 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
     if not qrels:
         raise ValueError(f"{path} has no judgment; expected lines of {', '.join(_HEADER)}.")
     for query, grades in qrels.items():
+        # nDCG divides by the best possible ranking, which has no gain without a relevant document.
         if max(grades.values()) <= 0:
             raise ValueError(
                 f"{first[query]}: query {query!r} has no relevant document; delete its lines or "
@@ -69,10 +69,10 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
 
 
 def find(folder: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file in a folder, compressed or not.
+    """Returns the path of a file in a folder, which may be compressed.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if there is no such file.
     """
     for ending in _ENDINGS:
         path = pathlib.Path(folder, name + ending)
@@ -88,34 +88,38 @@ def find_judgments(folder: str | os.PathLike, split: str) -> str:
     """Returns the path of the judgments of a split.
 
     Raises:
-      ValueError: listing the splits, if there are none.
+      ValueError: if the split does not exist; the message lists the existing splits.
     """
     folder = pathlib.Path(folder, "qrels")
     for ending in _ENDINGS:
         path = pathlib.Path(folder, f"{split}.tsv{ending}")
         if path.is_file():
             return str(path)
-    there = {f.name.partition(".tsv")[0] for e in _ENDINGS for f in folder.glob(f"*.tsv{e}")}
+    splits = set()
+    for ending in _ENDINGS:
+        for file in folder.glob(f"*.tsv{ending}"):
+            splits.add(file.name.partition(".tsv")[0])
     raise ValueError(
-        f"{folder / split}.tsv is missing; the splits of {folder.parent} are {sorted(there)}."
+        f"{folder / split}.tsv is missing; the splits of {folder.parent} are {sorted(splits)}."
     )
 
 
 def read_documents(path: str) -> Iterator[tuple[str, str]]:
-    """Yields (id, title and text with a space between) of each document of a corpus.jsonl.
+    """Yields the id and the text, title included, of each document of a corpus.jsonl.
 
     Raises:
       ValueError: see `read_beir`.
     """
     for where, name, row in _named(path):
-        title, text = _text(row, "title", where), _text(row, "text", where)
+        title = _text(row, "title", where)
+        text = _text(row, "text", where)
         if row.get("text") is None and row.get("title") is None:
             raise ValueError(f"{where} has neither title nor text; give at least one.")
         yield name, f"{title} {text}".strip()
 
 
 def read_queries(path: str) -> Iterator[tuple[str, str]]:
-    """Yields (id, text) of each query of a queries.jsonl.
+    """Yields the id and the text of each query of a queries.jsonl.
 
     Raises:
       ValueError: see `read_beir`.
@@ -127,7 +131,7 @@ def read_queries(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields (where, id, object) of the lines of a JSONL file; no id comes twice."""
+    """Yields file and line, id and object for each line of a JSONL file, whose ids are unique."""
     seen: dict[str, str] = {}
     for where, row in read_table(path, None):
         name = row.get("_id")
@@ -136,7 +140,7 @@ def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if not isinstance(name, str) or not name:
             raise ValueError(f"{where}: _id is {name!r}, expected a non-empty string.")
         if name in seen:
-            raise ValueError(f"{where} has the _id {name!r} of {seen[name]} again; ids are unique.")
+            raise ValueError(f"{where} repeats the _id {name!r} of {seen[name]}; ids are unique.")
         seen[name] = where
         yield where, name, row
 
@@ -151,7 +155,7 @@ def _text(row: dict[str, Any], key: str, where: str) -> str:
 
 
 def _judgments(path: str) -> Iterator[tuple[str, str, str, int]]:
-    """Yields (where, query id, document id, grade)."""
+    """Yields file and line, query id, document id and grade of each judgment."""
     for number, (where, cells) in enumerate(read_cells(path)):
         if len(cells) != len(_HEADER):
             raise ValueError(
@@ -159,6 +163,7 @@ def _judgments(path: str) -> Iterator[tuple[str, str, str, int]]:
             )
         query, document, text = cells
         if number == 0 and text == _HEADER[2]:
+            # The header; some collections have none.
             continue
         try:
             grade = int(text)

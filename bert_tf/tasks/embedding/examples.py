@@ -1,19 +1,18 @@
 """Reads examples to train embeddings on, and scored pairs to evaluate them, from tables.
 
-The names of its columns define the form of a table (`COLUMNS` lists all of them):
+The names of the columns define the format of a table (`COLUMNS` lists all of them):
 
     query, positive                          pairs
     query, positive, negative, negative_2    triplets, with any number of negatives
     query, positives, negatives              lists of texts, in JSONL
-    .. and score                             of pairs: how like they are; with negatives: the
-                                             teacher's margin, score(positive) - score(negative),
-                                             one for each negative
-    text                                     texts alone: each is its own positive
+    .. and score                             the similarity of a pair; with negatives, the teacher's
+                                             margin, score(positive) - score(negative), for each
+                                             negative
+    text                                     single texts: each is its own positive
 
-A .txt whose first line is neither a row of columns nor the name of one is no table: each of its
-lines is a text alone; blank ones are skipped.
-The files of the STS benchmark (sts-dev.csv: tabs, no header) are known by their name; their scores
-are divided by 5.
+A .txt is read as a table if its first line has several columns or is the name of a column.
+Otherwise each line is a single text, and blank lines are skipped. The files of the STS benchmark
+(sts-dev.csv: tabs, no header) are recognized by their name; their scores are divided by 5.
 """
 
 import pathlib
@@ -44,20 +43,22 @@ COLUMNS = {
     "text": ("text", "sentence"),
 }
 _NUMBERED = re.compile(r"negative_(\d+)")
-# In these a list may be written out in a cell; a single text may be code that looks like one.
-_OF_LISTS = ("positives", "pos", "negatives", "neg")
-MOST_STS = 5.0
+# Columns in which a cell may contain a list, written as text. In other columns a text that looks
+# like a list, such as program code, stays a text.
+_LIST_COLUMNS = ("positives", "pos", "negatives", "neg")
+MAX_STS_SCORE = 5.0
 
 
 class EmbeddingExample(NamedTuple):
-    """A text with one that should be near it, and others that should not.
+    """A text, a text that should be near it, and texts that should not.
 
     Attributes:
-      query, positive: the texts; of scored pairs the positive is the other text.
+      query, positive: the texts; the positive of a scored pair is its other text.
       negatives: texts that should be further away than the positive.
-      scores: of a pair its similarity, one number; with negatives a margin for each; or (). For
-        the loss `same_label`, the labels of both texts as 0 and 1, first those of the query.
-      source: where it stands, for messages.
+      scores: the similarity of a pair, a single number; with negatives, a margin for each negative;
+        or (). For the loss `same_label`, the labels of both texts as 0 and 1, first those of the
+        query.
+      source: file and line, for messages.
     """
 
     query: str
@@ -79,14 +80,15 @@ def read_embedding_examples(
 
     Args:
       paths: files, globs or tfds:NAME, separated by commas.
-      flag: names them in messages.
-      query_column, positive_column: names of columns; "": found by `COLUMNS`.
-      must_have: whether rows without these columns are refused; else theirs are found, too.
-      reading: how the user's tables are read; None: the defaults.
+      flag: name of the flag, for messages.
+      query_column, positive_column: names of columns; "": one of `COLUMNS`.
+      must_have: whether tables must have these columns; otherwise tables without them may have
+        columns of `COLUMNS`.
+      reading: options for reading tables; None: the defaults.
 
     Raises:
-      ValueError: naming files and lines, if columns, texts or numbers are missing or others than
-        above; or naming the flag, if there is no example.
+      ValueError: naming files and lines, if columns, texts or numbers are missing or invalid; or
+        naming the flag, if there are no examples.
     """
     examples: list[EmbeddingExample] = []
     given = {"query": query_column, "positive": positive_column}
@@ -102,11 +104,12 @@ def read_embedding_examples(
             wanted = [name for name in given.values() if name]
             rows = read_rows(path, reading, wanted if must_have else (), errors)
         names: dict[str, list[str]] = {}
-        found: tuple[str, ...] = ()
+        columns: tuple[str, ...] = ()
         for where, row in rows:
-            if tuple(row) != found:
+            # Objects of a JSONL may have different keys, so that columns can change within a file.
+            if tuple(row) != columns:
                 has_all = all(name in row for name in given.values() if name)
-                found = tuple(row)
+                columns = tuple(row)
                 names = _find_columns(row, where, given if must_have or has_all else {})
             num_rows += 1
             with errors:
@@ -117,33 +120,34 @@ def read_embedding_examples(
     num_good = num_rows - len(errors.errors) - errors.num_skipped
     errors.finish(paths, max(0, num_good))
     if not examples:
-        raise ValueError(f"{flag}={paths} holds no examples; give a file with rows.")
-    widths = {(bool(e.negatives), bool(e.scores)) for e in examples}
-    if len({has_scores for _, has_scores in widths}) > 1:
-        bare = next(e for e in examples if not e.scores)
-        raise ValueError(f"{bare.source} has no score, but other examples have; score all or none.")
+        raise ValueError(f"{flag}={paths} contains no examples; give a file with rows.")
+    without_scores = [example for example in examples if not example.scores]
+    if 0 < len(without_scores) < len(examples):
+        raise ValueError(
+            f"{without_scores[0].source} has no score, but other examples have; score all or none."
+        )
     return examples
 
 
 def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingExample]:
-    """Reads columns or lists of tuples, as tables are read.
+    """Reads columns, or a list of tuples, as rows of a table.
 
     Args:
-      x: columns, (queries, positives) or (queries, positives, negatives), where a query may have a
-        list of positives or of negatives, and more columns hold more negatives; or the same as a
-        list of tuples; or a list of single texts; or a list of `EmbeddingExample`.
-      y: scores of pairs; with negatives the teacher's margins, one for each negative. None: there
-        are none.
+      x: columns (queries, positives) or (queries, positives, negatives), where positives and
+        negatives may be lists, and further columns are further negatives; or the same as a list of
+        tuples; or a list of single texts; or a list of `EmbeddingExample`.
+      y: scores of pairs; with negatives, the teacher's margin for each negative; or None.
 
     Raises:
-      ValueError: naming the examples that are wrong, if there are no examples, or columns have
+      ValueError: naming the invalid examples; or if there are no examples, or columns have
         different lengths.
     """
     if isinstance(x, list) and x and isinstance(x[0], EmbeddingExample):
         return x
     columns = read_tuples(x)
     count = len(columns[0])
-    if len(columns) == 1:  # Single texts: each is its own positive.
+    if len(columns) == 1:
+        # Each single text is its own positive (SimCSE).
         columns *= 2
     scores = None if y is None else read_column(y, "y")
     if scores is not None and len(scores) != count:
@@ -171,7 +175,7 @@ def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingE
 def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
     """Returns an example for each relevant document of each query of a BEIR folder.
 
-    Documents judged as not relevant (grade 0 or less) are its negatives.
+    The negatives are the documents that are judged irrelevant (grade 0 or less).
 
     Raises:
       ValueError: see `read_beir`.
@@ -182,26 +186,28 @@ def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
         negatives = tuple(beir.documents[name] for name, grade in grades.items() if grade <= 0)
         for name, grade in grades.items():
             if grade > 0:
-                source = f"{folder}, query {query!r}"
-                examples.append(
-                    EmbeddingExample(
-                        beir.queries[query], beir.documents[name], negatives, (), source
-                    )
+                example = EmbeddingExample(
+                    query=beir.queries[query],
+                    positive=beir.documents[name],
+                    negatives=negatives,
+                    scores=(),
+                    source=f"{folder}, query {query!r}",
                 )
+                examples.append(example)
     return examples
 
 
 def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, row in read_sts_benchmark(path):
-        score = _number(row["score"], where, "score") / MOST_STS
+        score = _number(row["score"], where, "score") / MAX_STS_SCORE
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
 
 
 def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dict[str, list[str]]:
-    """Returns the columns of each part.
+    """Returns the columns of each part of an example; parts are the keys of `COLUMNS`.
 
     Raises:
-      ValueError: listing the columns, if the parts cannot be told.
+      ValueError: listing the columns, if a part has no column or several possible columns.
     """
     if missing := [name for name in given.values() if name and name not in row]:
         raise ValueError(f"{where}: no column {missing[0]!r}; the columns are {', '.join(row)}.")
@@ -211,10 +217,10 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
             names[part] = [given[part]]
         else:
             names[part] = [name for name in known if name in row and name not in given.values()]
-    names["negative"] += sorted(
-        (name for name in row if _NUMBERED.fullmatch(name)),
-        key=lambda name: int(name.rpartition("_")[2]),
-    )
+    numbered = [name for name in row if _NUMBERED.fullmatch(name)]
+    # By number: scores follow this order, and negative_10 comes after negative_2.
+    numbered.sort(key=lambda name: int(name.rpartition("_")[2]))
+    names["negative"] += numbered
     for part in ("query", "positive", "score"):
         if len(names[part]) > 1:
             raise ValueError(
@@ -240,11 +246,12 @@ def _is_unlabelled(row: dict[str, Any], names: dict[str, list[str]]) -> bool:
 def _examples(
     row: dict[str, Any], names: dict[str, list[str]], where: str
 ) -> Iterator[EmbeddingExample]:
+    """Yields an example for each positive of a row; see `_find_columns` for `names`."""
     queries = _texts(row, names["query"], where)
     if len(queries) != 1:
         raise RowError(
-            f"{where}: {names['query'][0]} has {len(queries)} texts, expected one; give each a row "
-            "of its own."
+            f"{where}: {names['query'][0]} has {len(queries)} texts, expected one; write a row for "
+            "each."
         )
     (query,) = queries
     positives = _texts(row, names["positive"], where)
@@ -272,14 +279,14 @@ def _examples(
 
 
 def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
-    """Returns the texts of columns, lists of texts joined.
+    """Returns the texts of several columns, each with a text or a list of texts.
 
     Raises:
-      ValueError: naming the column, if there is something else or an empty text.
+      ValueError: naming the column, if a value is not a text, or empty.
     """
     texts: list[str] = []
     for name in names:
-        value = as_list(row[name]) if name in _OF_LISTS else row[name]
+        value = as_list(row[name]) if name in _LIST_COLUMNS else row[name]
         values = value if isinstance(value, list) else [value]
         for text in values:
             if not isinstance(text, str) or not text.strip():

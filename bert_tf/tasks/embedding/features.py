@@ -1,4 +1,4 @@
-"""Makes the encoder's rows of texts that are trained on, searched or compared."""
+"""Tokenizes texts to train on, to search or to compare, and packs them for the encoder."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from bert_tf.tasks.embedding.losses import (
     check_examples,
     natural_loss,
 )
-from bert_tf.tasks.embedding.packing import pack_text, prompt_pieces
+from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.text.packing import PackedText
 from bert_tf.text.tokenization import Tokenizer
 
@@ -27,27 +27,35 @@ SIDES = ("query", "document")
 
 
 class TextPacker:
-    """Packs texts of both sides, each text of a side once.
+    """Packs texts of both sides; a repeated text becomes a single row.
 
     Args:
-      tokenizer: of the model.
-      embedding: its prompts and its length.
+      tokenizer: the model's tokenizer.
+      embedding: defines the prompts and the maximum length.
+
+    Attributes:
+      prompts: the prompt of each side.
+      prompt_lengths: the number of first tokens that the pooling skips, of each side.
+      num_cut: number of rows of maximum length, which are probably truncated.
     """
 
     def __init__(self, tokenizer: Tokenizer, embedding: EmbeddingConfig) -> None:
-        self.tokenizer, self.embedding = tokenizer, embedding
-        self.prompts = {side: embedding.side_prompt(side) for side in SIDES}
-        self.skipped = {
-            side: prompt_pieces(tokenizer, embedding, prompt)
-            for side, prompt in self.prompts.items()
-        }
+        self.tokenizer = tokenizer
+        self.embedding = embedding
+        self.prompts = {}
+        self.prompt_lengths = {}
+        for side in SIDES:
+            prompt = embedding.side_prompt(side)
+            self.prompts[side] = prompt
+            self.prompt_lengths[side] = prompt_length(tokenizer, embedding, prompt)
+        # By prompt and text: without prompts a text is the same row on both sides.
         self._row_of: dict[tuple[str, str], int] = {}
         self._packed: list[PackedText] = []
-        self._prompt_tokens: list[int] = []
+        self._prompt_length_of_row: list[int] = []
         self.num_cut = 0
 
     def add(self, side: str, text: str) -> int:
-        """Returns the row of a text."""
+        """Returns the index of a text's row, which is added if it is new."""
         prompt = self.prompts[side]
         key = (prompt, text)
         if key not in self._row_of:
@@ -55,26 +63,31 @@ class TextPacker:
             row = self.pack(side, text)
             self.num_cut += len(row.ids) == self.embedding.max_seq_length
             self._packed.append(row)
-            self._prompt_tokens.append(self.skipped[side])
+            self._prompt_length_of_row.append(self.prompt_lengths[side])
         return self._row_of[key]
 
     def pack(self, side: str, text: str) -> PackedText:
-        """Packs a text, which is not kept."""
+        """Packs a text without adding it."""
         return pack_text(self.tokenizer, self.embedding, text, self.prompts[side])
 
     def rows(self) -> TokenizedDataset:
-        """Returns all rows, with `prompt_pieces` if the pooling leaves any token out."""
+        """Returns all rows, with `prompt_lengths` if the pooling skips the tokens of a prompt."""
         labels = {}
-        if any(self.skipped.values()):
-            labels["prompt_pieces"] = np.array(self._prompt_tokens, np.int32)
+        if any(self.prompt_lengths.values()):
+            labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
         return TokenizedDataset(self._packed, labels, pad_id=self.tokenizer.vocab.pad_id)
 
     def text_numbers(self) -> np.ndarray:
-        """Returns a number for each row, the same for rows of one text."""
+        """Returns a number for each row, int64 [R]; rows of the same text have the same number.
+
+        A text with the prompts of both sides has two rows. Batches without duplicates contain only
+        one of them.
+        """
         numbers: dict[str, int] = {}
-        return np.array(
-            [numbers.setdefault(text, len(numbers)) for _, text in self._row_of], np.int64
-        )
+        number_of_row = []
+        for _, text in self._row_of:
+            number_of_row.append(numbers.setdefault(text, len(numbers)))
+        return np.array(number_of_row, np.int64)
 
 
 class TrainingExamples(NamedTuple):
@@ -85,12 +98,12 @@ class TrainingExamples(NamedTuple):
 
     @property
     def texts_per_row(self) -> int:
-        """Texts that a row brings: query, positive, negatives."""
+        """Number of texts of an example: query, positive and negatives."""
         return 2 + self.rows.num_negatives
 
 
 class RankingExamples(NamedTuple):
-    """A collection in which queries look for documents."""
+    """A collection in which documents are searched for queries."""
 
     rows: TokenizedDataset
     query_rows: np.ndarray  # int64 [Q]
@@ -101,7 +114,7 @@ class RankingExamples(NamedTuple):
 
 
 class ScoredExamples(NamedTuple):
-    """Pairs of texts with a number that says how like they are."""
+    """Pairs of texts with their similarity."""
 
     rows: TokenizedDataset
     pairs: np.ndarray  # int64 [E, 2], rows
@@ -118,14 +131,17 @@ def make_training_examples(
     one_length: bool = False,
 ) -> TrainingExamples:
     """Packs examples; see `ContrastiveDataset`."""
-    queries = np.array([packer.add("query", example.query) for example in examples], np.int64)
-    positives = np.array([packer.add("document", e.positive) for e in examples], np.int64)
-    negatives = [[packer.add("document", text) for text in e.negatives] for e in examples]
+    # Rows are numbered in this order, which the digest of the data depends on.
+    queries = [packer.add("query", example.query) for example in examples]
+    positives = [packer.add("document", example.positive) for example in examples]
+    negatives = []
+    for example in examples:
+        negatives.append([packer.add("document", text) for text in example.negatives])
     groups = ContrastiveDataset(
         packer.rows(),
         packer.text_numbers(),
-        queries,
-        positives,
+        np.array(queries, np.int64),
+        np.array(positives, np.int64),
         negatives,
         [example.scores for example in examples] if examples[0].scores else (),
         num_negatives,
@@ -144,29 +160,30 @@ def prepare_training(
     """Chooses the loss and packs the examples to train on.
 
     Args:
-      packer: of the model.
-      examples: as read.
-      task: the loss and its settings, as flags name them.
-      has_dropout: whether the model has any.
+      packer: packs the texts.
+      examples: the examples.
+      task: the loss and its settings, named as the flags.
+      has_dropout: whether the model has dropout.
 
     Returns:
       The packed examples and the name of the loss.
 
     Raises:
-      ValueError: naming an example that lacks what the loss needs.
+      ValueError: naming an example that lacks a part that the loss needs.
     """
     loss = task.retrieval_loss or natural_loss(examples)
     check_examples(examples, loss)
-    if task.learn_labels and not has_dropout:  # Otherwise the teacher's embedding is learned.
+    if task.learn_labels and not has_dropout:
+        # Without the labels, single texts can learn from the teacher's embeddings.
         _check_single_texts(packer, examples)
     most = max(len(example.negatives) for example in examples)
-    count = min(task.num_negatives, most)
-    if loss in OF_NEGATIVES and not count:
+    num_negatives = min(task.num_negatives, most)
+    if loss in OF_NEGATIVES and not num_negatives:
         raise ValueError(f"--num_negatives=0, but {loss} needs negatives.")
-    made = make_training_examples(
+    packed = make_training_examples(
         packer,
         examples,
-        count,
+        num_negatives,
         no_duplicates=loss in NO_DUPLICATES,
         one_length=loss in JOINT,
     )
@@ -174,17 +191,20 @@ def prepare_training(
         "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d cut to %d "
         "tokens); loss %s.",
         len(examples),
-        count,
-        len(made.rows.rows),
-        made.num_cut,
+        num_negatives,
+        len(packed.rows.rows),
+        packed.num_cut,
         packer.embedding.max_seq_length,
         loss,
     )
-    return made, loss
+    return packed, loss
 
 
 def _check_single_texts(packer: TextPacker, examples: Sequence[EmbeddingExample]) -> None:
-    """Raises ValueError if most examples are single texts with a single embedding each."""
+    """Raises ValueError if most examples are single texts that have only one embedding.
+
+    Query and positive of such an example would be identical, and the loss would teach nothing.
+    """
     same = [example for example in examples if example.query == example.positive]
     if 2 * len(same) > len(examples) and len(set(packer.prompts.values())) == 1:
         raise ValueError(
@@ -209,7 +229,7 @@ def make_ranking_examples(packer: TextPacker, beir: Beir) -> RankingExamples:
 def make_scored_examples(
     packer: TextPacker, examples: Sequence[EmbeddingExample]
 ) -> ScoredExamples:
-    """Packs scored pairs; both texts are taken as queries, since neither looks for the other.
+    """Packs scored pairs; both texts are packed as queries, because similarity is symmetric.
 
     Raises:
       ValueError: if there are no scores, or negatives, or all scores are equal.
@@ -225,6 +245,10 @@ def make_scored_examples(
             f"{examples[0].source}: all {len(examples)} pairs have the score "
             f"{examples[0].scores[0]:g}; a correlation needs two different ones."
         )
-    pairs = [[packer.add("query", text) for text in (e.query, e.positive)] for e in examples]
+    pairs = []
+    for example in examples:
+        first = packer.add("query", example.query)
+        second = packer.add("query", example.positive)
+        pairs.append((first, second))
     scores = np.array([example.scores[0] for example in examples], np.float64)
     return ScoredExamples(packer.rows(), np.array(pairs, np.int64), scores, packer.num_cut)

@@ -10,21 +10,22 @@ from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_
 
 
 def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
-    """Reads what `run_retriever` trains on and evaluates: examples, or a BEIR collection."""
+    """Reads the examples, or the BEIR collection, that `run_retriever` trains on and evaluates."""
     task: RetrieverConfig = configs.task
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     columns = {"query_column": task.query_column, "positive_column": task.positive_column}
     given = columns.keys() & config_flags.given(RetrieverConfig)
+    # Columns that are named for the training file may be missing in the file to evaluate.
     is_meant = bool(given) and "train" not in files
     named = {"train": configs.tuning.train_file, "eval": configs.data.eval_file}
     for use, file in files.items():
         if named[use]:
             must_have = use == "train" or is_meant
-            found[use] = read_embedding_examples(
+            inputs[use] = read_embedding_examples(
                 file, f"--{use}_file", **columns, must_have=must_have, reading=task
             )
         elif use == "train":
-            found[use] = read_beir_examples(task.data_dir, task.train_split)
+            inputs[use] = read_beir_examples(task.data_dir, task.train_split)
         else:
-            found[use] = read_beir(task.data_dir, task.eval_split)
-    return found
+            inputs[use] = read_beir(task.data_dir, task.eval_split)
+    return inputs

@@ -1,4 +1,4 @@
-"""The kinds of models without a head of labels: embeddings, and the encoder's outputs."""
+"""Registers embedders and plain encoders as kinds of models that can be loaded and exported."""
 
 import typing
 
@@ -9,7 +9,7 @@ if typing.TYPE_CHECKING:
 
 
 def always(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns that every encoder embeds, if it has no other purpose."""
+    """Returns True: any encoder can compute embeddings."""
     return True
 
 

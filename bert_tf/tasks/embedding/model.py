@@ -1,4 +1,4 @@
-"""Embeds texts: the encoder, pooling and further layers as a Keras model.
+"""Embeds texts: the encoder with pooling and optional dense layers, as a Keras model.
 
 model = BertEmbedder.from_pretrained("all-MiniLM-L6-v2")  # a folder of sentence-transformers
 model.fit((queries, positives))
@@ -49,7 +49,7 @@ from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
-from bert_tf.tasks.embedding.packing import pack_text, prompt_pieces
+from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
@@ -61,15 +61,17 @@ SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class InBatchAccuracy(keras.metrics.Mean):
-    """The share of queries whose positive scores highest of all documents of the batch."""
+    """The fraction of queries whose positive has the highest score of the batch's documents."""
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        """Adds a batch; arguments are those of `BertEmbedder.task_loss`."""
-        queries, documents = y_pred[:, 0], y_pred[:, 1:]
-        found = in_batch_accuracy(queries, documents, y_true[:, : ops.shape(documents)[1]])
-        super().update_state(found.mean(), found.weight)
+        """Adds a batch; for the arguments see `BertEmbedder.task_loss`."""
+        queries = y_pred[:, 0]  # [B, D]
+        documents = y_pred[:, 1:]  # [B, M, D]
+        weights = y_true[:, : ops.shape(documents)[1]]  # [B, M]
+        accuracy = in_batch_accuracy(queries, documents, weights)
+        super().update_state(accuracy.mean(), accuracy.weight)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -80,26 +82,26 @@ class BertEmbedder(TextFitMixin, keras.Model):
         model.fit((queries, positives, negatives))  # triplets
         model.fit((firsts, seconds), scores)        # scored pairs
 
-    `save` and `keras.models.load_model` keep vocabulary and prompts.
+    `save` and `keras.models.load_model` preserve vocabulary and prompts.
 
     Args:
       config: shape of the network.
-      embedding: the layers on top of the encoder; None: the mean of the tokens.
+      embedding: the layers after the encoder; None: mean pooling.
       vocab: vocabulary for `encode`; None: `encode` is not available.
-      use_pooler: whether the encoder has a pooler, which is not used here but is kept.
+      use_pooler: whether the encoder has a pooler, which is kept but not used here.
       recompute: see `BertEncoder`.
-      unpad: see `BertEncoder`; None: yes with a vocabulary, unless XLA compiles the model.
+      unpad: see `BertEncoder`; None: True with a vocabulary, unless XLA compiles the model.
 
     Call arguments:
-      inputs: texts, or a dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B],
-        the number of first tokens of each row to exclude from the pooling; other keys are ignored.
-        A batch of `ContrastiveDataset` instead has the same keys after query/ and document/.
+      inputs: texts, or a dict with the encoder's inputs and optionally `prompt_lengths` int32 [B],
+        the number of first tokens of each row that the pooling skips; other keys are ignored. A
+        batch of `ContrastiveDataset` has these keys with the prefixes query/ and document/.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
     Returns:
-      float32 [B, D], D = `dimension`; of a batch of `ContrastiveDataset` float32 [B, 1 + M, D], the
-      query before its M documents.
+      float32 [B, D], where D is `dimension`; for a batch of `ContrastiveDataset` float32
+      [B, 1 + M, D], each query followed by its M documents.
 
     Reference: Reimers and Gurevych 2019, "Sentence-BERT".
     """
@@ -118,7 +120,8 @@ class BertEmbedder(TextFitMixin, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.config, self.vocab = config, vocab
+        self.config = config
+        self.vocab = vocab
         self.embedding = embedding or EmbeddingConfig()
         self.embedding.check(config.hidden_size, "embedding")
         if self.embedding.max_seq_length > config.longest_row:
@@ -128,8 +131,10 @@ class BertEmbedder(TextFitMixin, keras.Model):
             )
         self.autocast = False  # See `BertEncoder`.
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
+        # The names of the weights in checkpoints are cls/embedding/dense_N/...
         with keras.name_scope("cls"), keras.name_scope("embedding"):
             for index, step in enumerate(self.embedding.dense):
+                # `activation` has the functions of encoders, without the sigmoid.
                 is_sigmoid = step.activation == "sigmoid"
                 layer = keras.layers.Dense(
                     step.out_features,
@@ -150,7 +155,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
 
     @property
     def dimension(self) -> int:
-        """D, the size of an embedding."""
+        """The size D of an embedding."""
         return self.embedding.dimension(self.config.hidden_size)
 
     def call(
@@ -159,32 +164,41 @@ class BertEmbedder(TextFitMixin, keras.Model):
         if "query/input_word_ids" in inputs:
             seed = self.bert.draw_dropout_seed(training, dropout_seed)
             queries, documents = embed_sides(
-                lambda texts, own_seed: self.call(texts, training, own_seed),
+                lambda texts, side_seed: self.call(texts, training, side_seed),
                 inputs,
                 seed,
                 joint=self._loss_name in JOINT,
             )
             return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
-        return self.embed_pieces(
-            encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
-        )
+        # `prompt_pieces` is the earlier name.
+        prompt_lengths = inputs.get("prompt_lengths", inputs.get("prompt_pieces"))
+        return self.pool(encoded["sequence_output"], inputs["input_mask"], prompt_lengths)
 
     def inputs_of(self, x: object) -> dict[str, Any]:
         """Returns the inputs for texts, with the model's default prompt."""
         prompt = self.embedding.prompt(None)
         rows = [self.pack(text, prompt) for text in read_texts(x)]
-        skipped = prompt_pieces(self.tokenizer, self.embedding, prompt)
+        skipped = prompt_length(self.tokenizer, self.embedding, prompt)
         batch = pad_batch(rows, self.tokenizer.vocab.pad_id)
-        return {**batch, "prompt_pieces": np.full([len(rows)], skipped, np.int32)}
+        return {**batch, "prompt_lengths": np.full([len(rows)], skipped, np.int32)}
 
-    def embed_pieces(
-        self, sequence: Tensor, mask: Tensor, prompt_pieces: Tensor | None = None
-    ) -> Any:
-        """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""
-        if prompt_pieces is not None:
-            positions = ops.arange(ops.shape(mask)[1], dtype="int32")
-            mask = mask * ops.cast(positions >= prompt_pieces[:, None], mask.dtype)
+    def pool(self, sequence: Tensor, mask: Tensor, prompt_lengths: Tensor | None = None) -> Any:
+        """Computes embeddings from the encoder's outputs.
+
+        Args:
+          sequence: float [B, T, H], the outputs of the last layer.
+          mask: int [B, T], 0 for padding.
+          prompt_lengths: see the call arguments.
+
+        Returns:
+          float32 [B, D].
+        """
+        if prompt_lengths is not None:
+            # The encoder attends to the prompt, but the pooling skips it.
+            positions = ops.arange(ops.shape(mask)[1], dtype="int32")  # [T]
+            mask = mask * ops.cast(positions >= prompt_lengths[:, None], mask.dtype)
+        # Several poolings are concatenated, [B, H] each.
         parts = []
         for name in self.embedding.pooling:
             pooling = pooling_of(name, self.config.pooled_token)
@@ -205,7 +219,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         """Embeds texts.
 
         Args:
-          texts: N texts; each is cut to `embedding.max_seq_length` tokens.
+          texts: N texts; each is truncated to `embedding.max_seq_length` tokens.
           prompt_name: name of the prompt before each text; None: the model's default, if any.
           prompt: prefix of each text, instead of a named prompt.
           batch_size: texts per batch; texts of similar length share a batch.
@@ -214,17 +228,17 @@ class BertEmbedder(TextFitMixin, keras.Model):
           float32 [N, D].
 
         Raises:
-          ValueError: if the model has no vocabulary, no prompt with that name, `texts` is a
-            single string, or holds something else, which is named with its index, or `batch_size`
-            is below 1.
+          ValueError: if the model has no vocabulary or no prompt of that name; `texts` is a single
+            string or contains a value that is not a text; or `batch_size` is below 1.
         """
         if isinstance(texts, Iterator):
             texts = list(texts)
         if isinstance(texts, str) or len(texts):
+            # Reports a string and values that are not texts; an empty list is allowed here.
             texts = read_texts(texts)
-        before = self.embedding.prompt(prompt_name) if prompt is None else prompt
-        rows = [self.pack(text, before) for text in texts]
-        skipped = prompt_pieces(self.tokenizer, self.embedding, before)
+        prefix = self.embedding.prompt(prompt_name) if prompt is None else prompt
+        rows = [self.pack(text, prefix) for text in texts]
+        skipped = prompt_length(self.tokenizer, self.embedding, prefix)
         return self.encode_rows(rows, skipped, batch_size)
 
     def encode_rows(
@@ -233,32 +247,33 @@ class BertEmbedder(TextFitMixin, keras.Model):
         """Embeds packed texts, float32 [N, D].
 
         Args:
-          rows: of `pack`.
-          skipped: number of first tokens of each that the pooling leaves out.
+          rows: results of `pack`.
+          skipped: number of first tokens of each row that the pooling skips.
           batch_size: texts per batch; texts of similar length share a batch.
         """
         vectors = np.zeros([len(rows), self.dimension], np.float32)
 
         def compute(chosen: list[int]) -> list[int]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
-            counts = np.full([len(chosen)], skipped, np.int32)
-            # Written in place: a list of rows would need the memory twice.
-            vectors[chosen] = self._computed()({**batch, "prompt_pieces": counts}).numpy()
+            prompt_lengths = np.full([len(chosen)], skipped, np.int32)
+            inputs = {**batch, "prompt_lengths": prompt_lengths}
+            # Written in place: a list of vectors would need the memory twice.
+            vectors[chosen] = self._embed_function()(inputs).numpy()
             return chosen
 
         by_length([len(row.ids) for row in rows], batch_size, compute)
         return vectors
 
     def encode_query(self, texts: Sequence[str], **options: Any) -> np.ndarray:
-        """Embeds queries, with the prompt `query` if there is one; see `encode`."""
+        """Embeds queries, with the model's prompt for queries if it has one; see `encode`."""
         return self.encode(texts, prompt=self.embedding.side_prompt("query"), **options)
 
     def encode_document(self, texts: Sequence[str], **options: Any) -> np.ndarray:
-        """Embeds documents, with the prompt of documents if there is one; see `encode`."""
+        """Embeds documents, with the model's prompt for documents if it has one; see `encode`."""
         return self.encode(texts, prompt=self.embedding.side_prompt("document"), **options)
 
     def pack(self, text: str, prompt: str = "") -> PackedText:
-        """Tokenizes a text after a prompt and cuts it to the length."""
+        """Tokenizes a prompt and a text, and truncates them to the maximum length."""
         return pack_text(self.tokenizer, self.embedding, text, prompt)
 
     # Training ----------------------------------------------------------------------------------
@@ -281,7 +296,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         matryoshka_weights: Sequence[float] = (),
         **options: Any,
     ) -> Any:
-        """Trains on texts that belong together, as `run_retriever` does.
+        """Trains on pairs or triplets of texts, as `run_retriever` does.
 
             model.fit((queries, positives), epochs=1, batch_size=64)
             model.fit([("a query", "its answer", "another answer"), ...])
@@ -290,26 +305,29 @@ class BertEmbedder(TextFitMixin, keras.Model):
         Args:
           x: pairs or triplets, as columns or as a list of tuples; see `read_embedding_columns`.
             Single texts are pairs of a text with itself (SimCSE).
-          y: scores of pairs, or a teacher's margins of triplets.
-          batch_size: examples per step; None: 32. With in-batch losses the other examples of a
-            batch give the negatives, and no text is in a batch twice.
+          y: scores of pairs, or a teacher's margins for triplets.
+          batch_size: examples per step; None: 32. In-batch losses use the documents of the other
+            examples of a batch as negatives, and a batch contains no text twice.
           epochs: see `TextFitMixin.fit`.
-          loss: in_batch, symmetric, cosent, cosine, triplet or margin_mse; "": chosen by the form
-            of the examples: in_batch, for scored pairs cosent, for margins margin_mse.
-          num_negatives: maximum number of negatives that an example uses; each epoch uses others.
+          loss: in_batch, symmetric, cosent, cosine, triplet or margin_mse; "": cosent for scored
+            pairs, margin_mse for margins, otherwise in_batch.
+          num_negatives: maximum number of negatives per example and epoch; an example with more
+            uses different ones in each epoch.
           loss_scale_factor: factor of the cosines, 1 / temperature.
-          triplet_margin, triplet_distance: of the triplet loss; euclidean or cosine.
-          matryoshka_dims: sizes: the first N numbers of the embeddings are trained as well.
-          matryoshka_weights: one for each size; (): 1 each.
-          options: arguments of `TextFitMixin.fit`, such as `validation_data`, in the form of x or
-            (x, y), `callbacks`, `learning_rate` and `verbose`. Validation reports the loss and, of
-            in-batch losses, the accuracy within batches of the validation examples.
+          triplet_margin, triplet_distance: for the triplet loss; the distance is euclidean or
+            cosine.
+          matryoshka_dims: sizes N for which the first N numbers of an embedding are trained as an
+            embedding as well.
+          matryoshka_weights: a weight for each size; (): 1 for each.
+          options: arguments of `TextFitMixin.fit`, such as `validation_data` (x or (x, y)),
+            `callbacks`, `learning_rate` and `verbose`. Validation reports the loss, and with
+            in-batch losses the accuracy within batches of validation examples.
 
         Returns:
           Keras' `History`.
 
         Raises:
-          ValueError: for errors in the examples or the settings, before anything is traced.
+          ValueError: if examples or settings are invalid, before anything is traced.
         """
         if self.is_raw(x):
             self._settings = training_settings(
@@ -327,43 +345,48 @@ class BertEmbedder(TextFitMixin, keras.Model):
     def predict(
         self, x: Any, batch_size: int | None = None, *arguments: Any, **options: Any
     ) -> Any:
-        """Keras' own; of texts the embeddings, as `encode` returns them."""
+        """Embeds texts as `encode` does; other inputs go to Keras' `predict`."""
         if self.is_raw(x):
             return self.encode(x, batch_size=batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
 
     def is_raw(self, x: object) -> bool:
-        """Returns whether input is texts, or goes to Keras unchanged."""
+        """Returns whether inputs are texts; other inputs go to Keras unchanged."""
         return is_text_column(x)
 
     def read_examples(  # type: ignore[override]
         self, x: Texts, y: Labels | None = None, weights: Column | None = None
     ) -> TrainingExamples:
         if weights is not None:
-            raise ValueError("BertEmbedder has no sample_weight: its losses are of whole batches.")
+            raise ValueError("BertEmbedder has no sample_weight: its losses are for whole batches.")
         if self.compiled and not (self._has_own_loss or self.is_compiled_by_default):
             raise ValueError(
-                "The model is compiled with a loss, but embeddings are trained with losses of "
-                'whole batches: compile it without one, and give fit(..., loss="in_batch").'
+                "The model is compiled with a loss, but embeddings are trained with losses for "
+                'whole batches: compile it without a loss, and give fit(..., loss="in_batch").'
             )
         examples = read_embedding_columns(x, y)
         packer = TextPacker(self.tokenizer, self.embedding)
         config = self.config
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        made, loss_name = prepare_training(packer, examples, self._settings, has_dropout)
-        make_loss(loss_name, self._settings, self.dimension)  # Raises an error for wrong sizes.
-        if loss_name != self._loss_name:  # Keras' graphs of a step have the loss before.
+        training_examples, loss_name = prepare_training(
+            packer, examples, self._settings, has_dropout
+        )
+        # The result is discarded: this reports matryoshka sizes that do not fit.
+        make_loss(loss_name, self._settings, self.dimension)
+        if loss_name != self._loss_name:
+            # Keras keeps the traced graphs of a step, which contain the previous loss.
             self.train_function = None
             self.test_function = None
         self._loss_name = loss_name
-        return made
+        return training_examples
 
     def prepare_head(self, examples: TrainingExamples) -> None:
-        """Keeps the loss of the training examples, also for those of the validation."""
+        """Uses the loss of the training examples for the validation examples as well."""
         self._settings = dataclasses.replace(self._settings, retrieval_loss=self._loss_name)
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         inputs = {name: value for name, value in batch.items() if name.startswith(SIDE_NAMES)}
+        # Keras passes a single tensor of labels, so that weights and scores share it: [B, M + S].
         labels = [batch["document_weights"]]
         if "scores" in batch:
             labels.append(batch["scores"])
@@ -375,22 +398,24 @@ class BertEmbedder(TextFitMixin, keras.Model):
         """Returns the loss of a batch.
 
         Args:
-          x: without effect.
+          x: not used.
           y: float32 [B, M + S]: the weights of the documents, then the scores.
           outputs: float32 [B, 1 + M, D], see the class.
-          weights: without effect: a filling example has documents of weight 0.
+          weights: not used: the documents of an example that pads the batch have weight 0.
         """
-        queries, documents = outputs[:, 0], outputs[:, 1:]
-        count = ops.shape(documents)[1]
+        queries = outputs[:, 0]  # [B, D]
+        documents = outputs[:, 1:]  # [B, M, D]
+        num_documents = ops.shape(documents)[1]
         loss = make_loss(self._loss_name, self._settings, self.dimension)
-        return loss(queries, documents, y[:, :count], y[:, count:])
+        return loss(queries, documents, y[:, :num_documents], y[:, num_documents:])
 
     def own_loss(
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
     ) -> Any:
-        """See `TextFitMixin`; only examples of several texts have a loss of the task."""
+        """See `TextFitMixin`; only batches of queries and documents have this loss."""
         is_embedding = not isinstance(outputs, dict)  # A `BertDenoiser` returns a dict.
         if is_embedding and len(outputs.shape) != 3:
+            # [B, D]: a dict of ids, whose loss the user compiles.
             return None
         return super().own_loss(x, y, outputs, weights, training)
 
@@ -427,7 +452,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         length: int = 0,
     ) -> KerasBatch:
         groups = self.read_examples(x, y, weights).rows
-        chosen = np.arange(len(groups))
+        chosen = np.arange(len(groups))  # all examples, with the negatives of epoch 0
         batch = groups.batch(chosen, 0, len(groups), groups.longest(chosen, 0))
         return tf.nest.map_structure(np.asarray, self.keras_batch(batch))
 
@@ -438,8 +463,8 @@ class BertEmbedder(TextFitMixin, keras.Model):
             batch, data = first_batch(data)
             if holds_texts(unpack_batch(batch)[0]):
                 raise ValueError(
-                    "BertEmbedder does not train on a generator of texts: give lists, of which it "
-                    "makes batches without the same text twice."
+                    "BertEmbedder does not train on a generator of texts: give lists, from which "
+                    "it makes batches that contain no text twice."
                 )
         return data, class_weight
 
@@ -454,7 +479,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         """Maximum length of a text."""
         return self.embedding.max_seq_length
 
-    preprocessor = None  # The vocabulary takes its place.
+    preprocessor = None  # The vocabulary replaces it.
 
     # Checkpoints -------------------------------------------------------------------------------
 
@@ -463,17 +488,17 @@ class BertEmbedder(TextFitMixin, keras.Model):
     def from_checkpoint(
         cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
-        """Makes the model; `embedding`, if given, replaces the checkpoint's own.
+        """Creates the model; `embedding`, if given, replaces that of the checkpoint.
 
-        Single fields can also be given: `pooling`, `normalize`, `max_seq_length`.
+        Its fields, such as `pooling`, `normalize` and `max_seq_length`, can be given separately.
         """
         names = {field.name for field in dataclasses.fields(EmbeddingConfig)}
         given = {name: arguments.pop(name) for name in names & set(arguments)}
         if isinstance(given.get("pooling"), str):
             given["pooling"] = (given["pooling"],)
         default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, checkpoint.config.longest_row))
-        own = arguments.pop("embedding", None) or checkpoint.embedding or default
-        arguments["embedding"] = dataclasses.replace(own, **given)
+        embedding = arguments.pop("embedding", None) or checkpoint.embedding or default
+        arguments["embedding"] = dataclasses.replace(embedding, **given)
         return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
@@ -491,11 +516,11 @@ class BertEmbedder(TextFitMixin, keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         vocab = config["vocab"]
-        made = {
+        arguments = {
             "embedding": EmbeddingConfig.from_dict(config["embedding"]),
             "vocab": None if vocab is None else vocab_from_config(vocab),
         }
-        return super().from_config({**config, **made})
+        return super().from_config({**config, **arguments})
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
@@ -504,31 +529,34 @@ class BertEmbedder(TextFitMixin, keras.Model):
             raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")
         return make_tokenizer(self.vocab, self.config.do_lower_case)
 
-    def _computed(self) -> Any:
-        """Returns the model as one graph for batches of all shapes."""
+    def _embed_function(self) -> Any:
+        """Returns the model as a single graph for batches of all shapes."""
         if self._compute is None:
-            shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
-            shape["prompt_pieces"] = tf.TensorSpec([None], tf.int32)
+            signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+            signature["prompt_lengths"] = tf.TensorSpec([None], tf.int32)
             self._compute = tf.function(
-                lambda batch: self(batch, training=False), input_signature=[shape], autograph=False
+                lambda batch: self(batch, training=False),
+                input_signature=[signature],
+                autograph=False,
             )
         return self._compute
 
 
 def training_settings(**settings: Any) -> RetrieverConfig:
-    """Returns the settings of training, checked as the flags of `run_retriever` are.
+    """Returns the settings of training, checked as the flags of `run_retriever`.
 
     Raises:
-      ValueError: naming the one that is wrong, or has no effect.
+      ValueError: naming a setting that is invalid or has no effect.
     """
     config = RetrieverConfig(**settings)
     if config.retrieval_loss == "denoising":
-        raise ValueError("loss is 'denoising', for which there is only run_retriever.")
-    given = [name for name, value in settings.items() if value != getattr(RetrieverConfig(), name)]
-    config.check_needs(given)
+        raise ValueError("loss is 'denoising', which only run_retriever supports.")
+    defaults = RetrieverConfig()
+    changed = [name for name, value in settings.items() if value != getattr(defaults, name)]
+    config.check_needs(changed)
     return config
 
 
 def comma_text(numbers: Sequence[float] | str) -> str:
-    """Returns numbers as a flag has them, separated by commas."""
+    """Returns numbers in the format of a flag, separated by commas."""
     return numbers if isinstance(numbers, str) else ",".join(map(str, numbers))

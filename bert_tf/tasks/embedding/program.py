@@ -1,4 +1,4 @@
-"""The retriever program: reads texts that belong together; trains and evaluates an embedder."""
+"""The program of retrievers: reads pairs or triplets of texts; trains and evaluates an embedder."""
 
 import dataclasses
 import pathlib
@@ -17,6 +17,7 @@ from bert_tf.metrics.trec import run_lines
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.features import (
     RankingExamples,
+    ScoredExamples,
     TextPacker,
     make_ranking_examples,
     make_scored_examples,
@@ -48,24 +49,26 @@ class Retriever(Program):
     }
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
-        """Finds how the model embeds: as it states, unless flags say otherwise."""
+        """Defines the embedding: as the weights state, with the changes that flags request."""
         task: RetrieverConfig = self.configs.task
-        config, data = self.configs.model, self.configs.data
+        config = self.configs.model
+        data = self.configs.data
         if weights is None:
-            own = read_embedding(pathlib.Path(self.configs.training.output_dir))
+            # A resumed run.
+            stated = read_embedding(pathlib.Path(self.configs.training.output_dir))
         else:
-            own = weights.embedding
+            stated = weights.embedding
         longest = config.longest_row
-        embedding = own or EmbeddingConfig(max_seq_length=min(data.max_seq_length, longest))
+        embedding = stated or EmbeddingConfig(max_seq_length=min(data.max_seq_length, longest))
         changed: dict[str, Any] = {}
         if task.embedding_pooling:
-            if own and own.pooling != (task.embedding_pooling,):
+            if stated and stated.pooling != (task.embedding_pooling,):
                 raise ValueError(
                     f"--embedding_pooling={task.embedding_pooling}, but the model pools by "
-                    f"{', '.join(own.pooling)}; leave it out."
+                    f"{', '.join(stated.pooling)}; leave the flag out."
                 )
             changed["pooling"] = (task.embedding_pooling,)
-        elif own is None:
+        elif stated is None:
             logging.warning("The model does not state its pooling: the mean of the tokens is used.")
         if "max_seq_length" in config_flags.given(DataConfig):
             changed["max_seq_length"] = data.max_seq_length
@@ -76,9 +79,12 @@ class Retriever(Program):
         logging.info(
             "Embeddings of %d numbers: %s%s, %d dense layers, texts up to %d tokens, compared by "
             "%s.",
-            *(self.embedding.dimension(config.hidden_size), ", ".join(self.embedding.pooling)),
-            *(", normalized" if self.embedding.normalize else "", len(self.embedding.dense)),
-            *(self.embedding.max_seq_length, self.embedding.similarity),
+            self.embedding.dimension(config.hidden_size),
+            ", ".join(self.embedding.pooling),
+            ", normalized" if self.embedding.normalize else "",
+            len(self.embedding.dense),
+            self.embedding.max_seq_length,
+            self.embedding.similarity,
         )
         length = dataclasses.replace(data, max_seq_length=self.embedding.max_seq_length)
         self.configs = self.configs._replace(data=length)
@@ -88,69 +94,74 @@ class Retriever(Program):
         write_embedding(folder, self.embedding)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Makes rows of the texts."""
-
-        def packer() -> TextPacker:
-            return TextPacker(tokenizer, self.embedding)
-
-        made: dict[str, Any] = {}
+        """Tokenizes the texts."""
+        examples: dict[str, Any] = {}
         if "train" in self.files:
-            made["train"] = self.read_training(packer())
+            examples["train"] = self.read_training(TextPacker(tokenizer, self.embedding))
         if "eval" in self.files:
+            packer = TextPacker(tokenizer, self.embedding)
+            evaluated: ScoredExamples | RankingExamples
             if self.configs.data.eval_file:
                 scored = self.inputs["eval"]
-                made["eval"] = make_scored_examples(packer(), scored)
-                shown: tuple[Any, ...] = (len(scored), "scored pairs", len(made["eval"].rows))
+                evaluated = make_scored_examples(packer, scored)
+                counted = f"{len(scored)} scored pairs"
             else:
                 beir = self.inputs["eval"]
-                made["eval"] = make_ranking_examples(packer(), beir)
-                shown = (len(beir.queries), "queries", len(made["eval"].rows))
+                evaluated = make_ranking_examples(packer, beir)
+                counted = f"{len(beir.queries)} queries"
+            examples["eval"] = evaluated
             logging.info(
-                "eval: %d %s, %d texts (%d cut to %d tokens).",
-                *(*shown, made["eval"].num_cut, self.embedding.max_seq_length),
+                "eval: %s, %d texts (%d cut to %d tokens).",
+                counted,
+                len(evaluated.rows),
+                evaluated.num_cut,
+                self.embedding.max_seq_length,
             )
-        return Examples.of_files(made)
+        return Examples.of_files(examples)
 
     def read_training(self, packer: TextPacker) -> Any:
-        """Makes what to train on: an object with `rows`."""
+        """Returns the packed training examples, an object with `rows`."""
         config = self.configs.model
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        made, self.loss_name = prepare_training(
+        examples, self.loss_name = prepare_training(
             packer, self.inputs["train"], self.configs.task, has_dropout
         )
-        return made
+        return examples
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
-        """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""
-        path, own = self.configs.task.teacher, self.embedding
+        """Adds the teacher's embeddings of the texts, `teacher_embedding` float32 [R, D]."""
+        path = self.configs.task.teacher
+        student_embedding = self.embedding
         teacher = read_known(self.configs, tokenizer, head="")
-        given = teacher.embedding or dataclasses.replace(own, dense=())
-        sizes = (
-            given.dimension(teacher.config.hidden_size),
-            own.dimension(self.configs.model.hidden_size),
-        )
-        if sizes[0] != sizes[1]:
+        # A teacher that does not state its pooling is pooled as the student.
+        teacher_embedding = teacher.embedding or dataclasses.replace(student_embedding, dense=())
+        teacher_size = teacher_embedding.dimension(teacher.config.hidden_size)
+        student_size = student_embedding.dimension(self.configs.model.hidden_size)
+        if teacher_size != student_size:
             raise ValueError(
-                f"--teacher={path} embeds in {sizes[0]} numbers, the student in {sizes[1]}; give a "
-                "student of the same size, for example some of the teacher's layers."
+                f"--teacher={path} has embeddings of {teacher_size} numbers, the student of "
+                f"{student_size}; give a student of the same size, for example some of the "
+                "teacher's layers."
             )
-        if given.prompts != own.prompts:
+        # Teacher and student read the same rows, which include the prompts.
+        if teacher_embedding.prompts != student_embedding.prompts:
             raise ValueError(
-                f"--teacher={path} has the prompts {given.prompts}, the student {own.prompts}; "
-                "give it the same ones: --query_prompt, --document_prompt."
+                f"--teacher={path} has the prompts {teacher_embedding.prompts}, the student "
+                f"{student_embedding.prompts}; give the student the same prompts: --query_prompt, "
+                "--document_prompt."
             )
         options: dict[str, Any] = {"use_pooler": False, "unpad": True, "dtype": "float32"}
-        model = BertEmbedder.from_checkpoint(teacher, embedding=given, **options)
+        model = BertEmbedder.from_checkpoint(teacher, embedding=teacher_embedding, **options)
         rows = examples.train.rows.rows
-        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.labels["teacher_embedding"] = found
+        embeddings = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels["teacher_embedding"] = embeddings
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> EmbeddingTask:
-        """Makes the model and its task."""
+        """Creates the model and its task."""
         self.check_rows()
         model = self.make_model(config, **options)
         is_trained = "train" in self.files
@@ -165,20 +176,20 @@ class Retriever(Program):
         )
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:
-        """Makes the model."""
+        """Creates the model."""
         return BertEmbedder(config, self.embedding, **options)
 
     def make_loss(self, model: Model) -> losses.Loss:
-        """Returns the loss that the model is trained with."""
+        """Returns the training loss."""
         return losses.make_loss(self.loss_name, self.configs.task, model.dimension)
 
     def check_rows(self) -> None:
-        """Raises ValueError if rows are to be packed."""
+        """Raises ValueError if --pack_rows is given."""
         if self.configs.training.do_train and self.configs.training.pack_rows:
-            raise ValueError("--pack_rows is not for embeddings; leave it out.")
+            raise ValueError("--pack_rows has no effect on embeddings; leave it out.")
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Outputs) -> dict[str, str]:
-        """Returns run.trec, the documents found in a collection, for `search.trec` and others."""
+        """Returns run.trec with the documents found in a collection, in TREC's format."""
         if not isinstance(examples, RankingExamples):
             return {}
         run = task.search(examples, outputs)

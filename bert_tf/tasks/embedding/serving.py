@@ -1,4 +1,4 @@
-"""Serving functions for embeddings."""
+"""Serving functions of embedders."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from bert_tf.serving.model import Batch, Outputs, Serving
 
 
 class EmbeddingServing(Serving):
-    """A `BertEmbedder`: one vector for each text.
+    """Serving functions of a `BertEmbedder`, which return one vector for each text.
 
     Args:
-      arguments: of `Serving`.
-      prompt: stands before each text; ids already include it.
-      prompt_pieces: number of first tokens that the pooling leaves out.
-      lower: whether texts are lower-cased before they are tokenized.
-      prompts: those of the model for queries and documents, for the metadata.
+      arguments: arguments of `Serving`.
+      prompt: prefix of each text; ids already include it.
+      prompt_length: number of first tokens that the pooling skips.
+      lower: whether texts are lower-cased before tokenization.
+      prompts: the model's prompts for queries and documents, for the metadata.
 
     Outputs:
       embedding: float32 [B, D].
@@ -29,27 +29,30 @@ class EmbeddingServing(Serving):
         self,
         *arguments: Any,
         prompt: str = "",
-        prompt_pieces: int = 0,
+        prompt_length: int = 0,
         lower: bool = False,
         prompts: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.prompt, self.prompt_pieces, self.lower = prompt, prompt_pieces, lower
+        self.prompt = prompt
+        self.prompt_length = prompt_length
+        self.lower = lower
         self.prompts = prompts or {}
 
     def card(self) -> dict[str, Any]:
-        """Adds how texts are prepared, for programs that tokenize outside the graph."""
+        """Adds the preparation of texts, for programs that tokenize outside the graph."""
         sides = {f"{side}_prompt": prompt for side, prompt in self.prompts.items()}
         return {**super().card(), "prompt": self.prompt, **sides, "lower_case_texts": self.lower}
 
     def from_ids(self, batch: Batch) -> Outputs:
-        if self.prompt_pieces:
+        if self.prompt_length:
             size = tf.shape(batch["input_mask"])[0]
-            batch = {**batch, "prompt_pieces": tf.fill([size], self.prompt_pieces)}
+            batch = {**batch, "prompt_lengths": tf.fill([size], self.prompt_length)}  # [B]
         return {"embedding": self.call_model(batch)}
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        text = check_utf8(*texts)  # Lower-casing would replace bytes that are not UTF-8.
+        # Checked first, because lower-casing replaces bytes that are not UTF-8.
+        text = check_utf8(*texts)
         text = self.prompt + text if self.prompt else text
         return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)

@@ -20,10 +20,10 @@ def embed_sides(
     """Embeds the queries and the documents of a batch.
 
     Args:
-      compute: takes the inputs of texts and a dropout seed, returns float [N, D].
+      compute: function of the inputs of N texts and a dropout seed that returns float [N, D].
       batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
-      joint: whether one pass embeds both sides, which then must have the same length.
+      joint: whether both sides are embedded in one pass, for which they need the same length.
 
     Returns:
       The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D].
@@ -32,19 +32,22 @@ def embed_sides(
         return _embed_jointly(compute, batch, dropout_seed)
     sides = {}
     for number, side in enumerate(SIDES):
-        names = [name for name in (*INPUTS, "prompt_pieces") if f"{side}/{name}" in batch]
         inputs = {}
-        for name in names:
+        for name in (*INPUTS, "prompt_lengths"):
+            if f"{side}/{name}" not in batch:
+                continue
             value = batch[f"{side}/{name}"]
-            # [B, M, T] -> [B * M, T]; prompt_pieces have no axis of tokens.
+            # [B, M, T] -> [B * M, T]; prompt_lengths have no axis of tokens.
             shape = [-1, tf.shape(value)[-1]] if name in INPUTS else [-1]
             inputs[name] = tf.reshape(value, shape)
         seed = dropout_seed
         if dropout_seed is not None:
-            # Another mask for each side: the same text on both then has two embeddings (SimCSE).
+            # A different mask for each side: a text on both sides then has two embeddings (SimCSE).
             seed = mix(dropout_seed + number)
             before = batch.get(f"{side}/before")
             if before is not None:
+                # Texts and tokens of the batch before this part, so that a batch that is computed
+                # in parts gets the same masks as in one pass.
                 seed = tf.concat([[seed], before[0]], axis=0)
         sides[side] = tf.cast(compute(inputs, seed), tf.float32)
     queries, documents = sides["query"], sides["document"]
@@ -58,10 +61,11 @@ def _embed_jointly(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds the texts of both sides in one pass; see `embed_sides`."""
     inputs = {}
-    for name in (*INPUTS, "prompt_pieces"):
+    for name in (*INPUTS, "prompt_lengths"):
         if f"query/{name}" not in batch:
             continue
-        query, documents = batch[f"query/{name}"], batch[f"document/{name}"]
+        query = batch[f"query/{name}"]
+        documents = batch[f"document/{name}"]
         # The texts of an example follow each other, so that dropout counts example by example.
         texts = tf.concat([query[:, None], documents], axis=1)  # [B, 1 + M, T] or [B, 1 + M]
         shape = [-1, tf.shape(texts)[-1]] if name in INPUTS else [-1]

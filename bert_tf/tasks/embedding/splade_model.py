@@ -1,9 +1,11 @@
-"""SPLADE: a text as weights of the vocabulary's pieces, most of them 0, made by the MLM head.
+"""SPLADE: a text as sparse weights of the vocabulary's tokens, computed by the MLM head.
 
-    logits [B, T, V] -> relu -> maximum over the pieces of the text -> log(1 + x) -> [B, V]
+    logits [B, T, V] -> relu -> maximum over the text's tokens -> log(1 + x) -> [B, V]
 
-Unlike BM25 a text weighs pieces that it does not hold. Reference: Formal et al. 2021, "SPLADE v2:
-Sparse Lexical and Expansion Model for Information Retrieval", equation 6.
+Unlike in BM25, tokens that are not in the text can have a weight.
+
+Reference: Formal et al. 2021, "SPLADE v2: Sparse Lexical and Expansion Model for Information
+Retrieval", equation 6.
 """
 
 import typing
@@ -21,12 +23,13 @@ from bert_tf.type_names import Tensor
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-BLOCK = 16  # pieces of each text whose scores of the whole vocabulary are in memory at once
+# Tokens of each text whose scores of the whole vocabulary are in memory at once, [B, BLOCK, V].
+BLOCK = 16
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSplade(HeadOnEncoder):
-    """The encoder with the MLM head, whose scores weigh the vocabulary.
+    """The encoder with the MLM head, whose scores become weights of the vocabulary.
 
     Args:
       config: shape of the network.
@@ -38,7 +41,7 @@ class BertSplade(HeadOnEncoder):
       dropout_seed: see `BertEncoder`.
 
     Returns:
-      float32 [B, V], 0 and above. Compared by dot products.
+      float32 [B, V], not negative. Texts are compared by dot products.
     """
 
     default_name = "bert_splade"
@@ -49,7 +52,7 @@ class BertSplade(HeadOnEncoder):
 
     @property
     def dimension(self) -> int:
-        """V, the pieces that a text weighs."""
+        """The number of weights of a text, V."""
         return self.config.vocab_size
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -57,7 +60,7 @@ class BertSplade(HeadOnEncoder):
         sequence = encoded["sequence_output"]  # [B, T, D]
         shape = ops.shape(sequence)
         rows = self.predictions.transformed(ops.reshape(sequence, (-1, shape[-1])))  # [B * T, E]
-        rows = ops.reshape(rows, (-1, shape[1], rows.shape[-1]))
+        rows = ops.reshape(rows, (-1, shape[1], rows.shape[-1]))  # [B, T, E]
         table = ops.cast(self.bert.embeddings.word_embeddings, rows.dtype)
         bias = self.predictions.output_bias
         if bias is None:
@@ -72,7 +75,7 @@ class BertSplade(HeadOnEncoder):
         """See `FromPretrained`.
 
         Raises:
-          ValueError: if there is no MLM head, or something else does not fit.
+          ValueError: if the checkpoint has no MLM head, or does not fit the model.
         """
         check_head(checkpoint)
         return super().from_checkpoint(checkpoint, allow_missing, **arguments)
@@ -91,72 +94,89 @@ def check_head(checkpoint: "Checkpoint") -> None:
 
 
 def splade_weights(rows: Tensor, input_mask: Tensor, table: Tensor, bias: Tensor) -> Any:
-    """Returns log(1 + the highest score of each piece of the vocabulary, 0 at least).
+    """Returns log(1 + max(0, the highest score of each vocabulary token in the text)).
 
-    Neither the scores [B, T, V] nor their gradient are in memory as a whole: both ways go over
-    `BLOCK` pieces of each text at a time. Of equal highest scores the first has the gradient.
+    Neither the scores [B, T, V] nor their gradient are in memory as a whole: forward and backward
+    pass compute `BLOCK` tokens of each text at a time. If several tokens of a text have the highest
+    score, the first one gets the gradient.
 
     Args:
-      rows: float [B, T, E], what the head compares with the table.
-      input_mask: int [B, T], 1 for pieces that count.
+      rows: float [B, T, E], the head's outputs before the product with the word embeddings.
+      input_mask: int [B, T], 0 for padding.
       table: float [V, E], word embeddings.
       bias: float32 [V].
 
     Returns:
       float32 [B, V].
     """
-    more = -tf.shape(rows)[1] % BLOCK
-    rows = tf.pad(rows, [[0, 0], [0, more], [0, 0]])
-    mask = tf.pad(tf.cast(input_mask, tf.bool), [[0, 0], [0, more]])
+    padding = -tf.shape(rows)[1] % BLOCK  # to a multiple of BLOCK
+    rows = tf.pad(rows, [[0, 0], [0, padding], [0, 0]])
+    mask = tf.pad(tf.cast(input_mask, tf.bool), [[0, 0], [0, padding]])
     return _weights(_blocks(rows), _blocks(mask), table, bias)
 
 
 def _blocks(values: tf.Tensor) -> tf.Tensor:
-    """Returns [n, B, BLOCK, ...] of [B, n * BLOCK, ...]."""
+    """Splits [B, n * BLOCK, ...] into blocks, [n, B, BLOCK, ...]."""
     size = tf.shape(values)
     shape = tf.concat([[size[0], size[1] // BLOCK, BLOCK], size[2:]], axis=0)
-    places = [1, 0, *range(2, len(values.shape) + 1)]
-    return tf.transpose(tf.reshape(values, shape), places)
+    axes = [1, 0, *range(2, len(values.shape) + 1)]
+    return tf.transpose(tf.reshape(values, shape), axes)
 
 
 @tf.custom_gradient
 def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
-    """`splade_weights` of blocks: rows [n, B, BLOCK, E], mask bool [n, B, BLOCK]."""
-    count, size = tf.shape(rows)[0], tf.shape(rows)[1]
+    """Computes `splade_weights` from blocks: rows [n, B, BLOCK, E], mask bool [n, B, BLOCK]."""
+    num_blocks = tf.shape(rows)[0]
+    batch_size = tf.shape(rows)[1]
     vocab_size, width = table.shape
 
-    def look(index: Any, highest: Any, places: Any) -> tuple[Any, Any, Any]:
-        block = tf.reshape(rows[index], [-1, width])
+    def add_block(index: Any, highest: Any, positions: Any) -> tuple[Any, Any, Any]:
+        block = tf.reshape(rows[index], [-1, width])  # [B * BLOCK, E]
         scores = tf.cast(tf.matmul(block, table, transpose_b=True), tf.float32) + bias
         scores = tf.reshape(scores, [-1, BLOCK, vocab_size])
         scores = tf.where(mask[index][:, :, None], scores, 0.0)
         best = tf.argmax(scores, axis=1, output_type=tf.int32)  # [B, V]
-        found = tf.reduce_max(scores, axis=1)
-        places = tf.where(found > highest, index * BLOCK + best, places)
-        return index + 1, tf.maximum(highest, found), places
+        block_highest = tf.reduce_max(scores, axis=1)  # [B, V]
+        positions = tf.where(block_highest > highest, index * BLOCK + best, positions)
+        return index + 1, tf.maximum(highest, block_highest), positions
 
-    start = tf.zeros([size, vocab_size]), tf.fill([size, vocab_size], -1)
-    _, highest, places = tf.while_loop(
-        lambda index, *_: index < count, look, (tf.constant(0), *start)
+    # Highest scores begin at 0, which is the relu. Position -1: no score is positive. Both [B, V].
+    highest = tf.zeros([batch_size, vocab_size])
+    positions = tf.fill([batch_size, vocab_size], -1)
+    _, highest, positions = tf.while_loop(
+        lambda index, *_: index < num_blocks, add_block, (tf.constant(0), highest, positions)
     )
 
     def gradient(upstream: Any) -> tuple[Any, None, Any, Any]:
-        upstream = upstream / (1.0 + highest)  # Where the highest is 0, no place matches.
+        # The derivative of log(1 + x). Tokens without a positive score match no position below.
+        upstream = upstream / (1.0 + highest)
 
-        def spread(index: Any, arrays: Any, of_table: Any, of_bias: Any) -> tuple[Any, ...]:
-            numbers = index * BLOCK + tf.range(BLOCK)
-            is_here = tf.equal(places[:, None], numbers[None, :, None])  # [B, BLOCK, V]
-            scores = tf.reshape(tf.where(is_here, upstream[:, None], 0.0), [-1, vocab_size])
-            of_bias += tf.reduce_sum(scores, axis=0)
+        def add_block(
+            index: Any, row_gradients: Any, table_gradient: Any, bias_gradient: Any
+        ) -> tuple[Any, ...]:
+            # The gradient of a maximum goes to the position that has it.
+            block_positions = index * BLOCK + tf.range(BLOCK)
+            is_highest = tf.equal(positions[:, None], block_positions[None, :, None])
+            scores = tf.where(is_highest, upstream[:, None], 0.0)  # [B, BLOCK, V]
+            scores = tf.reshape(scores, [-1, vocab_size])
+            bias_gradient += tf.reduce_sum(scores, axis=0)
             scores = tf.cast(scores, table.dtype)
             block = tf.reshape(rows[index], [-1, width])
-            of_table += tf.cast(tf.matmul(scores, block, transpose_a=True), tf.float32)
-            of_rows = tf.reshape(tf.matmul(scores, table), [-1, BLOCK, width])
-            return index + 1, arrays.write(index, of_rows), of_table, of_bias
+            table_gradient += tf.cast(tf.matmul(scores, block, transpose_a=True), tf.float32)
+            row_gradient = tf.reshape(tf.matmul(scores, table), [-1, BLOCK, width])
+            row_gradients = row_gradients.write(index, row_gradient)
+            return index + 1, row_gradients, table_gradient, bias_gradient
 
-        arrays = tf.TensorArray(rows.dtype, count, element_shape=[None, BLOCK, width])
-        state = tf.constant(0), arrays, tf.zeros([vocab_size, width]), tf.zeros([vocab_size])
-        _, arrays, of_table, of_bias = tf.while_loop(lambda index, *_: index < count, spread, state)
-        return arrays.stack(), None, tf.cast(of_table, table.dtype), of_bias
+        row_gradients = tf.TensorArray(rows.dtype, num_blocks, element_shape=[None, BLOCK, width])
+        # The sums over blocks are in float32, even if the table is in bfloat16.
+        table_gradient = tf.zeros([vocab_size, width])
+        bias_gradient = tf.zeros([vocab_size])
+        _, row_gradients, table_gradient, bias_gradient = tf.while_loop(
+            lambda index, *_: index < num_blocks,
+            add_block,
+            (tf.constant(0), row_gradients, table_gradient, bias_gradient),
+        )
+        table_gradient = tf.cast(table_gradient, table.dtype)
+        return row_gradients.stack(), None, table_gradient, bias_gradient
 
     return tf.math.log1p(highest), gradient

@@ -1,4 +1,4 @@
-"""Sparse embeddings as a program: `Retriever` with SPLADE's model, loss and measures."""
+"""The program of sparse retrievers: `Retriever` with SPLADE's model, loss and measures."""
 
 import dataclasses
 import pathlib
@@ -21,10 +21,15 @@ from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
 from bert_tf.tasks.embedding.splade_task import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
 
-OF_COSINES = ("cosent", "cosine")
+COSINE_LOSSES = ("cosent", "cosine")
+# Flags of dense embeddings.
 REFUSED = (
-    *("embedding_pooling", "query_prompt", "document_prompt"),
-    *("matryoshka_dims", "matryoshka_weights", "teacher"),
+    "embedding_pooling",
+    "query_prompt",
+    "document_prompt",
+    "matryoshka_dims",
+    "matryoshka_weights",
+    "teacher",
 )
 
 
@@ -34,19 +39,23 @@ class SparseRetriever(Retriever):
     task_class = SpladeTask
     head = "masked_lm"
     plot_titles = Retriever.plot_titles | {
-        "pieces_per_query": "pieces a query weighs",
-        "pieces_per_document": "pieces a document weighs",
+        "pieces_per_query": "weighted tokens per query",
+        "pieces_per_document": "weighted tokens per document",
     }
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
-        """Checks that there is an MLM head, and takes the length of texts."""
+        """Checks that there is an MLM head, and sets the maximum length of texts."""
         for name in REFUSED:
             if getattr(self.configs.task, name):
                 raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
         if self.configs.tuning.new_head:
-            raise ValueError("--new_head: SPLADE weighs by the masked-LM head; leave it out.")
-        data, longest = self.configs.data, self.configs.model.longest_row
+            raise ValueError(
+                "--new_head: SPLADE computes weights by the masked-LM head; leave the flag out."
+            )
+        data = self.configs.data
+        longest = self.configs.model.longest_row
         if weights is None:
+            # A resumed run.
             stated = int(recorded(self.configs.training.output_dir, "max_seq_length") or 0)
         else:
             check_head(weights)
@@ -54,35 +63,36 @@ class SparseRetriever(Retriever):
         is_given = "max_seq_length" in config_flags.given(DataConfig)
         length = min(data.max_seq_length if is_given or not stated else stated, longest)
         if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
-            # Dot products need no factor. It is recorded: a resumed run has the same.
+            # Dot products need no factor. The configuration is recorded, and a resumed run uses it.
             task = dataclasses.replace(self.configs.task, loss_scale_factor=1.0)
             self.configs = self.configs._replace(task=task)
         self.embedding = EmbeddingConfig(max_seq_length=length, similarity="dot")
         self.configs = self.configs._replace(data=dataclasses.replace(data, max_seq_length=length))
         logging.info(
-            "SPLADE: weights of %s pieces, texts up to %d pieces, compared by dot products.",
-            *(f"{self.configs.model.vocab_size:,}", length),
+            "SPLADE: weights of %s tokens, texts up to %d tokens, compared by dot products.",
+            f"{self.configs.model.vocab_size:,}",
+            length,
         )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
+        """Tokenizes the texts, and checks the loss."""
         examples = super().read(tokenizer, labels)
-        if "train" in self.files and self.loss_name in OF_COSINES:
+        if "train" in self.files and self.loss_name in COSINE_LOSSES:
             raise ValueError(
-                f"--retrieval_loss={self.loss_name} compares cosines, SPLADE dot products; train "
-                "on pairs, triplets or a teacher's margins."
+                f"--retrieval_loss={self.loss_name} is for cosines, but SPLADE compares by dot "
+                "products; train on pairs, triplets or a teacher's margins."
             )
         return examples
 
     def write_record(self, folder: pathlib.Path) -> None:
-        """Nothing: the model is one with an MLM head."""
+        """Writes nothing: the checkpoint is that of a model with an MLM head."""
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:
-        """Makes the model."""
+        """Creates the model."""
         return BertSplade(config, **options)
 
     def make_loss(self, model: Any) -> losses.Loss:
-        """Returns the loss with the regularizer."""
+        """Returns the loss with the regularizers, which make the weights sparse."""
         task: RetrieverConfig = self.configs.task
         loss = losses.make_losses(task, "dot")[self.loss_name]
         return losses.sparse(loss, task.query_regularizer, task.document_regularizer)

@@ -1,4 +1,4 @@
-"""Sparse embeddings: trained as dense ones, evaluated by retrieval and by their cost."""
+"""The task of sparse embeddings: trained as dense ones, evaluated by retrieval and by cost."""
 
 from typing import Any
 
@@ -11,66 +11,73 @@ from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.task import Batch
 from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 
-MOST_PIECES = 1024  # of a text that are kept in evaluations, the heaviest
+MAX_TOKENS = 1024  # evaluations keep the largest weights of each text
 
 
 class SpladeTask(EmbeddingTask):
-    """An `EmbeddingTask` with a `BertSplade`."""
+    """Trains and evaluates a `BertSplade`."""
 
     similarity = "dot"
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the tokens with the largest weights of each row, the weights, their number."""
-        most = min(MOST_PIECES, outputs.shape[-1])
-        weights, pieces = tf.math.top_k(outputs, most)
-        counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)
-        return {"weights": weights, "pieces": pieces, "count": counts}
+        """Returns the largest weights of each row, their tokens, and the number of weights."""
+        # [B, V] for a whole evaluation would not fit in memory.
+        most = min(MAX_TOKENS, outputs.shape[-1])
+        weights, token_ids = tf.math.top_k(outputs, most)  # [B, most]
+        counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)  # [B]
+        return {"weights": weights, "token_ids": token_ids, "count": counts}
 
     def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
-        """Adds how many pieces a text weighs, of queries and documents."""
+        """Adds the mean number of tokens with a weight, for queries and for documents."""
         counts = np.array(outputs["count"])
-        if cut := int((counts > MOST_PIECES).sum()):
+        if cut := int((counts > MAX_TOKENS).sum()):
             logging.warning(
-                "%d texts weigh more than %d pieces: measures look at the heaviest alone; train "
-                "longer, or with a larger regularizer.",
-                *(cut, MOST_PIECES),
+                "%d texts have weights for more than %d tokens, and measures use only the largest; "
+                "train longer, or with a larger regularizer.",
+                cut,
+                MAX_TOKENS,
             )
         sides = {"text": np.arange(len(counts))}
         if isinstance(examples, RankingExamples):
             sides = {"query": examples.query_rows, "document": examples.document_rows}
-        found = super().metrics(examples, outputs)
-        costs = {f"pieces_per_{side}": float(counts[rows].mean()) for side, rows in sides.items()}
-        return {**found, **costs}
+        metrics = super().metrics(examples, outputs)
+        for side, rows in sides.items():
+            metrics[f"pieces_per_{side}"] = float(counts[rows].mean())
+        return metrics
 
     def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
         """Returns the dot product of each pair of rows."""
-        vectors = [dict(zip(*row, strict=True)) for row in zip(*_columns(outputs), strict=True)]
-        found = [
-            sum(
-                weight * vectors[second].get(piece, 0.0) for piece, weight in vectors[first].items()
-            )
-            for first, second in pairs
-        ]
-        return np.array(found, np.float64)
+        vectors = []  # of each row a dict from token to weight
+        for token_ids, weights in zip(*_sparse_rows(outputs), strict=True):
+            vectors.append(dict(zip(token_ids, weights, strict=True)))
+        products = []
+        for first, second in pairs:
+            other = vectors[second]
+            weighted = vectors[first].items()
+            products.append(sum(weight * other.get(token, 0.0) for token, weight in weighted))
+        return np.array(products, np.float64)
 
     def nearest(
         self, examples: RankingExamples, outputs: Any, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores and documents, both [Q, depth]."""
-        pieces, weights = _columns(outputs)
-        queries, documents = (
-            SparseVectors.from_tokens([(pieces[row], weights[row]) for row in rows])
-            for rows in (examples.query_rows, examples.document_rows)
-        )
-        return SparseIndex(documents).search(queries, depth)
+        """Returns the scores and indices of the nearest documents, both [Q, depth]."""
+        token_ids, weights = _sparse_rows(outputs)
+
+        def vectors(rows: np.ndarray) -> SparseVectors:
+            return SparseVectors.from_tokens([(token_ids[row], weights[row]) for row in rows])
+
+        index = SparseIndex(vectors(examples.document_rows))
+        return index.search(vectors(examples.query_rows), depth)
 
 
-def _columns(outputs: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns pieces, ascending, and weights above 0 of each row."""
-    pieces, weights = [], []
-    for row, values in zip(outputs["pieces"], outputs["weights"], strict=True):
-        order = np.argsort(row, kind="stable")
-        order = order[values[order] > 0]
-        pieces.append(row[order])
-        weights.append(values[order])
-    return pieces, weights
+def _sparse_rows(outputs: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns the token ids, ascending, and the positive weights of each row."""
+    all_token_ids = []
+    all_weights = []
+    for token_ids, weights in zip(outputs["token_ids"], outputs["weights"], strict=True):
+        order = np.argsort(token_ids, kind="stable")
+        # If a text has fewer weights than are kept, the rest are zeros.
+        order = order[weights[order] > 0]
+        all_token_ids.append(token_ids[order])
+        all_weights.append(weights[order])
+    return all_token_ids, all_weights

@@ -21,27 +21,27 @@ from bert_tf.training.task import Batch
 from bert_tf.vectors.exact import top_k
 
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100", "accuracy@1")
-DEPTH = 100  # documents of a run
+DEPTH = 100  # documents per query in a run
 TEACHERS = tuple(f"{side}/teacher_embedding" for side in SIDES)
 
 
 class EmbeddingTask(RowsTask):
-    """A `BertEmbedder` with examples; arguments are those of `RowsTask`.
-
-    `tasks.splade` has the same of sparse vectors.
+    """Trains and evaluates a `BertEmbedder`; see `SpladeTask` for sparse embeddings.
 
     Args:
-      train_rows: `ContrastiveDataset`.
-      loss: of `embedding_losses`; None if nothing is trained.
-      is_ranking: whether the loss is that of finding the positive in the batch, so that the share
-        of those found is reported, too.
-      best_metric: names the best checkpoint.
+      model: the embedder.
+      train_rows: examples to train on; None if nothing is trained.
+      data: further arguments of `RowsTask`.
+      loss: loss of `losses.make_loss`; None if nothing is trained.
+      is_ranking: whether the loss ranks the documents of a batch, so that the fraction of queries
+        that find their positive is reported.
+      best_metric: metric that selects the best checkpoint.
       ignore_identical_ids: see `metrics.ranking.evaluate`.
-      teacher: how texts with a `teacher_embedding` are learned.
+      teacher: settings for learning from `teacher_embedding`.
     """
 
     step_class = CachedStep
-    similarity = "cosine"  # of in-batch losses
+    similarity = "cosine"  # in in-batch losses
     model: Any
     teacher: RetrieverConfig
 
@@ -58,7 +58,9 @@ class EmbeddingTask(RowsTask):
     ) -> None:
         super().__init__(model, train_rows, *data)  # type: ignore[arg-type]
         self.groups = train_rows
-        self.loss, self.is_ranking, self.best_metric = loss, is_ranking, best_metric
+        self.loss = loss
+        self.is_ranking = is_ranking
+        self.best_metric = best_metric
         self.ignore_identical_ids = ignore_identical_ids
         if is_ranking:
             self.sum_names = ("loss", "accuracy")
@@ -72,7 +74,7 @@ class EmbeddingTask(RowsTask):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `ContrastiveDataset.batch`."""
+        """Returns batches of `ContrastiveDataset.batch`."""
         if self.groups is None:
             raise ValueError("There are no training examples.")
         shard = InputShard(worker_index, num_workers)
@@ -81,7 +83,10 @@ class EmbeddingTask(RowsTask):
         )
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
-        """Returns float32 [b, D] of the queries and [b, M, D] of the documents."""
+        """Returns the embeddings of the queries, float32 [b, D], and documents, [b, M, D].
+
+        The batch is a part of b examples of a batch of B.
+        """
         joint = self.groups is not None and self.groups.one_length
         return embed_sides(
             lambda inputs, seed: self.model(inputs, training=True, dropout_seed=seed),
@@ -91,47 +96,58 @@ class EmbeddingTask(RowsTask):
         )
 
     def sizes(self, batch: Batch) -> Batch:
-        """Returns the texts and pieces of each row and side, int32 [B, 2]."""
-        found = {}
+        """Returns the numbers of texts and tokens of each example and side, int32 [B, 2].
+
+        Dropout masks are numbered by text and token. With the sizes of the preceding examples, a
+        part of a batch gets the same masks as in the whole batch.
+        """
+        sizes = {}
         for side in SIDES:
             mask = tf.cast(batch[f"{side}/input_mask"], tf.int32)
-            mask = tf.reshape(mask, [tf.shape(mask)[0], -1, mask.shape[-1] or tf.shape(mask)[-1]])
-            pieces = mask if self.model.bert.unpad else tf.ones_like(mask)  # [B, M, T]
-            texts = tf.reduce_sum(tf.ones_like(mask[..., 0]), axis=1)
-            found[f"{side}/before"] = tf.stack([texts, tf.reduce_sum(pieces, axis=[1, 2])], axis=1)
-        return found
+            length = mask.shape[-1] or tf.shape(mask)[-1]
+            mask = tf.reshape(mask, [tf.shape(mask)[0], -1, length])  # [B, M, T]
+            # Without unpadding, padding is computed and counts as tokens.
+            is_token = mask if self.model.bert.unpad else tf.ones_like(mask)
+            num_texts = tf.reduce_sum(tf.ones_like(mask[..., 0]), axis=1)
+            num_tokens = tf.reduce_sum(is_token, axis=[1, 2])
+            sizes[f"{side}/before"] = tf.stack([num_texts, num_tokens], axis=1)
+        return sizes
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
-        """Returns the loss and, of in-batch losses, how many positives were found."""
-        queries, documents = embeddings
+        """Returns the sums of the loss and, with in-batch losses, of the accuracy."""
+        queries, documents = embeddings  # [B, D], [B, M, D]
         if self.loss is None:
             raise ValueError("The task has no loss.")
-        weights = labels["document_weights"]
-        found = {"loss": self.loss(queries, documents, weights, labels.get("scores"))}
+        weights = labels["document_weights"]  # [B, M], 0 for padding
+        sums = {"loss": self.loss(queries, documents, weights, labels.get("scores"))}
         if "teacher_loss" in self.sum_names:
-            found |= self._with_teacher(found["loss"], embeddings, labels)
+            sums |= self._with_teacher(sums["loss"], embeddings, labels)
         if self.is_ranking:
-            found["accuracy"] = in_batch_accuracy(queries, documents, weights, self.similarity)
-        return found
+            sums["accuracy"] = in_batch_accuracy(queries, documents, weights, self.similarity)
+        return sums
 
     def _with_teacher(
         self, loss: WeightedSum, embeddings: Embeddings, labels: Batch
     ) -> dict[str, WeightedSum]:
-        """Returns the mean distance of all texts from the teacher, and the loss with it."""
+        """Returns the distance of all texts from the teacher, and the loss that includes it."""
         distance = EMBEDDING_DISTANCES[self.teacher.teacher_distance]
-        weights = labels["example_weights"], labels["document_weights"]
-        sides = zip(embeddings, TEACHERS, weights, strict=True)
-        parts = [weigh(distance(own, labels[name]), weight) for own, name, weight in sides]
-        taught = WeightedSum(*(tf.add_n(list(values)) for values in zip(*parts, strict=True)))
+        weights = (labels["example_weights"], labels["document_weights"])  # [B], [B, M]
+        teacher_loss = WeightedSum(0.0, 0.0)
+        for vectors, name, side_weights in zip(embeddings, TEACHERS, weights, strict=True):
+            side_loss = weigh(distance(vectors, labels[name]), side_weights)
+            teacher_loss = WeightedSum(
+                teacher_loss.total + side_loss.total, teacher_loss.weight + side_loss.weight
+            )
         factor = self.teacher.teacher_weight
         if not self.teacher.learn_labels:
-            return {"teacher_loss": taught, "loss": taught._replace(total=factor * taught.total)}
-        # The loss of a batch is one number: its own mean and the teacher's are added up.
-        total = loss.total + factor * taught.mean() * loss.weight
-        return {"teacher_loss": taught, "loss": loss._replace(total=total)}
+            loss = teacher_loss._replace(total=factor * teacher_loss.total)
+            return {"teacher_loss": teacher_loss, "loss": loss}
+        # The two losses have different weights (examples and texts), so that their means are added.
+        total = loss.total + factor * teacher_loss.mean() * loss.weight
+        return {"teacher_loss": teacher_loss, "loss": loss._replace(total=total)}
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
-        """Returns `batch_sums` of a batch that is not cut into parts."""
+        """Returns `batch_sums` for a batch that is computed in one part."""
         return self.batch_sums(outputs, batch)
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
@@ -139,10 +155,10 @@ class EmbeddingTask(RowsTask):
         return {"embedding": outputs}
 
     def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
-        """Judges embeddings: ranking measures of a collection, correlations of scored pairs."""
+        """Returns ranking measures of a collection, or correlations for scored pairs."""
         if isinstance(examples, ScoredExamples):
-            found = self.pair_similarities(examples.pairs, outputs)
-            correlations = pearson_and_spearman(examples.scores, found)
+            similarities_of_pairs = self.pair_similarities(examples.pairs, outputs)
+            correlations = pearson_and_spearman(examples.scores, similarities_of_pairs)
             return {name: correlations[name] for name in ("pearson", "spearman")}
         run = self.search(examples, outputs)
         return evaluate(
@@ -153,15 +169,16 @@ class EmbeddingTask(RowsTask):
         )
 
     def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
-        """Returns how like the texts of each pair of rows are, float64 [E]."""
+        """Returns the similarity of each pair of rows, float64 [E]."""
         vectors = np.stack(outputs["embedding"]).astype(np.float32)
-        first, second = (vectors[pairs[:, place]] for place in (0, 1))
+        first = vectors[pairs[:, 0]]
+        second = vectors[pairs[:, 1]]
         return similarities(first, second, self.model.embedding.similarity)
 
     def nearest(
         self, examples: RankingExamples, outputs: Any, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores and documents, both [Q, depth], the nearest first."""
+        """Returns scores and indices of documents, both [Q, depth], the nearest first."""
         vectors = np.stack(outputs["embedding"]).astype(np.float32)
         queries, documents = to_comparable(
             vectors[examples.query_rows],
@@ -173,14 +190,16 @@ class EmbeddingTask(RowsTask):
     def search(self, examples: RankingExamples, outputs: Any) -> dict[str, dict[str, float]]:
         """Returns the nearest documents of each query with their scores."""
         names = list(examples.beir.documents)
+        # One document more, because the query itself may be among the documents.
         depth = min(len(names), DEPTH + self.ignore_identical_ids)
-        scores, rows = self.nearest(examples, outputs, depth)
+        scores, documents = self.nearest(examples, outputs, depth)  # [Q, depth]
         run = {}
-        for i, query in enumerate(examples.beir.queries):
-            found = dict(zip([names[row] for row in rows[i]], scores[i].tolist(), strict=True))
+        for index, query in enumerate(examples.beir.queries):
+            names_found = [names[document] for document in documents[index]]
+            ranking = dict(zip(names_found, scores[index].tolist(), strict=True))
             if self.ignore_identical_ids:
-                found.pop(query, None)
-            run[query] = dict(list(found.items())[:DEPTH])
+                ranking.pop(query, None)
+            run[query] = dict(list(ranking.items())[:DEPTH])
         return run
 
 
@@ -190,33 +209,37 @@ def to_comparable(
     """Returns vectors whose dot products rank documents as a similarity does, float32.
 
     Raises:
-      ValueError: if there are none: manhattan.
+      ValueError: for manhattan, which dot products cannot express.
     """
     if similarity == "cosine":
         return unit(queries), unit(documents)
-    if similarity == "euclidean":  # -|q - d|^2 / 2 = q d - |d|^2 / 2 - |q|^2 / 2
-        half = -0.5 * np.sum(documents**2, axis=1, keepdims=True)
-        ones = np.ones([len(queries), 1], np.float32)
-        both = np.concatenate([queries, ones], 1), np.concatenate([documents, half], 1)
-        return both[0].astype(np.float32), both[1].astype(np.float32)
+    if similarity == "euclidean":
+        # -|q - d|^2 / 2 = q d - |d|^2 / 2 - |q|^2 / 2. The last term does not change the ranking;
+        # the second is a further dimension of the documents, for which queries have a 1.
+        half_norms = -0.5 * np.sum(documents**2, axis=1, keepdims=True)  # [N, 1]
+        ones = np.ones([len(queries), 1], np.float32)  # [Q, 1]
+        queries = np.concatenate([queries, ones], axis=1)  # [Q, D + 1]
+        documents = np.concatenate([documents, half_norms], axis=1)  # [N, D + 1]
+        return queries.astype(np.float32), documents.astype(np.float32)
     if similarity != "dot":
         raise ValueError(f"Similarity {similarity!r} cannot be searched by dot products.")
     return queries, documents
 
 
 def similarities(first: np.ndarray, second: np.ndarray, kind: str) -> np.ndarray:
-    """Returns how like vectors are, pair by pair, float64 [E]; of distances the negative."""
-    first, second = first.astype(np.float64), second.astype(np.float64)
+    """Returns the similarity of each pair of vectors, float64 [E]; distances are negated."""
+    first = first.astype(np.float64)
+    second = second.astype(np.float64)
     if kind in ("euclidean", "manhattan"):
         return -np.linalg.norm(first - second, ord=2 if kind == "euclidean" else 1, axis=1)
-    found = np.sum(first * second, axis=1)
+    products = np.sum(first * second, axis=1)
     if kind == "cosine":
         norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        found /= np.maximum(norms, 1e-12)
-    return found
+        products /= np.maximum(norms, 1e-12)
+    return products
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1; zeros stay zeros."""
+    """Scales vectors to length 1; zero vectors are unchanged."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.maximum(norms, 1e-12)).astype(np.float32)

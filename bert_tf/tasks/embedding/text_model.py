@@ -1,4 +1,4 @@
-"""An encoder with its tokenizer: computes the encoder's vectors of texts."""
+"""Encoders and embedders with their tokenizers, which compute vectors of texts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -16,7 +16,7 @@ from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.packing import prompt_pieces
+from bert_tf.tasks.embedding.packing import prompt_length
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
@@ -24,17 +24,17 @@ from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 def read_encoder(
     path: str, config_file: str, vocab_file: str, allow_unexpected: str, given: dict[str, Any]
 ) -> Checkpoint:
-    """Reads a checkpoint, with another vocabulary if one is named.
+    """Reads a checkpoint, optionally with another vocabulary.
 
     Args:
-      path: of the checkpoint, in any form.
-      config_file: its bert_config.json; "": the one that comes with it.
-      vocab_file: its vocabulary; "": the one that comes with it.
-      allow_unexpected: starts of names of weights that may be left over, separated by commas.
-      given: fields of the configuration, which must not contradict it.
+      path: path of the checkpoint, in any format.
+      config_file: bert_config.json; "": that of the checkpoint.
+      vocab_file: file of the vocabulary; "": that of the checkpoint.
+      allow_unexpected: prefixes of names of weights that may be unused, separated by commas.
+      given: fields of the configuration that the checkpoint must not contradict.
 
     Raises:
-      ValueError: if it cannot be read, or contradicts the given fields.
+      ValueError: if the checkpoint cannot be read, or contradicts the given fields.
     """
     checkpoint = read_checkpoint(path, config_file)
     checkpoint.check(starts_of_names(allow_unexpected))
@@ -46,17 +46,17 @@ def read_encoder(
 
 
 class TextModel:
-    """An encoder with its tokenizer: returns a selection of the encoder's outputs for each text.
+    """Computes a selection of an encoder's outputs for each text.
 
     Args:
-      encoder: computes in inference mode.
-      tokenizer: with the vocabulary and the casing of the encoder.
-      select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
-      max_seq_length: maximum number of tokens of a text, with special tokens.
-      batch_size: texts computed at once.
+      encoder: the encoder, which is called in inference mode.
+      tokenizer: tokenizer with the vocabulary and the casing of the encoder.
+      select: function of the encoder's outputs and the mask that returns a tensor [B, ...].
+      max_seq_length: maximum number of tokens of a text, special tokens included.
+      batch_size: texts per batch.
 
     Raises:
-      ValueError: if the encoder has fewer positions.
+      ValueError: if the encoder has fewer positions than max_seq_length.
     """
 
     def __init__(
@@ -73,15 +73,17 @@ class TextModel:
                 f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
                 f"--max_seq_length={longest} or less."
             )
-        self.encoder, self.tokenizer = encoder, tokenizer
-        self.max_seq_length, self.batch_size = max_seq_length, batch_size
-        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.batch_size = batch_size
+        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
 
         # One graph for all shapes: on CPUs as fast as XLA, which compiles every length separately.
-        @tf.function(input_signature=[shape])
+        @tf.function(input_signature=[signature])
         def compute(batch: dict[str, Any]) -> Any:
             outputs = encoder(batch, training=False)
-            # Of an encoder in bfloat16, too, vectors are pooled and returned in float32.
+            # Vectors are pooled and returned in float32, even if the encoder computes in bfloat16.
             outputs = keras.tree.map_structure(lambda one: ops.cast(one, "float32"), outputs)
             return ops.cast(select(outputs, batch["input_mask"]), "float32")
 
@@ -89,19 +91,21 @@ class TextModel:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
-        """Makes it from a checkpoint that was read; the arguments are those after the tokenizer."""
-        vocab, source = checkpoint.vocab, checkpoint.source
+        """Creates the model from a loaded checkpoint; arguments are those after the tokenizer."""
+        vocab = checkpoint.vocab
         if vocab is None:
-            raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
+            raise ValueError(f"{checkpoint.source} has no vocabulary; give it as --vocab_file.")
         tokenizer = make_tokenizer(vocab, checkpoint.config.do_lower_case)
         return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes a text or a pair of texts and cuts it to the length."""
-        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
-        row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
+        """Tokenizes a text or a pair of texts, and truncates it to the maximum length."""
+        first = self.tokenizer.encode(text_a)
+        second = self.tokenizer.encode(text_b)
+        row = pack(self.tokenizer.vocab, first, second, self.max_seq_length)
         num_types = self.encoder.config.type_vocab_size
-        if 0 < num_types <= max(row.type_ids):  # Without a table pairs have no types.
+        # A model without a table of types, such as RoBERTa, ignores the types of pairs.
+        if 0 < num_types <= max(row.type_ids):
             raise ValueError(
                 f"{text_b[:40]!r} is a second text, but the model has no type for it; give "
                 f"single texts."
@@ -111,14 +115,17 @@ class TextModel:
     def run(
         self, rows: Sequence[PackedText], keep: Callable[[np.ndarray], Any] = np.asarray
     ) -> list[Any]:
-        """Computes rows, rows of similar length together: padding costs as much as text.
+        """Computes the selected outputs of rows.
+
+        Rows of similar length share a batch, because padding costs as much as text.
 
         Args:
-          rows: of `pack`.
-          keep: returns the part of a row's array to keep; a view would keep the whole batch.
+          rows: results of `pack`.
+          keep: function of a row's output that returns the part to keep, as a copy: a view would
+            keep the whole batch in memory.
 
         Returns:
-          The kept part of each row, in their order; an array of [T, ...] is still padded.
+          The kept part of each row, in the order of the rows; outputs [T, ...] are still padded.
         """
 
         def compute(chosen: list[int]) -> Iterator[Any]:
@@ -128,28 +135,30 @@ class TextModel:
         return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 
 
-class OwnEmbedder:
+class EmbedderTextModel:
     """A `BertEmbedder` with the methods of `TextModel` that `extract_features` needs.
 
     Args:
-      model: with its vocabulary; texts get its default prompt.
+      model: an embedder with a vocabulary; texts get its default prompt.
       batch_size: texts per batch.
     """
 
     def __init__(self, model: BertEmbedder, batch_size: int = 32) -> None:
-        self.model, self.batch_size = model, batch_size
-        self.tokenizer, self.max_seq_length = model.tokenizer, model.max_seq_length
+        self.model = model
+        self.batch_size = batch_size
+        self.tokenizer = model.tokenizer
+        self.max_seq_length = model.max_seq_length
         self.prompt = model.embedding.prompt(None)
 
     @classmethod
     def from_checkpoint(
         cls, checkpoint: Checkpoint, max_seq_length: int = 0, batch_size: int = 32
     ) -> Self:
-        """Makes it from a checkpoint that was read.
+        """Creates the model from a loaded checkpoint.
 
         Args:
-          checkpoint: of an embedder.
-          max_seq_length: maximum number of tokens of a text; 0: the model's own.
+          checkpoint: the checkpoint of an embedder.
+          max_seq_length: maximum number of tokens of a text; 0: as the checkpoint states.
           batch_size: texts per batch.
 
         Raises:
@@ -157,14 +166,14 @@ class OwnEmbedder:
         """
         if checkpoint.embedding is None:
             raise ValueError(
-                f"{checkpoint.source} does not state its pooling; give one, for example "
+                f"{checkpoint.source} does not state its pooling; choose one, for example "
                 f"--pooling=mean."
             )
         given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
         return cls(BertEmbedder.from_checkpoint(checkpoint, **given), batch_size)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes a text after the prompt and cuts it to the length.
+        """Tokenizes the prompt and a text, and truncates them to the maximum length.
 
         Raises:
           ValueError: if there is a second text.
@@ -179,15 +188,15 @@ class OwnEmbedder:
     def run(self, rows: Sequence[PackedText]) -> np.ndarray:
         """Returns the embedding of each text, float32 [N, D]."""
         embedding = self.model.embedding
-        skipped = prompt_pieces(self.tokenizer, embedding, self.prompt)
+        skipped = prompt_length(self.tokenizer, embedding, self.prompt)
         return self.model.encode_rows(rows, skipped, self.batch_size)
 
 
 def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
-    """Returns a function that selects float [B, T, layers, D]; the embeddings are not a layer."""
+    """Returns a function that selects the outputs of layers, float [B, T, layers, D]."""
 
     def select(outputs: dict[str, Any], _: Any) -> Any:
-        hidden = outputs["encoder_outputs"][1:]
+        hidden = outputs["encoder_outputs"][1:]  # The first output is that of the embeddings.
         return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
 
     return select

@@ -1,13 +1,13 @@
-"""TSDAE: an embedder with a decoder that writes a text from the embedding of what is left of it.
+"""TSDAE: an embedder with a decoder that reconstructs a text from the embedding of a damaged copy.
 
   damaged text  -> encoder, pooling -> vector [B, D]
-  whole text    -> the same layers, each piece seeing those before it, and after each attention
+  whole text    -> the same layers with causal attention, and after each attention
                    x = LayerNorm(x + dropout(output(value(vector))))
-                -> dense, LayerNorm, product with the word table -> the next piece [U, V]
+                -> dense, LayerNorm, product with the word embeddings -> the next token [U, V]
 
-The decoder's layers and tables are the encoder's own. What it has beside them (cross-attention, the
-head) is used in training alone: its weights stand in a run's checkpoints under `DECODER`, so that
-the run resumes exactly, and are left out by all that reads a checkpoint.
+The decoder shares the encoder's layers and embeddings. Its other weights (cross-attention, the
+head) are used only in training: a run's checkpoints have them under `DECODER`, so that the run
+resumes exactly, and readers of checkpoints for other purposes leave them out.
 
 Reference: Wang et al. 2021, "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder for
 Unsupervised Sentence Embedding Learning"; DenoisingAutoEncoderLoss of sentence-transformers.
@@ -47,32 +47,33 @@ from bert_tf.type_names import Batch, Tensor, TextColumn
 
 
 class CausalPattern(AttentionPattern):
-    """A `AttentionPattern` in which no piece sees a later one."""
+    """An `AttentionPattern` in which no token attends to a later one."""
 
-    uses_blocks = False  # A chunk sees its neighbours on both sides.
+    uses_blocks = False  # A block attends to its neighbours on both sides.
 
     def full_bias(self) -> Any:
-        """Returns what is added to the scores of all pieces: float32 [R, 1 or N, T, T]."""
-        places = ops.arange(self.length, dtype="int32")
-        is_later = ops.expand_dims(places, 0) > ops.expand_dims(places, 1)  # [T, T]
+        """Returns the bias of the attention scores, float32 [R, 1 or N, T, T]."""
+        positions = ops.arange(self.length, dtype="int32")
+        # The key (second axis) is after the query (first axis).
+        is_later = ops.expand_dims(positions, 0) > ops.expand_dims(positions, 1)  # [T, T]
         return super().full_bias() + ops.cast(is_later, "float32") * layouts.PADDING_BIAS
 
 
 class VectorAttention(ConfiguredLayer):
-    """Attention from each piece to one vector, as Hugging Face's BertLayer has it.
+    """Cross-attention from each token to a single vector, as in Hugging Face's BertLayer.
 
-    The softmax of one score is 1, whatever the query: what is found is the vector's value, and
-    there is neither query nor key. Differs from Hugging Face's in training alone: there dropout
-    also sets this 1 to 0, for some heads of some pieces.
+    The softmax over a single score is 1, so that the result is the value of the vector, and neither
+    query nor key is needed. Differs from Hugging Face's only in training: there, dropout also sets
+    this 1 to 0, for some heads of some tokens.
 
     Args:
       config: shape of the network.
-      index: of the layer, from 0.
+      index: index of the layer.
 
     Call arguments:
       inputs: float [U, D].
       vectors: float [B, E], one for each text.
-      layout: where the pieces stand.
+      layout: layout of the tokens.
       dropout_seed: int32 [] in training, else None.
 
     Returns:
@@ -81,39 +82,42 @@ class VectorAttention(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig, index: int, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        salt = 1 + 3 * self.config.num_hidden_layers + index  # after those of the encoder
+        # Each dropout needs a salt that no other one has; the encoder uses the preceding numbers.
+        salt = 1 + 3 * self.config.num_hidden_layers + index
         rate = self.config.hidden_dropout_prob
         self.dropout = Dropout(rate, salt, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        self.value, self.dense = (
-            keras.layers.Dense(
-                self.config.hidden_size,
-                use_bias=self.config.has_bias("attention"),
-                kernel_initializer=initializer(self.config.initializer_range),
-                name=name,
-                dtype=self.dtype_policy,
-            )
-            for name in ("value", "dense")
-        )
+        self.value = self._dense("value")
+        self.dense = self._dense("dense")
         self.layer_norm = layer_norm(self.config, self.dtype_policy)
         self.value.build(input_shape)
         with keras.name_scope("output"):
             self.dense.build((None, self.config.hidden_size))
             self.layer_norm.build((None, self.config.hidden_size))
 
+    def _dense(self, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            self.config.hidden_size,
+            use_bias=self.config.has_bias("attention"),
+            kernel_initializer=initializer(self.config.initializer_range),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
     def call(self, inputs: Any, vectors: Any, layout: PaddedBatch, dropout_seed: Any = None) -> Any:
-        context = self.dense(self.value(vectors))  # [B, D]: once for each text
-        context = layout.unpad(ops.repeat(context, layout.length, axis=0))
+        # Computed once for each text, and then repeated for its tokens.
+        context = self.dense(self.value(vectors))  # [B, D]
+        context = layout.unpad(ops.repeat(context, layout.length, axis=0))  # [U, D]
         return self.layer_norm(inputs + self.dropout(context, dropout_seed))
 
 
 class BertDenoiser(BertEmbedder):
-    """A `BertEmbedder` with a decoder, for training; arguments are those of `BertEmbedder`.
+    """A `BertEmbedder` with a decoder for training; arguments are those of `BertEmbedder`.
 
     Call arguments:
-      inputs: those of `BertEmbedder`, of damaged texts, and the encoder's inputs of the whole texts
-        behind `WHOLE`, int32 [B, T]; without these the model is the embedder.
+      inputs: inputs of `BertEmbedder` for the damaged texts, and the encoder's inputs for the whole
+        texts with the prefix `WHOLE`, int32 [B, T]; without whole texts the model is an embedder.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -136,7 +140,7 @@ class BertDenoiser(BertEmbedder):
         super().__init__(config, embedding, name=name, **kwargs)
         with keras.name_scope(DECODER.rstrip("/")):
             for index in range(config.num_hidden_layers):
-                # Not layer_0: learning rates of the encoder's layers go by that name.
+                # Not named layer_0: learning rates of the encoder's layers depend on that name.
                 cross = VectorAttention(
                     config, index, name=f"cross_{index}", dtype=self.dtype_policy
                 )
@@ -151,7 +155,7 @@ class BertDenoiser(BertEmbedder):
         if f"{WHOLE}input_word_ids" not in inputs:
             return vectors
         whole = {name: inputs[WHOLE + name] for name in INPUTS}
-        # Other masks than those of the encoder's pass through the same layers.
+        # Another seed, because the decoder passes through the same layers as the encoder.
         seed = None if dropout_seed is None else mix(dropout_seed + 1)
         return self.reconstruct(vectors, whole, training, seed)
 
@@ -203,7 +207,7 @@ class BertDenoiser(BertEmbedder):
         training: bool = False,
         dropout_seed: Any = None,
     ) -> dict[str, Any]:
-        """Scores each piece but the first of texts, given those before it and the text's vector.
+        """Predicts each token of texts from the preceding tokens and the text's vector.
 
         Args:
           vectors: float [B, E], E = `dimension`.
@@ -212,15 +216,22 @@ class BertDenoiser(BertEmbedder):
           dropout_seed: int32 [] in training, else None.
 
         Returns:
-          dict: `logits` float32 [U, V], `labels` int32 [U], the right pieces, and `weights` int32
-          [U], 0 for padding. U counts the places 0 .. T-2 of all texts, or those with a label.
+          dict: `logits` float32 [U, V]; `labels` int32 [U], the ids of the next tokens; `weights`
+          int32 [U], 0 for padding. U is the number of positions 0 .. T-2 of all texts, or, if the
+          encoder unpads, of those that have a next token.
         """
-        ids, mask, types = (whole[name] for name in INPUTS)
-        # What is read is all but the last piece; what is written all but the first.
-        read = {"input_word_ids": ids[:, :-1], "input_type_ids": types[:, :-1]}
+        ids = whole["input_word_ids"]
+        mask = whole["input_mask"]
+        # The decoder reads all tokens except the last, and predicts all except the first.
+        read = {
+            "input_word_ids": ids[:, :-1],
+            "input_type_ids": whole["input_type_ids"][:, :-1],
+        }
         layout = find_layout({"input_mask": mask[:, 1:]}, self.bert.unpad)
-        labels, weights = (layout.unpad(ops.reshape(x[:, 1:], (-1,))) for x in (ids, mask))
+        labels = layout.unpad(ops.reshape(ids[:, 1:], (-1,)))  # [U]
+        weights = layout.unpad(ops.reshape(mask[:, 1:], (-1,)))  # [U]
         config = self.config
+        # Layers with a window and layers without share one pattern each.
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         patterns = {is_local: CausalPattern(layout, config, is_local) for is_local in kinds}
         hidden = self.bert.embed(read, dropout_seed, layout)  # [U, D]
@@ -228,9 +239,10 @@ class BertDenoiser(BertEmbedder):
         others = (vectors,) if shared_terms is None else (vectors, shared_terms)
         for index in range(config.num_hidden_layers):
             pattern = patterns[config.is_local(index)]
-            run = functools.partial(self._run_layer, index, pattern, dropout_seed)
-            again = self.bert.recompute and training
-            hidden = (keras.remat(run) if again else run)(hidden, *others)
+            run_layer = functools.partial(self._run_layer, index, pattern, dropout_seed)
+            if self.bert.recompute and training:
+                run_layer = keras.remat(run_layer)
+            hidden = run_layer(hidden, *others)
         table = self.bert.embeddings.word_embeddings
         return {
             "logits": self.predictions.score(hidden, table),
@@ -247,6 +259,7 @@ class BertDenoiser(BertEmbedder):
         vectors: Any,
         shared_terms: Any = None,
     ) -> Any:
+        """Runs a layer of the encoder, with cross-attention between its two sublayers."""
         layer = self.bert.encoder_layers[index]
         cross = getattr(self, f"cross_{index}")
         dropout_seed = self.bert.layer_dropout_seed(index, dropout_seed)
@@ -259,6 +272,6 @@ def check_blocks(config: ModelConfig) -> None:
     """Raises ValueError if a decoder cannot share a network's blocks."""
     if config.block_type != "post_norm":
         raise ValueError(
-            f"block_type is {config.block_type}, but the loss denoising is for post_norm, BERT's "
-            "own: start from another model, or take another loss."
+            f"block_type is {config.block_type}, but the loss denoising supports only post_norm, "
+            "the blocks of BERT: start from another model, or use another loss."
         )

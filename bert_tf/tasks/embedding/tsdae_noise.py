@@ -1,13 +1,14 @@
-"""Texts with words deleted, others in each epoch, beside the whole texts.
+"""Texts with deleted words, different in each epoch, together with the whole texts.
 
     text --words deleted, packed--> input_word_ids [B, Td] ...
     text --packed-----------------> whole/input_word_ids [B, T] ...
 
-Which words stay is a pure function of (seed, epoch, example): a run resumes at any step, and
-neither workers nor replicas change it.
+The deleted words are a pure function of (seed, epoch, example), so that a run resumes at any step,
+and gives the same result with any number of workers and replicas.
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,37 +25,37 @@ from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.text.packing import INPUTS, PackedText
 
-WHOLE = "whole/"  # The start of the names of the whole texts' inputs.
+WHOLE = "whole/"  # prefix of the inputs of whole texts
 
 
 def delete_words(text: str, rate: float, *keys: int) -> str:
-    """Deletes words; what is left is separated by single spaces.
+    """Deletes words, and joins the others by single spaces.
 
     Args:
-      text: with at least one word: what stands between whitespace.
-      rate: the probability of each word to be deleted; if all are, one of them is kept.
-      *keys: the same keys delete the same words.
+      text: a text with at least one word; words are separated by white space.
+      rate: the probability that a word is deleted; if all words are, one of them is kept.
+      *keys: seeds; the same keys delete the same words.
 
     Reference: Wang et al. 2021, section 3.1; DenoisingAutoEncoderDataset. Differs from it: there
-    nltk's word_tokenize splits punctuation and contractions off, which then are words, too.
+    nltk's word_tokenize makes separate words of punctuation and contractions.
     """
     words = text.split()
-    draws = uniform(*keys, np.arange(len(words) + 1))
-    kept = draws[:-1] >= rate
-    if not kept.any():
-        kept[int(draws[-1] * len(words))] = True
-    return " ".join(word for word, is_kept in zip(words, kept, strict=True) if is_kept)
+    draws = uniform(*keys, np.arange(len(words) + 1))  # one per word, and one for the exception
+    is_kept = draws[:-1] >= rate
+    if not is_kept.any():
+        is_kept[int(draws[-1] * len(words))] = True
+    return " ".join(itertools.compress(words, is_kept))
 
 
 class DamagedTexts:
-    """N texts with the means to damage them.
+    """A dataset of N texts, whose batches contain each text whole and damaged.
 
     Args:
       texts: N texts, each with at least one word.
       pack_damaged: packs a damaged text for the encoder.
       whole: the rows of the whole texts.
       rate: see `delete_words`.
-      prompt_pieces: first pieces of a damaged text that do not count in its pooling.
+      prompt_length: number of first tokens of a damaged text that the pooling skips.
     """
 
     def __init__(
@@ -63,10 +64,13 @@ class DamagedTexts:
         pack_damaged: Callable[[str], PackedText],
         whole: TokenizedDataset,
         rate: float,
-        prompt_pieces: int = 0,
+        prompt_length: int = 0,
     ) -> None:
-        self.texts, self.pack_damaged, self.whole = list(texts), pack_damaged, whole
-        self.rate, self.prompt_pieces = rate, prompt_pieces
+        self.texts = list(texts)
+        self.pack_damaged = pack_damaged
+        self.whole = whole
+        self.rate = rate
+        self.prompt_length = prompt_length
         self.num_tokens = whole.num_tokens
 
     def __len__(self) -> int:
@@ -84,67 +88,67 @@ class DamagedTexts:
         examples: np.ndarray,
         epochs: np.ndarray,
         seed: int,
-        own: np.ndarray,
+        shard_rows: np.ndarray,
         buckets: Sequence[int],
     ) -> dict[str, np.ndarray]:
-        """Makes a worker's rows of a batch.
+        """Makes a worker's part of a batch.
 
         Args:
-          examples: int64 [B], of the whole batch: its longest texts decide on the lengths.
-          epochs: int64 [B].
-          seed: of the deletions.
-          own: which of them are made, int64 [B / W].
+          examples: int64 [B], indices of the texts of the whole batch, whose longest text
+            determines the length.
+          epochs: int64 [B], epoch of each text.
+          seed: seed of the deletions.
+          shard_rows: int64 [B / W], the rows of the batch that this worker computes.
           buckets: lengths, ascending.
 
         Returns:
-          The encoder's inputs of damaged texts and, behind `WHOLE`, of whole ones, int32; and
-          `prompt_pieces` int32 [B / W] if there are any.
+          The encoder's inputs of damaged texts, and with the prefix `WHOLE` of whole texts, int32
+          [B / W, T]; and `prompt_lengths` int32 [B / W] if the pooling skips a prompt.
         """
-        places = zip(examples.tolist(), epochs.tolist(), strict=True)
-        damaged = TokenizedDataset(
-            [
-                self.pack_damaged(delete_words(self.texts[i], self.rate, seed, epoch, i))
-                for i, epoch in places
-            ],
-            pad_id=self.whole.pad_id,
-        )
-        batch = _inputs(damaged, np.arange(len(examples)), own, buckets)
-        if self.prompt_pieces:
-            batch["prompt_pieces"] = np.full([len(own)], self.prompt_pieces, np.int32)
-        whole = _inputs(self.whole, examples, own, buckets)
-        return batch | {WHOLE + name: values for name, values in whole.items()}
+        packed = []
+        for index, epoch in zip(examples.tolist(), epochs.tolist(), strict=True):
+            damaged_text = delete_words(self.texts[index], self.rate, seed, epoch, index)
+            packed.append(self.pack_damaged(damaged_text))
+        damaged = TokenizedDataset(packed, pad_id=self.whole.pad_id)
+        batch = _inputs(damaged, np.arange(len(examples)), shard_rows, buckets)
+        if self.prompt_length:
+            batch["prompt_lengths"] = np.full([len(shard_rows)], self.prompt_length, np.int32)
+        whole = _inputs(self.whole, examples, shard_rows, buckets)
+        for name, values in whole.items():
+            batch[WHOLE + name] = values
+        return batch
 
 
 class DenoisingExamples(NamedTuple):
     """Packed examples to train on."""
 
     rows: DamagedTexts
-    predictions_per_row: int  # at most, for the estimate of memory
+    predictions_per_row: int  # maximum, for the estimate of memory
     texts_per_row: int = 2  # damaged and whole
 
 
 def make_denoising_examples(
     packer: TextPacker, texts: Sequence[str], rate: float
 ) -> DenoisingExamples:
-    """Packs texts to be reconstructed.
+    """Packs texts to reconstruct.
 
     Args:
-      packer: of the model; damaged texts have the prompt of documents.
-      texts: each with at least one word.
+      packer: packs the texts; damaged texts get the prompt of documents.
+      texts: texts, each with at least one word.
       rate: see `delete_words`.
     """
     length = packer.embedding.max_seq_length
-    # Without the prompt, which the decoder need not learn.
+    # Without the prompt, which the decoder should not learn to predict.
     whole = [pack_text(packer.tokenizer, packer.embedding, text, "") for text in texts]
     rows = DamagedTexts(
         texts,
         lambda text: packer.pack("document", text),
         TokenizedDataset(whole, pad_id=packer.tokenizer.vocab.pad_id),
         rate,
-        packer.skipped["document"],
+        packer.prompt_lengths["document"],
     )
     logging.info(
-        "train: %d texts (%d cut to %d tokens, %d of a single word, which stays); loss "
+        "train: %d texts (%d cut to %d tokens, %d of a single word, which is kept); loss "
         "denoising, %g of the words deleted.",
         len(texts),
         sum(len(row.ids) == length for row in whole),
@@ -152,16 +156,19 @@ def make_denoising_examples(
         sum(len(text.split()) == 1 for text in texts),
         rate,
     )
+    # The decoder predicts all tokens except the first.
     return DenoisingExamples(rows, length - 1)
 
 
 def _inputs(
-    rows: TokenizedDataset, chosen: np.ndarray, own: np.ndarray, buckets: Sequence[int]
+    rows: TokenizedDataset, batch: np.ndarray, shard_rows: np.ndarray, buckets: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    longest = int(rows.lengths[chosen].max())
+    """Returns the encoder's inputs for a worker's part of a batch of rows."""
+    # The length is that of the whole batch, so that all workers have the same shapes.
+    longest = int(rows.lengths[batch].max())
     length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
-    made = rows.batch(chosen[own], len(own), length)
-    return {name: made[name] for name in INPUTS}
+    inputs = rows.batch(batch[shard_rows], len(shard_rows), length)
+    return {name: inputs[name] for name in INPUTS}
 
 
 def damaged_batches(
@@ -170,15 +177,16 @@ def damaged_batches(
     start_step: int,
     seed: int,
     buckets: Sequence[int],
-    shares: InputShard,
+    shard: InputShard,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of `DamagedTexts.batch`; see `row_batches.training_batches`."""
-    own = shares.rows(batch_size)
+    """Returns an infinite dataset of `DamagedTexts.batch`; see `row_batches.training_batches`."""
+    shard_rows = shard.rows(batch_size)
 
     def batch(step: int) -> dict[str, np.ndarray]:
-        places = np.arange(step * batch_size, (step + 1) * batch_size)
-        examples, epochs = order_examples(places, len(texts), seed)
-        return texts.batch(examples, epochs, seed, own, buckets)
+        # The endless stream of examples concatenates the epochs, each in a different order.
+        offsets = np.arange(step * batch_size, (step + 1) * batch_size)
+        examples, epochs = order_examples(offsets, len(texts), seed)
+        return texts.batch(examples, epochs, seed, shard_rows, buckets)
 
     example = batch(0)
 
@@ -186,8 +194,9 @@ def damaged_batches(
         return list(batch(int(step)).values())
 
     def static_shape(value: np.ndarray) -> list[int | None]:
-        # One bucket is one length, which XLA has to know.
-        return [len(own), *([buckets[0] if len(buckets) == 1 else None] * (value.ndim - 1))]
+        # With a single bucket the length is static, which XLA needs.
+        length = buckets[0] if len(buckets) == 1 else None
+        return [len(shard_rows), *([length] * (value.ndim - 1))]
 
     spec = {name: (value.dtype, static_shape(value)) for name, value in example.items()}
     return map_in_numpy(tf.data.Dataset.range(start_step, np.iinfo(np.int64).max), make, spec)

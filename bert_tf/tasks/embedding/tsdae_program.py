@@ -1,4 +1,4 @@
-"""TSDAE as a program: `Retriever`, trained on texts alone by writing them out of what is left."""
+"""The program of TSDAE: `Retriever`, trained on single texts by reconstructing them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ class DenoisingRetriever(Retriever):
     """See `Program`."""
 
     kept_heads = ("masked_lm",)
-    plot_titles = Retriever.plot_titles | {"accuracy": "pieces found"}
+    plot_titles = Retriever.plot_titles | {"accuracy": "tokens predicted"}
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
-        """Refuses what has no decoder, then does as `Retriever`."""
+        """Checks that the flags and the network fit the decoder; see `Retriever`."""
         for name in REFUSED:
             if getattr(self.configs.task, name):
                 raise ValueError(f"--{name} is not for the loss denoising; leave it out.")
@@ -36,7 +36,7 @@ class DenoisingRetriever(Retriever):
         """Reads texts; see `DamagedTexts`.
 
         Raises:
-          ValueError: naming an example that is something else than a text.
+          ValueError: naming an example that is not a single text.
         """
         if not self.configs.tuning.train_file:
             raise ValueError(
@@ -53,8 +53,8 @@ class DenoisingRetriever(Retriever):
             if example.query != example.positive or example.negatives:
                 raise ValueError(
                     f"{example.source}: --retrieval_loss=denoising learns from single texts, in a "
-                    "column text; here are texts that belong together. Leave the flag out, or give "
-                    "texts."
+                    "column text, but the file has pairs or triplets. Leave the flag out, or give "
+                    "single texts."
                 )
         texts = [example.query for example in examples]
         return make_denoising_examples(packer, texts, self.configs.task.deletion_rate)
@@ -62,7 +62,7 @@ class DenoisingRetriever(Retriever):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> DenoisingTask:
-        """Makes the model and its task."""
+        """Creates the model and its task."""
         self.check_rows()
         return DenoisingTask(
             BertDenoiser(config, self.embedding, **options),
@@ -74,11 +74,12 @@ class DenoisingRetriever(Retriever):
     def load_initial_weights(
         self, model: Any, start: Checkpoint, allow_missing: Sequence[str]
     ) -> None:
-        """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
+        """Initializes the decoder's head from the checkpoint's masked-LM head, if it has one."""
         head = HEADS["masked_lm"]
-        weights = {
-            f"{DECODER}predictions/{name[len(head) :]}" if name.startswith(head) else name: weight
-            for name, weight in start.weights.items()
-        }
+        weights = {}
+        for name, weight in start.weights.items():
+            if name.startswith(head):
+                name = f"{DECODER}predictions/{name.removeprefix(head)}"
+            weights[name] = weight
         start = dataclasses.replace(start, weights=weights)
         assign_checkpoint(model, start, (*allow_missing, DECODER))

@@ -1,4 +1,4 @@
-"""Denoising texts as a task: trained to reconstruct them, judged as any embedder is."""
+"""The task of denoising: trained to reconstruct texts, evaluated as any embedder."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from bert_tf.training.train_step import TrainStep
 
 
 class DenoisingTask(EmbeddingTask):
-    """An `EmbeddingTask` with a `BertDenoiser`.
-
-    The loss is a mean over all pieces of the batch, so it is summed up row by row.
+    """Trains and evaluates a `BertDenoiser`.
 
     Args:
       model: a `BertDenoiser`.
-      train_texts: None if nothing is trained.
-      data: the other arguments of `RowsTask`.
-      options: those of `EmbeddingTask`.
+      train_texts: texts to train on; None if nothing is trained.
+      data: further arguments of `RowsTask`.
+      options: further arguments of `EmbeddingTask`.
     """
 
+    # The loss is a mean over tokens, so that parts of a batch can be computed separately. In-batch
+    # losses need `CachedStep`.
     step_class = TrainStep  # type: ignore[assignment]
 
     def __init__(
@@ -36,20 +36,25 @@ class DenoisingTask(EmbeddingTask):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `DamagedTexts.batch`."""
+        """Returns batches of `DamagedTexts.batch`."""
         if self.train_texts is None:
             raise ValueError("There are no training examples.")
-        shares = InputShard(worker_index, num_workers)
+        shard = InputShard(worker_index, num_workers)
         return damaged_batches(
-            self.train_texts, batch_size, start_step, self.seed, self.buckets, shares
+            self.train_texts, batch_size, start_step, self.seed, self.buckets, shard
         )
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns the number of pieces to write: float32 []."""
-        written = batch[f"{WHOLE}input_mask"][:, 1:]
-        return {"loss": tf.reduce_sum(tf.cast(written, tf.float32))}
+        """Returns the number of tokens to predict, float32 []."""
+        is_predicted = batch[f"{WHOLE}input_mask"][:, 1:]  # all except the first
+        return {"loss": tf.reduce_sum(tf.cast(is_predicted, tf.float32))}
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the cross-entropy of the pieces, and how many were the likeliest."""
-        parts = outputs["logits"], outputs["labels"], outputs["weights"]
-        return {"loss": cross_entropy(*parts), "accuracy": accuracy(*parts)}
+        """Returns the sums of the tokens' cross-entropy and accuracy."""
+        logits = outputs["logits"]  # [U, V]
+        labels = outputs["labels"]  # [U]
+        weights = outputs["weights"]  # [U]
+        return {
+            "loss": cross_entropy(logits, labels, weights),
+            "accuracy": accuracy(logits, labels, weights),
+        }

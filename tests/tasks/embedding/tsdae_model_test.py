@@ -165,7 +165,7 @@ def test_only_the_vector_tells_of_the_damaged_text():
     with tf.GradientTape(persistent=True) as tape:
         loss = loss_of(model, batch)
         encoded = model.bert({name: batch[name] for name in INPUTS})["sequence_output"]
-        vectors = model.embed_pieces(encoded, batch["input_mask"])
+        vectors = model.pool(encoded, batch["input_mask"])
         whole = {name: batch[WHOLE + name] for name in INPUTS}
 
         def by_hand(vectors):

@@ -73,10 +73,10 @@ def test_batches_are_the_same_from_any_step_on():
 
 
 def test_each_epoch_shows_each_text_whole_and_damaged_anew():
-    texts = damaged_texts(prompt_pieces=2)
+    texts = damaged_texts(prompt_length=2)
     shown = [{}, {}]
     for step, batch in enumerate(batches(texts, 10, size=2)):
-        assert set(batch["prompt_pieces"]) == {2}
+        assert set(batch["prompt_lengths"]) == {2}
         for row in range(2):
             parts = []
             for start in ("", "whole/"):

@@ -257,9 +257,9 @@ def check_mask_predict(folder, texts, rounds):
             assert found["log_probability"][row] == 0
             continue
         (filling,) = fill_text(masked, text, rounds=rounds)
-        several += len(filling.pieces) > 2
+        several += len(filling.tokens) > 2
         assert found["text"][row].decode() == filling.text
-        assert [piece.strip() for piece in pieces] == list(filling.pieces)
+        assert [piece.strip() for piece in pieces] == list(filling.tokens)
         assert found["log_probability"][row] == pytest.approx(filling.log_probability, rel=1e-5)
     assert several
     return served

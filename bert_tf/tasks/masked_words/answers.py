@@ -1,6 +1,6 @@
 """Answers of masked language models: the likeliest tokens of masks, and next sentences.
 
-Every road decodes with these functions: the Keras model, `bert_tf.load`, and the programs.
+The Keras model, `bert_tf.load` and the programs all decode with these functions.
 """
 
 import abc
@@ -38,7 +38,7 @@ class FillMaskAnswers(abc.ABC):
     @property
     @abc.abstractmethod
     def max_seq_length(self) -> int:
-        """Maximum length of a row; the end of a longer text is cut off."""
+        """Maximum length of a row; longer texts are truncated."""
 
     @abc.abstractmethod
     def compute_mask_logits(
@@ -61,8 +61,8 @@ class FillMaskAnswers(abc.ABC):
           its probability among all tokens that are not special.
 
         Raises:
-          ValueError: if top_k is below 1, or a text has no mask among the first `max_seq_length`
-            tokens, or has more masks than those.
+          ValueError: if top_k is below 1, a text has no mask, or a mask is not among the first
+            `max_seq_length` tokens.
         """
         check_top_k(top_k)
         if is_empty(texts):
@@ -82,9 +82,10 @@ class FillMaskAnswers(abc.ABC):
         answers = []
         for text_logits in logits:  # [P, V]
             log_probabilities = token_log_probabilities(text_logits, special)
-            answers.append(
-                [_likeliest(values, names, special, top_k) for values in log_probabilities]
-            )
+            answers_of_text = []
+            for values in log_probabilities:  # [V]
+                answers_of_text.append(_likeliest(values, names, special, top_k))
+            answers.append(answers_of_text)
         return answers
 
 
@@ -99,7 +100,7 @@ class NextSentenceAnswers(abc.ABC):
     @property
     @abc.abstractmethod
     def max_seq_length(self) -> int:
-        """Maximum length of a row; the longer text of a longer pair is cut."""
+        """Maximum length of a row; in a longer pair, the longer text is truncated."""
 
     @abc.abstractmethod
     def compute_next_sentence_logits(
@@ -135,7 +136,7 @@ class NextSentenceAnswers(abc.ABC):
 
 
 def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:
-    """Tokenizes a text in which `[MASK]` means the mask token; its end is cut if it is too long."""
+    """Tokenizes and truncates a text in which `[MASK]` stands for the mask token."""
     vocab = tokenizer.vocab
     tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
     ids = add_special_tokens(vocab, tokens).ids
@@ -144,19 +145,20 @@ def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> Ma
 
 
 def count_masks(text: str, mask: str) -> int:
-    """Returns how often a text has `[MASK]`, or the vocabulary's own name of the mask token."""
+    """Counts the masks of a text, written as `[MASK]` or as the vocabulary names the mask token."""
+    # A set: with BERT's vocabulary both names are the same.
     return sum(text.count(name) for name in {MASK, mask})
 
 
 def check_top_k(top_k: int, most: int = 0) -> None:
-    """Raises ValueError unless top_k is at least 1, and at most `most` if that is not 0."""
+    """Raises ValueError unless top_k is at least 1, and at most `most`; 0 means no maximum."""
     if top_k < 1 or (most and top_k > most):
         bounds = f"1 .. {most}, with which the model was exported" if most else "1 or more"
         raise ValueError(f"top_k is {top_k}, expected {bounds}.")
 
 
 def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_length: int) -> None:
-    """Raises ValueError if a text has no mask, or one was cut off.
+    """Raises ValueError if a text has no mask, or a mask was truncated.
 
     Args:
       index: index of the text.
@@ -172,7 +174,7 @@ def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_le
 
 
 def special_tokens(vocab: AnyVocab) -> np.ndarray:
-    """Returns which tokens of a vocabulary are special and never filled in, bool [V]."""
+    """Returns a mask of the special tokens, which are never filled in, bool [V]."""
     is_special = np.zeros(len(vocab), bool)
     is_special[sorted(vocab.special_ids)] = True
     return is_special
@@ -189,20 +191,21 @@ def token_log_probabilities(logits: np.ndarray, is_special: np.ndarray) -> np.nd
       float64 [..., V], -inf at special tokens.
     """
     scores = np.where(is_special, -np.inf, logits.astype(np.float64))
+    # A log-softmax; the shift by the maximum keeps the exponentials from overflowing.
     shifted = scores - scores.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def token_answer(token: str, probability: float) -> TokenAnswer:
-    """Returns a token with its probability as `fill_mask` shows it."""
+    """Returns a token and its probability in the format of `fill_mask`."""
     return {"piece": token, "score": float(probability)}
 
 
 def _likeliest(
     log_probabilities: np.ndarray, names: Sequence[str], is_special: np.ndarray, top_k: int
 ) -> list[TokenAnswer]:
-    """Returns the likeliest tokens of a mask, from float64 [V]."""
+    """Returns the likeliest tokens of a mask, from log-probabilities float64 [V]."""
     count = min(top_k, int((~is_special).sum()))
-    # Of equally likely tokens the one with the lower id is first.
+    # A stable sort: among equally likely tokens, the one with the lower id is first.
     order = np.argsort(-log_probabilities, kind="stable")[:count]
     return [token_answer(names[token], np.exp(log_probabilities[token])) for token in order]

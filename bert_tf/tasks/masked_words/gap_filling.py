@@ -3,14 +3,15 @@
     "The [MASK] sat on the [MASK]."        two tokens
     "She went [GAP:1-4] and came back."    one to four tokens, whichever fit best
 
-There are three ways. Each calls the model once per step, for all texts that are not finished:
+There are three methods. Each calls the model once per step, for all texts that are not finished:
 
-  best      fills in the most certain mask first, then computes the others again, with a beam of the
-            n best; the probability of a filling is the product of those of its tokens, in the order
-            in which they were filled in
-  predict   mask-predict: fills in all masks at once, then T - 1 times the least certain of them
-            again: in round t floor(L (T - t) / T) of L masks (Ghazvininejad et al. 2019, section 3)
-  sample    fills in the most certain mask first, by a token that is drawn
+  best      fills in the most certain mask, then computes the others again, with a beam of the n
+            best fillings; the probability of a filling is the product of the probabilities of its
+            tokens, in the order in which they are filled in
+  predict   mask-predict: fills in all masks at once, then T - 1 times the least certain ones
+            again: in round t, floor(L (T - t) / T) of L masks (Ghazvininejad et al. 2019,
+            section 3)
+  sample    fills in the most certain mask, by a token that is drawn
 
 Special tokens are never filled in: the probabilities of all other tokens add up to 1.
 """
@@ -35,8 +36,8 @@ from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
 
 GAP = re.compile(r"\[GAP:(\d+)-(\d+)\]")
-MOST_LENGTHS = 64  # Combinations of lengths of all gaps of a text.
-MOST_ROWS = 32  # Texts computed at once.
+MOST_LENGTHS = 64  # maximum number of combinations of the lengths of a text's gaps
+MOST_ROWS = 32  # texts per batch
 
 
 class Filling(NamedTuple):
@@ -44,24 +45,24 @@ class Filling(NamedTuple):
 
     Attributes:
       text: the whole text.
-      pieces: the token at each mask, in the order of the text.
+      tokens: the token at each mask, in the order of the text.
       log_probability: sum of the natural logarithms of the tokens' probabilities.
-      share: share of the probability of all fillings that are returned; shares add up to 1.
+      share: probability among the fillings that are returned; shares add up to 1.
     """
 
     text: str
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     log_probability: float
     share: float
 
     @property
     def mean(self) -> float:
         """Log-probability per token, by which fillings of different lengths are compared."""
-        return self.log_probability / max(1, len(self.pieces))
+        return self.log_probability / max(1, len(self.tokens))
 
 
 class MaskedModel(FillMaskAnswers):
-    """A masked language model with its tokenizer: log-probabilities of what may be filled in.
+    """A masked language model with its tokenizer, which computes log-probabilities of tokens.
 
     Args:
       model: `BertPretrainer`.
@@ -104,14 +105,14 @@ class MaskedModel(FillMaskAnswers):
     def log_probabilities(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]
     ) -> list[np.ndarray]:
-        """Computes the distributions at positions of rows, special tokens left out.
+        """Computes the distributions over tokens at positions of rows, without special tokens.
 
         Args:
           rows: ids.
           positions: positions of each row, at least one.
 
         Returns:
-          For each row float64 [its positions, V], -inf at special tokens.
+          For each row float64 [number of positions, V], -inf at special tokens.
         """
         logits = self.compute_mask_logits(rows, positions, MOST_ROWS)
         return [token_log_probabilities(values, self.is_special) for values in logits]
@@ -128,10 +129,10 @@ def fill_text(
 
     Args:
       model: computes the probabilities.
-      text: with at least one `[MASK]` or `[GAP:a-b]`.
+      text: a text with at least one `[MASK]` or `[GAP:a-b]`.
       count: number of fillings; 1 with `rounds`.
       rounds: rounds of mask-predict; 0: the best fillings, or with `sampling` drawn ones.
-      sampling: how tokens are drawn; None: no sampling.
+      sampling: options of drawing; None: no sampling.
 
     Returns:
       Fillings, the best first: by probability, or by its mean per token if lengths differ. Longer
@@ -142,7 +143,11 @@ def fill_text(
     """
     by_text: dict[str, Filling] = {}
     texts = _with_masks(text)
-    key = (lambda one: one.log_probability) if len(texts) == 1 else (lambda one: one.mean)
+
+    def key(filling: Filling) -> float:
+        # The sum over a longer filling is lower whatever its tokens are.
+        return filling.log_probability if len(texts) == 1 else filling.mean
+
     for masked in texts:
         ids = model.row(masked)
         positions = mask_positions(ids, model.vocab.mask_id)
@@ -155,22 +160,23 @@ def fill_text(
         for row, value in rows:
             tokens = [row[position] for position in positions]
             filling = _filling(model, masked, tokens, value)
-            # Different tokens may give the same text.
+            # Different tokens may give the same text: the better filling is kept.
             by_text[filling.text] = max(by_text.get(filling.text, filling), filling, key=key)
     best = sorted(by_text.values(), key=key, reverse=True)[: 1 if rounds else count]
-    values = np.array([one.log_probability for one in best])
+    values = np.array([filling.log_probability for filling in best])
     shares = np.exp(values - values.max())
-    return [
-        one._replace(share=float(share))
-        for one, share in zip(best, shares / shares.sum(), strict=True)
-    ]
+    shares /= shares.sum()
+    fillings = []
+    for filling, share in zip(best, shares, strict=True):
+        fillings.append(filling._replace(share=float(share)))
+    return fillings
 
 
 def _with_masks(text: str) -> list[str]:
-    """Returns a text with masks for gaps, of every length that they may have.
+    """Replaces gaps by masks; returns a text for each combination of the gaps' lengths.
 
     Raises:
-      ValueError: if there is neither gap nor mask, or a gap is empty.
+      ValueError: if there is neither a gap nor a mask, or the limits of a gap are invalid.
     """
     gaps = GAP.findall(text)
     if not gaps and MASK not in text:
@@ -182,14 +188,18 @@ def _with_masks(text: str) -> list[str]:
         if not 1 <= int(low) <= int(high):
             raise ValueError(f"[GAP:{low}-{high}] in {text!r}: expected 1 <= first <= last.")
         ranges.append(range(int(low), int(high) + 1))
-    lengths = list(itertools.islice(itertools.product(*ranges), MOST_LENGTHS + 1))
-    if len(lengths) > MOST_LENGTHS:
+    # One more than allowed is enough to see that there are too many.
+    combinations = list(itertools.islice(itertools.product(*ranges), MOST_LENGTHS + 1))
+    if len(combinations) > MOST_LENGTHS:
         raise ValueError(f"The gaps of {text!r} have over {MOST_LENGTHS} lengths; narrow them.")
     first, *others = re.split(r"\[GAP:\d+-\d+\]", text)
-    return [
-        first + "".join(" ".join([MASK] * n) + rest for n, rest in zip(sizes, others, strict=True))
-        for sizes in lengths
-    ]
+    texts = []
+    for lengths in combinations:
+        masked = first
+        for length, text_after in zip(lengths, others, strict=True):
+            masked += " ".join([MASK] * length) + text_after
+        texts.append(masked)
+    return texts
 
 
 def mask_positions(ids: Sequence[int], mask_id: int) -> list[int]:
@@ -200,35 +210,39 @@ def mask_positions(ids: Sequence[int], mask_id: int) -> list[int]:
 def _best(
     model: MaskedModel, ids: list[int], positions: list[int], count: int
 ) -> list[tuple[list[int], float]]:
-    """Returns the rows of a beam with their log-probabilities; see the head of this file."""
+    """Returns the rows of a beam search with their log-probabilities; see `best` above."""
     beam = {tuple(ids): 0.0}
     for _ in positions:
+        # Each step fills in one mask of each row; rows may differ in which one.
         rows = list(beam)
         open_positions = [mask_positions(row, model.vocab.mask_id) for row in rows]
         tables = model.log_probabilities(rows, open_positions)
         grown: dict[tuple[int, ...], float] = {}
         for row, masks, table in zip(rows, open_positions, tables, strict=True):
+            # The mask whose likeliest token is the most probable; table is [masks, V].
             surest = int(table.max(axis=1).argmax())
             tokens = np.argsort(-table[surest], kind="stable")[:count]
             for token in tokens[np.isfinite(table[surest, tokens])]:
                 new = list(row)
                 new[masks[surest]] = int(token)
                 value = beam[row] + float(table[surest, token])
+                # Rows that were filled in different orders can become equal.
                 grown[tuple(new)] = max(value, grown.get(tuple(new), -np.inf))
         beam = dict(sorted(grown.items(), key=lambda item: item[1], reverse=True)[:count])
     return [(list(row), value) for row, value in beam.items()]
 
 
 def mask_predict(model: MaskedModel, ids: list[int], rounds: int) -> tuple[list[int], float]:
-    """Fills in all masks of a row at once, and the least certain of them again in each round.
+    """Fills in all masks of a row at once, and then the least certain ones again in each round.
 
     Returns:
-      The row, and the sum of its tokens' log-probabilities, each from the round that filled it in.
+      The row, and the sum of its tokens' log-probabilities, each from the last round that filled in
+      the token.
     """
     row = list(ids)
     positions = mask_positions(ids, model.vocab.mask_id)
-    values = np.zeros(len(positions))
-    chosen = list(range(len(positions)))
+    values = np.zeros(len(positions))  # log-probability of the token at each mask
+    chosen = list(range(len(positions)))  # the masks that this round fills in
     for done in range(1, rounds + 1):
         table = model.log_probabilities([row], [[positions[index] for index in chosen]])[0]
         for index, scores in zip(chosen, table, strict=True):
@@ -248,6 +262,7 @@ def _sampled(
 ) -> list[tuple[list[int], float]]:
     """Draws fillings, each with its own generator, so that a larger count keeps the first ones."""
     rows = [list(ids) for _ in range(count)]
+    # Fillings differ only by their draws.
     randoms = [np.random.default_rng([sampling.seed, index]) for index in range(count)]
     values = [0.0] * count
     for _ in positions:
@@ -267,13 +282,19 @@ def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> F
     mask = model.vocab.mask
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first
-    for token, rest in zip(ids, others, strict=True):
-        text = joined(text, names[token], isinstance(model.vocab, Vocab)) + rest
-    return Filling(text, tuple(names[token].strip() for token in ids), value, 1.0)
+    for token, text_after in zip(ids, others, strict=True):
+        text = joined(text, names[token], isinstance(model.vocab, Vocab)) + text_after
+    tokens = tuple(names[token].strip() for token in ids)
+    # `fill_text` replaces the share when it knows all fillings.
+    return Filling(text, tokens, value, share=1.0)
 
 
 def joined(text: str, token: str, is_wordpiece: bool) -> str:
-    """Returns a text followed by a token, with a space between them if the token begins a word."""
+    """Appends a token to a text that ends before a mask.
+
+    The text has the spaces around the mask as the user wrote them. A token that continues a word
+    removes the space; with byte-level BPE, a token that begins a word brings its own.
+    """
     if is_wordpiece:
         return text.rstrip() + token[2:] if token.startswith("##") else text + token
     return text.rstrip(" ") + token if token.startswith(" ") else text.removesuffix(" ") + token

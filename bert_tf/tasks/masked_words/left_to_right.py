@@ -21,7 +21,7 @@ from bert_tf.type_names import Texts
 
 # Tokens whose scores of the whole vocabulary are computed at once, to limit memory.
 MOST_TOKENS = 4096
-# WordPiece does not keep the spaces of a text; these follow a word without one.
+# WordPiece does not keep the spaces of a text. No space is written before these characters.
 CLOSING = frozenset(".,;:!?%)]}’”")
 
 
@@ -47,7 +47,7 @@ class LeftToRightAnswers(abc.ABC):
         """Returns the logits of the token after each position, float32 [B, P, V].
 
         Args:
-          rows: ids of B texts; each token sees itself and those before it.
+          rows: ids of B texts; each token attends to itself and the tokens before it.
           positions: int [B, P].
         """
 
@@ -70,23 +70,27 @@ class LeftToRightAnswers(abc.ABC):
             return []
         rows = [self._row(index, text) for index, text in enumerate(read_texts(texts))]
         for index, row in enumerate(rows):
+            # The first token, such as [CLS], is not predicted.
             if len(row) < 2:
                 raise ValueError(f"texts[{index}] has no tokens to score; give a text with words.")
         special = special_tokens(self.tokenizer.vocab)
 
         def score(chosen: list[int]) -> list[float]:
             longest = max(len(rows[index]) for index in chosen)
-            positions = np.tile(np.arange(longest - 1), (len(chosen), 1))
+            positions = np.tile(np.arange(longest - 1), (len(chosen), 1))  # [B, T - 1]
             logits = self.compute_next_logits([rows[index] for index in chosen], positions)
             totals = []
             for index, row_logits in zip(chosen, logits, strict=True):
+                # The logits at each position are for the token after it.
                 labels = np.array(rows[index][1:])
-                values = token_log_probabilities(row_logits[: len(labels)], special)
-                found = values[np.arange(len(labels)), labels]
-                totals.append(float(found[~special[labels]].sum()))
+                values = token_log_probabilities(row_logits[: len(labels)], special)  # [T - 1, V]
+                label_values = values[np.arange(len(labels)), labels]
+                # Unknown tokens are special, and have no probability.
+                totals.append(float(label_values[~special[labels]].sum()))
             return totals
 
         lengths = [len(row) for row in rows]
+        # Logits of a batch are [B, T - 1, V]: fewer long texts fit in memory.
         fitting = max(1, min(batch_size, MOST_TOKENS // max(lengths)))
         return by_length(lengths, fitting, score)
 
@@ -103,13 +107,13 @@ class LeftToRightAnswers(abc.ABC):
         """Continues each text, one token after the other.
 
         Args:
-          texts: texts; an empty one is begun.
-          max_new_tokens: tokens to add; fewer where `max_seq_length` is reached.
-          temperature: 0 takes the likeliest token; otherwise a token is drawn from the
+          texts: texts, which may be empty.
+          max_new_tokens: number of tokens to add; fewer if a text reaches `max_seq_length`.
+          temperature: 0: take the likeliest token; otherwise a token is drawn from the
             probabilities to the power of 1 / temperature.
           top_k: draw from the likeliest `top_k` tokens; 0: from all.
           top_p: draw from the likeliest tokens that together have this probability.
-          seed: seed of the draws; each text has its own, so the batch does not matter.
+          seed: seed of the draws; results do not depend on the batch size.
           batch_size: maximum number of texts per batch.
 
         Returns:
@@ -123,17 +127,18 @@ class LeftToRightAnswers(abc.ABC):
         check_generation(max_new_tokens, temperature, top_k, top_p)
         if is_empty(texts):
             return []
-        read = read_texts(texts)
-        rows = [self._row(index, text) for index, text in enumerate(read)]
+        given_texts = read_texts(texts)
+        rows = [self._row(index, text) for index, text in enumerate(given_texts)]
         starts = [len(row) for row in rows]
+        # A generator for each text, so that batches do not change the draws.
         randoms = [np.random.default_rng([seed, index]) for index in range(len(rows))]
         sampling = Sampling(temperature or 1.0, top_k, top_p)
         special = special_tokens(self.tokenizer.vocab)
         for _ in range(max_new_tokens):
-            open_rows = [i for i, row in enumerate(rows) if len(row) < self.max_seq_length]
+            open_rows = [index for index, row in enumerate(rows) if len(row) < self.max_seq_length]
             for first in range(0, len(open_rows), batch_size):
                 chosen = open_rows[first : first + batch_size]
-                positions = np.array([[len(rows[index]) - 1] for index in chosen])
+                positions = np.array([[len(rows[index]) - 1] for index in chosen])  # [B, 1]
                 logits = self.compute_next_logits([rows[index] for index in chosen], positions)
                 for index, row_logits in zip(chosen, logits[:, 0], strict=True):
                     values = token_log_probabilities(row_logits, special)
@@ -145,7 +150,7 @@ class LeftToRightAnswers(abc.ABC):
         names = token_texts(self.tokenizer.vocab)
         is_wordpiece = kind_of(self.tokenizer.vocab) == WORDPIECE
         continued = []
-        for text, row, start in zip(read, rows, starts, strict=True):
+        for text, row, start in zip(given_texts, rows, starts, strict=True):
             added = [names[token] for token in row[start:]]
             if is_wordpiece:
                 continued.append(join_wordpieces(text, added))
@@ -157,15 +162,15 @@ class LeftToRightAnswers(abc.ABC):
         """Returns the ids of a text, after [CLS] unless the vocabulary has it at the end.
 
         Raises:
-          ValueError: if the text is too long, or nothing is before its first token.
+          ValueError: if the text is too long, or there is no token from which to predict the next.
         """
         vocab = self.tokenizer.vocab
         row = [] if vocab.class_at_end else [vocab.cls_id]
         row += self.tokenizer.encode(text)
         if not row:
             raise ValueError(
-                f"texts[{index}] has no tokens, and nothing is before the first token of this "
-                "vocabulary; give a text with words."
+                f"texts[{index}] has no tokens, and this vocabulary has no token before a text; "
+                "give a text with words."
             )
         if len(row) > self.max_seq_length:
             raise ValueError(

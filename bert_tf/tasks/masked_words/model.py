@@ -1,4 +1,4 @@
-"""The pre-trained model with its answers: masked words, next sentences, and next tokens."""
+"""The pre-trained model, which fills in masked words and scores next sentences and next tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
     _compute_next: Any = None
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        """Scores pairs by their next sentence, and single texts from left to right.
+        """Scores pairs by the next-sentence head, and single texts from left to right.
 
         Args:
           texts: a list of pairs or a tuple of two columns; or a list of texts.
@@ -51,19 +51,23 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         if self._compute_next is None:
             self._compute_next = self._compile_call(("key_ranks", "query_ranks"))
         shape = batch["input_mask"].shape
-        order = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
+        order = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)  # [B, T]
         inputs = {name: batch[name] for name in INPUTS}
         inputs["masked_lm_positions"] = np.asarray(positions, np.int32)
+        # A position attends to keys of a lower rank: with these, to itself and those before it.
         inputs["key_ranks"] = order
         inputs["query_ranks"] = order + 1
         return self._compute_next(inputs)["masked_lm_logits"].numpy().astype(np.float32)
 
     def _compile_call(self, names: tuple[str, ...] = ()) -> Any:
-        """Returns the compiled call on batches of any size, with these inputs besides the usual."""
-        specs = {
-            name: tf.TensorSpec([None, None], tf.int32)
-            for name in (*INPUTS, "masked_lm_positions", *names)
-        }
+        """Returns a graph for batches of any shape.
+
+        Args:
+          names: further inputs of int32 [B, T].
+        """
+        specs = {}
+        for name in (*INPUTS, "masked_lm_positions", *names):
+            specs[name] = tf.TensorSpec([None, None], tf.int32)
         call = tf.autograph.experimental.do_not_convert(lambda batch: self(batch, training=False))
         return tf.function(call, input_signature=[specs])
 
@@ -77,6 +81,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
                 if self.preprocessor is not None:
                     type_ids = single_type_ids(self.preprocessor.vocab, len(rows[row]))
                 packed.append(PackedText(list(rows[row]), type_ids))
+            # Rows with fewer masks repeat position 0, and these logits are dropped below.
             longest = max(len(positions[row]) for row in chosen)
             padded = np.zeros([len(chosen), longest], np.int32)  # [B, P]
             for index, row in enumerate(chosen):
@@ -96,14 +101,14 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
             )
 
         def compute(chosen: list[int]) -> np.ndarray:
-            # No masked word is asked for; the first position of each row stands for them.
+            # The model needs positions of masked words: the first position of each row is passed.
             positions = np.zeros([len(chosen), 1], np.int32)
             return self._outputs([rows[row] for row in chosen], positions)["next_sentence_logits"]
 
         return np.stack(by_length([len(row.ids) for row in rows], batch_size, compute))
 
     def _outputs(self, rows: Sequence[PackedText], positions: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the model's outputs of rows, and at positions int32 [B, P] of them."""
+        """Returns the model's outputs for rows; its MLM head is computed at positions [B, P]."""
         if self._compute_outputs is None:
             self._compute_outputs = self._compile_call()
         batch = pad_batch(list(rows), self.config.pad_token_id)

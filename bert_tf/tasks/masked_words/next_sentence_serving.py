@@ -1,4 +1,4 @@
-"""Serving functions for the next-sentence head."""
+"""Serving functions of the next-sentence head."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from bert_tf.serving.model import Batch, Outputs, Serving
 
 
 class NextSentenceServing(Serving):
-    """The next-sentence head of a `BertPretrainer`.
+    """Serving functions of a `BertPretrainer` with a next-sentence head.
 
     Outputs:
       is_next: float32 [B], the probability that the second text follows the first.
@@ -15,7 +15,8 @@ class NextSentenceServing(Serving):
     kind = "next_sentence"
 
     def from_ids(self, batch: Batch) -> Outputs:
-        # No masked word is asked for; the first position of each row stands in for them.
+        # The model needs positions of masked words: the first position of each row is passed.
         positions = tf.zeros([tf.shape(batch["input_mask"])[0], 1], tf.int32)
         outputs = self.call_model({**batch, "masked_lm_positions": positions})
-        return {"is_next": tf.nn.softmax(outputs["next_sentence_logits"])[:, 0]}  # 0: it is next
+        # Class 0 means that the second text follows.
+        return {"is_next": tf.nn.softmax(outputs["next_sentence_logits"])[:, 0]}

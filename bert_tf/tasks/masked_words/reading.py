@@ -1,4 +1,4 @@
-"""Reads the model that fills in masked words."""
+"""Reads models that fill in masked words."""
 
 import typing
 
@@ -10,7 +10,7 @@ from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 def read_model(
     path: str, config_file: str = "", vocab_file: str = "", allow_unexpected: str = ""
 ) -> tuple[BertPretrainer, Tokenizer]:
-    """Reads a checkpoint with its MLM head; the arguments are those of `read_start`, as flags."""
+    """Reads a checkpoint with an MLM head; for the arguments, which are flags, see `read_start`."""
     checkpoint = read_start(
         path,
         given={},

@@ -22,11 +22,11 @@ class Word(NamedTuple):
 
     Attributes:
       text: the word as it is written.
-      start, end: its first character, and the one after its last.
+      start, end: offsets in characters; text[start:end] is the word.
       num_tokens: number of its tokens.
       log_probability: natural logarithm of the probability of all its tokens; NaN for an unknown
         word.
-      alternative: the likeliest first token in its place, as text.
+      alternative: the likeliest first token at its position, as text.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Word(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the vocabulary has its tokens, so that it has a score."""
+        """Whether the vocabulary knows the word, so that it has a score."""
         return not math.isnan(self.log_probability)
 
 
@@ -46,7 +46,8 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
     """Scores each word of a text.
 
     Raises:
-      ValueError: if it is empty, has special tokens, or is longer than the model's positions.
+      ValueError: if the text is empty, contains special tokens, or has more tokens than the model
+        has positions.
     """
     vocab = model.vocab
     row_ids = model.row(text)
@@ -58,37 +59,43 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
         raise ValueError(f"{text!r} contains special tokens; give the text without them.")
     _, starts, ends = model.tokenizer.tokenize_with_offsets(text)
     continues = vocab.is_continuation[ids]
-    first = [index for index in range(len(ids)) if index == 0 or not continues[index]]
-    words = list(zip(first, [*first[1:], len(ids)], strict=True))
-    rows, positions = [], []
-    for begin, end in words:
-        for position in range(begin, end):
+    first_tokens = [index for index in range(len(ids)) if index == 0 or not continues[index]]
+    end_tokens = [*first_tokens[1:], len(ids)]
+    words = list(zip(first_tokens, end_tokens, strict=True))
+    # A row for each token, in which this token and the rest of its word are masked.
+    rows = []
+    positions = []
+    for first, end in words:
+        for position in range(first, end):
             row = list(ids)
             row[position:end] = [vocab.mask_id] * (end - position)
             rows.append(add_special_tokens(vocab, row).ids)
             positions.append([position + vocab.text_start])
-    tables = [table[0] for table in model.log_probabilities(rows, positions)]
+    tables = [table[0] for table in model.log_probabilities(rows, positions)]  # [V] per token
     names = token_texts(vocab)
     scored = []
-    for begin, end in words:
-        values = [tables[position][ids[position]] for position in range(begin, end)]
-        is_known = vocab.unk_id not in ids[begin:end]
-        # The first word of byte-level BPE may begin with a token that otherwise continues a word.
-        others = np.where(vocab.is_continuation & ~continues[begin], -np.inf, tables[begin])
+    for first, end in words:
+        values = [tables[position][ids[position]] for position in range(first, end)]
+        is_known = vocab.unk_id not in ids[first:end]
+        # An alternative must begin a word as well, unless the word itself does not: with byte-level
+        # BPE the first word of a text may begin with a token that otherwise continues a word.
+        excluded = vocab.is_continuation & ~continues[first]
+        alternatives = np.where(excluded, -np.inf, tables[first])
         stop = ends[end - 1]
         limit = starts[end] if end < len(ids) else len(text)
+        # A combining mark that uncased tokenization drops belongs to the letter before it.
         while stop < limit and unicodedata.category(text[stop]) == "Mn":
-            stop += 1  # A mark that the uncased rules drop belongs to the letter before it.
-        span = text[starts[begin] : stop]
-        word = span.lstrip()  # Offsets that are not trimmed include the space before it.
+            stop += 1
+        # Offsets that are not trimmed include the space before the word.
+        word = text[starts[first] : stop].lstrip()
         scored.append(
             Word(
-                word,
-                stop - len(word),
-                stop,
-                end - begin,
-                float(sum(values)) if is_known else math.nan,
-                names[int(others.argmax())].strip(),
+                text=word,
+                start=stop - len(word),
+                end=stop,
+                num_tokens=end - first,
+                log_probability=float(sum(values)) if is_known else math.nan,
+                alternative=names[int(alternatives.argmax())].strip(),
             )
         )
     return scored
@@ -100,16 +107,16 @@ def pseudo_log_likelihood(words: list[Word]) -> float:
 
 
 def rewrite(model: MaskedModel, text: str, rounds: int, share: float = 0.15) -> list[str]:
-    """Replaces the least likely words by likelier ones, round after round.
+    """Replaces the least likely words by likelier ones, in several rounds.
 
-    Each is replaced by as many tokens as it had; unknown words stay. Stops when a round does not
-    make the text likelier.
+    A word is replaced by the same number of tokens; unknown words are not changed. Stops when a
+    round does not make the text likelier.
 
     Args:
       model: see `score_words`.
       text: the text to rewrite.
       rounds: maximum number of rounds.
-      share: share of the known words that a round masks, at least one word.
+      share: fraction of the known words that a round masks, at least one word.
 
     Returns:
       The text after each round that changed it.
@@ -123,13 +130,15 @@ def rewrite(model: MaskedModel, text: str, rounds: int, share: float = 0.15) -> 
         count = max(1, round(share * len(known)))
         worst = sorted(known, key=lambda word: word.log_probability)[:count]
         masked = text
+        # From the end of the text, so that the offsets before stay valid.
         for word in sorted(worst, key=lambda word: word.start, reverse=True):
             masks = " ".join([MASK] * word.num_tokens)
             masked = masked[: word.start] + masks + masked[word.end :]
         filled = fill_text(model, masked, count=1)[0].text
-        again = score_words(model, filled)
-        if pseudo_log_likelihood(again) <= pseudo_log_likelihood(words):
+        filled_words = score_words(model, filled)
+        if pseudo_log_likelihood(filled_words) <= pseudo_log_likelihood(words):
             break
-        text, words = filled, again
+        text = filled
+        words = filled_words
         versions.append(text)
     return versions

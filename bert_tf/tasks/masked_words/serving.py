@@ -1,4 +1,4 @@
-"""Serving functions for masked language models."""
+"""Serving functions of masked language models."""
 
 import re
 from typing import Any, NamedTuple
@@ -13,18 +13,20 @@ from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
 from bert_tf.type_names import Tensor
 
-MASK_PREDICT, SCORE = "mask_predict", "score"
-# The characters that `str.rstrip` removes.
+# Names of signatures.
+MASK_PREDICT = "mask_predict"
+SCORE = "score"
+# The characters that `str.rstrip` removes, at the end of a text.
 WHITE_SPACE = r"[\s\v\x1c-\x1f\x{85}\pZ]+$"
 
 
 class Masks(NamedTuple):
-    """The positions of the masks in rows, up to M in a row.
+    """The positions of masks in rows, at most M in a row.
 
     Attributes:
-      positions: int32 [B, M], ascending; any values after a row's last mask.
-      counts: masks of each row, int32 [B].
-      is_real: false after a row's last mask, bool [B, M].
+      positions: int32 [B, M], ascending; undefined after a row's last mask.
+      counts: int32 [B], number of masks of each row.
+      is_real: bool [B, M], False after a row's last mask.
     """
 
     positions: tf.Tensor
@@ -33,16 +35,17 @@ class Masks(NamedTuple):
 
 
 class FillMaskServing(Serving):
-    """A `BertPretrainer` that fills in [MASK], written so in the text.
+    """Serving functions of a `BertPretrainer`, which fills in the masks of texts with [MASK].
 
     Args:
-      arguments: of `Serving`.
-      top_k: K, the number of tokens for each mask.
-      rounds: rounds of mask-predict, which fills in all masks of a text so that they fit each
-        other; it has its own signature, see `predict_texts`.
+      arguments: arguments of `Serving`.
+      top_k: number K of tokens for each mask.
+      rounds: rounds of mask-predict, which fills in all masks of a text together; it has a separate
+        signature, see `predict_texts`.
 
     Outputs, padded to M, the largest number of masks in a text of the batch:
-      pieces: string [B, M, K], the likeliest first, no special tokens; "" after the last mask.
+      pieces: string [B, M, K], the likeliest tokens, the best first and without special tokens; ""
+        after the last mask.
       probabilities: float32 [B, M, K]; 0 after the last mask.
     """
 
@@ -65,7 +68,7 @@ class FillMaskServing(Serving):
         return Masks(positions, counts, tf.sequence_mask(counts, most))
 
     def call_scores(self, batch: Batch, positions: tf.Tensor) -> tf.Tensor:
-        """Returns log-probabilities at positions int32 [B, M] of rows, special tokens left out.
+        """Returns log-probabilities among tokens that are not special, at positions int32 [B, M].
 
         Returns:
           float32 [B, M, V], -inf at special tokens.
@@ -88,12 +91,12 @@ class FillMaskServing(Serving):
         }
 
     def predict_ids(self, batch: Batch) -> Outputs:
-        """Fills in all masks of rows by mask-predict: all, then the least certain of them again.
+        """Fills in all masks of rows by mask-predict: all, and then the least certain ones again.
 
         Returns:
           `input_word_ids` int32 [B, T], without masks; `log_probability` float32 [B], the sum
-          of the tokens' log-probabilities, each from the round that filled it in. Special tokens
-          are not filled in: the probabilities of the others add up to 1.
+          of the tokens' log-probabilities, each from the last round that filled in the token.
+          Special tokens are not filled in: the probabilities of the others add up to 1.
 
         Reference: Ghazvininejad et al. 2019, section 3; see
         `bert_tf.tasks.masked_words.gap_filling.mask_predict`.
@@ -102,19 +105,23 @@ class FillMaskServing(Serving):
         masks = self._find_masks(ids)
 
         def fill(done: Tensor, tokens: Tensor, values: Tensor, is_open: Tensor) -> tuple[Any, ...]:
+            # All but `done` are [B, M].
             row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, tokens))
             scores = self.call_scores({**batch, "input_word_ids": row}, masks.positions)
             best = tf.argmax(scores, axis=-1, output_type=tf.int32)
             tokens = tf.where(is_open, best, tokens)
             values = tf.where(is_open, tf.reduce_max(scores, axis=-1), values)
-            left = masks.counts * (self.rounds - done) // self.rounds
-            sure = tf.where(masks.is_real, values, float("inf"))
-            ranks = tf.argsort(tf.argsort(sure, axis=1, stable=True), axis=1)
-            return done + 1, tokens, values, ranks < left[:, tf.newaxis]
+            # The next round masks the least certain tokens of each row again: those with the lowest
+            # ranks. Entries after the last mask rank last.
+            num_left = masks.counts * (self.rounds - done) // self.rounds  # [B]
+            certainty = tf.where(masks.is_real, values, float("inf"))
+            ranks = tf.argsort(tf.argsort(certainty, axis=1, stable=True), axis=1)
+            return done + 1, tokens, values, ranks < num_left[:, tf.newaxis]
 
         zeros = tf.zeros_like(masks.positions)
         start = (tf.constant(1), zeros, tf.cast(zeros, tf.float32), masks.is_real)
-        shapes = (tf.TensorShape([]), *(tf.TensorShape([None, None]) for _ in range(3)))
+        # The widths M are not known to the loop.
+        shapes = (tf.TensorShape([]), *([tf.TensorShape([None, None])] * 3))
         _, tokens, values, _ = tf.while_loop(
             lambda done, _, __, is_open: (done <= self.rounds) & tf.reduce_any(is_open),
             fill,
@@ -130,53 +137,67 @@ class FillMaskServing(Serving):
         """Fills in all masks of texts, string [B], as `predict_ids` does.
 
         Returns:
-          `text` string [B], whole texts; a mask that was cut off stays. `pieces` string [B, M],
-          "" after the last mask. `log_probability` as above.
+          `text` string [B], whole texts, in which masks of the truncated part remain. `pieces`
+          string [B, M], "" after the last mask. `log_probability` as in `predict_ids`.
         """
         batch = self.pack(texts)
         masks = self._find_masks(batch["input_word_ids"])
-        found = self.predict_ids(batch)
-        ids = tf.gather(found["input_word_ids"], masks.positions, batch_dims=1)  # [B, M]
+        filled = self.predict_ids(batch)
+        ids = tf.gather(filled["input_word_ids"], masks.positions, batch_dims=1)  # [B, M]
         names = tf.gather(tf.constant(token_texts(self.vocab)), ids)
         return {
             "text": self._put_in(texts, names, masks.counts),
             "pieces": tf.where(masks.is_real, names, ""),
-            "log_probability": found["log_probability"],
+            "log_probability": filled["log_probability"],
         }
 
     def score_texts(self, texts: tf.Tensor) -> Outputs:
         """Returns the words of texts, string [B], with their scores; see `scores.score_words`.
 
-        [MASK] has no meaning there.
+        Here [MASK] is ordinary text.
         """
         room = self.max_seq_length - 2
         return score_words(self.tokenizer, self.vocab, room, self.call_scores, texts)
 
     def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Replaces masks of texts by tokens [B, M]; spaces are as in `gap_filling.joined`."""
+        """Replaces masks of texts by tokens, with spaces as in `gap_filling.joined`.
+
+        Args:
+          texts: string [B].
+          names: string [B, M], the tokens.
+          counts: int32 [B], number of masks that were read; the others were truncated.
+        """
         is_wordpiece = isinstance(self.vocab, Vocab)
         mask = MASK if is_wordpiece else self.vocab.mask
-        parts = tf.strings.split(self._with_named_masks(texts), mask)  # [B, (masks + 1)]
+        # The text before each mask, and after the last, [B, (masks + 1)].
+        parts = tf.strings.split(self._with_named_masks(texts), mask)
         num_masks = tf.maximum(tf.cast(parts.row_lengths(), tf.int32) - 1, 0)
-        most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
-        columns = tf.range(most)[tf.newaxis]
+        most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))  # 0 in an empty batch
+        columns = tf.range(most)[tf.newaxis]  # [1, most]
         names = tf.pad(names, [[0, 0], [0, most - tf.shape(names)[1]]], constant_values="")
-        around = parts.to_tensor("", shape=tf.stack([tf.shape(texts)[0], most + 1]))
-        before = around[:, :-1]
+        padded_parts = parts.to_tensor("", shape=tf.stack([tf.shape(texts)[0], most + 1]))
+        text_before = padded_parts[:, :-1]  # [B, most]
         if is_wordpiece:
-            joins = tf.strings.regex_full_match(names, r"(?s)##.+")
-            before = tf.where(joins, tf.strings.regex_replace(before, WHITE_SPACE, ""), before)
-            names = tf.where(joins, tf.strings.regex_replace(names, "^##", ""), names)
+            # ##s continues the word before it.
+            continues = tf.strings.regex_full_match(names, r"(?s)##.+")
+            stripped = tf.strings.regex_replace(text_before, WHITE_SPACE, "")
+            before = tf.where(continues, stripped, text_before)
+            names = tf.where(continues, tf.strings.regex_replace(names, "^##", ""), names)
         else:
-            joins = tf.strings.regex_full_match(names, "(?s) .*")
-            shorter = [tf.strings.regex_replace(before, ending, "") for ending in (" +$", " $")]
-            before = tf.where(joins, *shorter)
-        is_cut = columns >= counts[:, tf.newaxis]
-        before = tf.where(is_cut, around[:, :-1], before)
-        names = tf.where(is_cut, mask, names)
+            # Tokens that begin a word include a space.
+            has_space = tf.strings.regex_full_match(names, "(?s) .*")
+            without_spaces = tf.strings.regex_replace(text_before, " +$", "")
+            without_one_space = tf.strings.regex_replace(text_before, " $", "")
+            before = tf.where(has_space, without_spaces, without_one_space)
+        is_truncated = columns >= counts[:, tf.newaxis]
+        before = tf.where(is_truncated, text_before, before)
+        names = tf.where(is_truncated, mask, names)
+        # Columns after the last mask of a text add nothing.
         names = tf.where(columns < num_masks[:, tf.newaxis], names, "")
         filled = tf.strings.reduce_join(tf.strings.join([before, names]), axis=1)
-        return tf.strings.join([filled, around[:, -1]])
+        # The text after the last mask; in texts with fewer masks it is a part before a column that
+        # adds nothing, and the last part is "".
+        return tf.strings.join([filled, padded_parts[:, -1]])
 
     def text_signatures(self) -> Signatures:
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
@@ -193,25 +214,27 @@ class FillMaskServing(Serving):
         return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}
 
     def _with_named_masks(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replaces `[MASK]` by the vocabulary's own name of the mask token.
+        """Replaces `[MASK]` by the vocabulary's name of the mask token.
 
-        With WordPiece it is the other way round: the own name, MPNet's <mask>, becomes `[MASK]`.
+        With WordPiece it is the opposite: the vocabulary's name, <mask> in MPNet, becomes `[MASK]`.
         """
-        own = self.vocab.mask
-        if isinstance(self.vocab, Vocab):
-            return texts if own == MASK else tf.strings.regex_replace(texts, re.escape(own), MASK)
-        return tf.strings.regex_replace(texts, re.escape(MASK), own.replace("\\", r"\\"))
+        name = self.vocab.mask
+        if not isinstance(self.vocab, Vocab):
+            return tf.strings.regex_replace(texts, re.escape(MASK), name.replace("\\", r"\\"))
+        if name == MASK:
+            return texts
+        return tf.strings.regex_replace(texts, re.escape(name), MASK)
 
     def pack(self, *texts: tf.Tensor) -> Batch:
         """Tokenizes the parts between the masks, and puts the mask tokens between them.
 
-        Byte-level BPE reads its own name of the mask token as that token.
+        Byte-level BPE reads the name of the mask token as this token, so that texts are not split.
         """
         if not isinstance(self.vocab, Vocab):
             return super().pack(self._with_named_masks(texts[0]))
         named = self._with_named_masks(check_utf8(texts[0]))
         parts = tf.strings.split(named, MASK)  # [B, (parts)]
-        tokens = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
+        tokens = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)  # [all parts, (tokens)]
         # Put a mask before each part, and remove the one before a text's first part.
         mask = tf.fill([tokens.nrows(), 1], self.vocab.mask_id)
         masked = tf.concat([mask, tokens], axis=1)
@@ -223,7 +246,7 @@ class FillMaskServing(Serving):
 def put(ids: tf.Tensor, masks: Masks, tokens: tf.Tensor) -> tf.Tensor:
     """Replaces the masks of rows int32 [B, T] by tokens, int32 [B, M]."""
     num_rows, length = tf.unstack(tf.shape(ids))
-    # Entries after the last mask go to an extra column, which is cut off.
+    # Entries after the last mask go to an extra column, which is removed again.
     columns = tf.where(masks.is_real, masks.positions, length)
     rows = tf.broadcast_to(tf.range(num_rows)[:, tf.newaxis], tf.shape(columns))
     widened = tf.pad(ids, [[0, 0], [0, 1]])

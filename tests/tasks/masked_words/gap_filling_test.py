@@ -76,7 +76,7 @@ def test_the_surest_mask_is_filled_in_first(model):
     found = fill_text(masked, text, count=1)[0]
     assert found.log_probability == pytest.approx(value, abs=1e-4)
     pieces = [VOCAB.tokens[expected[place]] for place in (2, 3, 5)]
-    assert list(found.pieces) == pieces and found.share == 1.0
+    assert list(found.tokens) == pieces and found.share == 1.0
 
 
 def test_a_wide_beam_finds_the_best_of_all(model):
@@ -95,7 +95,7 @@ def test_a_wide_beam_finds_the_best_of_all(model):
             values[pieces[2], pieces[4]] = first[surest][piece] + value
     best = sorted(values, key=values.get, reverse=True)[:3]
     found = fill_text(masked, "the [MASK] sat [MASK] .", count=len(WORDS))
-    assert [one.pieces for one in found[:3]] == [
+    assert [one.tokens for one in found[:3]] == [
         tuple(VOCAB.tokens[piece] for piece in pair) for pair in best
     ]
     total = sum(math.exp(one.log_probability) for one in found)
@@ -120,14 +120,14 @@ def test_mask_predict_is_the_papers(model, rounds):
             row[place] = VOCAB.mask_id
     found = fill_text(masked, text, rounds=rounds)
     assert len(found) == 1
-    assert list(found[0].pieces) == [VOCAB.tokens[row[place]] for place in places]
+    assert list(found[0].tokens) == [VOCAB.tokens[row[place]] for place in places]
     assert found[0].log_probability == pytest.approx(sum(values.values()), abs=1e-4)
 
 
 def test_a_gap_takes_the_length_that_fits_best(model):
     masked, network = model
     found = fill_text(masked, "the [GAP:1-3] sat.", count=10)
-    assert {len(one.pieces) for one in found} <= {1, 2, 3}
+    assert {len(one.tokens) for one in found} <= {1, 2, 3}
     means = [one.mean for one in found]
     assert means == sorted(means, reverse=True)
     for size in (1, 2, 3):
@@ -135,7 +135,7 @@ def test_a_gap_takes_the_length_that_fits_best(model):
         best = max(one for one in fill_text(masked, f"the [GAP:{size}-{size}] sat.", 1))
         assert best.mean == pytest.approx(value / size, abs=1e-4)
     two = fill_text(masked, "the [GAP:1-2] sat [GAP:1-2].", count=30)
-    assert {len(one.pieces) for one in two} >= {2, 3}
+    assert {len(one.tokens) for one in two} >= {2, 3}
 
 
 class Told(MaskedModel):
@@ -175,7 +175,7 @@ def test_shares_are_of_probabilities_where_lengths_differ():
     found = fill_text(told, "the [GAP:1-2] .", count=4)
     by_text = {one.text: one for one in found}
     values = {"the cats .": 0.2, "the cat ran .": 0.1, "the dogs .": 0.04, "the dog .": 0.16}
-    assert by_text.keys() == values.keys() and by_text["the cats ."].pieces == ("cat", "##s")
+    assert by_text.keys() == values.keys() and by_text["the cats ."].tokens == ("cat", "##s")
     # By the mean: the roots of 0.2, 0.1 and 0.04, and 0.16 itself.
     assert [one.text for one in found] == list(values)
     for text, value in values.items():
@@ -205,7 +205,7 @@ def test_what_is_drawn_has_the_models_distribution(model):
     assert one == two
     fewer = fill_text(masked, "the [MASK] [MASK].", 2, sampling=Sampling(9.0, seed=3))
     assert len({filling.text for filling in one}) == 4  # So two of them are no accident.
-    assert len(fewer) == 2 and {f.pieces for f in fewer} < {f.pieces for f in one}
+    assert len(fewer) == 2 and {f.tokens for f in fewer} < {f.tokens for f in one}
 
 
 def test_special_tokens_are_no_candidates_of_a_mask(model):

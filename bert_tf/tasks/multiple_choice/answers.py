@@ -1,4 +1,4 @@
-"""The answers of multiple choice: scores of pairs, and the choice with the highest score.
+"""Answers of multiple choice: scores of pairs, and the choice with the highest score.
 
 contexts, choices --read_choices--> pairs --pair_rows--> rows --compute_rows--> scores of pairs
     --best_choice--> choice, index, probability
@@ -23,7 +23,7 @@ class ChoiceAnswers(abc.ABC):
     """`choose` and `score`, for anything that computes the scores of tokenized pairs.
 
     Attributes:
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       max_seq_length: maximum length of a row.
     """
 
@@ -35,14 +35,14 @@ class ChoiceAnswers(abc.ABC):
         """Returns the scores of the choices of each row, float32 [C]."""
 
     def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
-        """Returns the unnormalised score of each pair of texts: a context and one choice.
+        """Returns the unnormalised score of each pair of a context and a choice.
 
         Args:
           texts: a list of pairs, or a tuple of two columns.
           batch_size: pairs per batch.
 
         Raises:
-          ValueError: if the texts are wrong.
+          ValueError: if these are not pairs of texts.
         """
         if is_empty(texts):
             return []
@@ -55,12 +55,12 @@ class ChoiceAnswers(abc.ABC):
     def choose(
         self, contexts: Column, choices: Column | None = None, batch_size: int = BATCH_SIZE
     ) -> list[dict[str, Any]]:
-        """Returns the choice that follows each context.
+        """Selects the choice that follows each context.
 
         Args:
           contexts: texts; or, without choices, a list of pairs (context, list of choices), or a
             tuple of the two columns.
-          choices: for each context a list of texts; the lists may have different lengths.
+          choices: a list of texts for each context; the lists may have different lengths.
           batch_size: pairs of a context and a choice per batch.
 
         Returns:
@@ -68,7 +68,7 @@ class ChoiceAnswers(abc.ABC):
             of the context.
 
         Raises:
-          ValueError: if the texts are wrong.
+          ValueError: if these are not texts and lists of texts.
         """
         return choose_by_scores(contexts, choices, lambda pairs: self.score(pairs, batch_size))
 
@@ -76,22 +76,23 @@ class ChoiceAnswers(abc.ABC):
 def choose_by_scores(
     contexts: Column, choices: Column | None, score: Callable[[list[tuple[str, str]]], list[float]]
 ) -> list[dict[str, Any]]:
-    """Returns the choice for each context, see `ChoiceAnswers.choose`.
+    """Selects the choice for each context; see `ChoiceAnswers.choose`.
 
     Args:
-      contexts, choices: see there.
-      score: returns the scores of pairs (context, choice).
+      contexts, choices: see `ChoiceAnswers.choose`.
+      score: function that returns the scores of pairs (context, choice).
     """
-    asked = contexts if choices is None else (contexts, choices)
-    if is_empty(asked):
+    given = contexts if choices is None else (contexts, choices)
+    if is_empty(given):
         return []
-    read_contexts, lists = read_choices(asked)
+    read_contexts, lists = read_choices(given)
+    # The pairs of all contexts are scored together, so that batches are full.
     pairs = []
     for context, texts in zip(read_contexts, lists, strict=True):
         pairs += [(context, text) for text in texts]
     scores = score(pairs)
     answers = []
-    first = 0
+    first = 0  # the first pair of the context
     for texts in lists:
         index, probability = best_choice(np.array(scores[first : first + len(texts)]))
         answers.append({"choice": texts[index], "index": index, "score": probability})
@@ -100,18 +101,18 @@ def choose_by_scores(
 
 
 def best_choice(scores: np.ndarray) -> tuple[int, float]:
-    """Returns the index of the highest score, the first of equal ones, and its probability."""
+    """Returns the index of the highest score and its probability; of equal scores, the first."""
     return int(scores.argmax()), float(softmax(scores).max())
 
 
 def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Returns contexts and the choices of each.
+    """Returns the contexts, and the choices of each context.
 
     Args:
-      x: a tuple of two columns, texts and lists of texts; or a list of pairs of them.
+      x: a tuple of two columns, texts and lists of texts; or a list of pairs (text, texts).
 
     Raises:
-      ValueError: if it is neither, the columns have different lengths, or a value is not a text.
+      ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
     if isinstance(x, list) and x and all(map(_is_pair, x)):
         x = tuple(zip(*x, strict=True))
@@ -132,6 +133,7 @@ def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def _is_pair(value: object) -> bool:
+    """Returns whether a value is a pair of a context and something else."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return False
     return len(value) == 2 and isinstance(value[0], str)

@@ -1,4 +1,4 @@
-"""Reads multiple-choice examples, texts with several endings, from SWAG's table or JSONL."""
+"""Reads multiple-choice examples, texts with several endings, from SWAG's tables or JSONL."""
 
 from typing import Any, NamedTuple
 
@@ -10,14 +10,14 @@ from bert_tf.fine_tuning_config import TableConfig
 
 
 class ChoiceExample(NamedTuple):
-    """One row: what comes first, and its choices.
+    """A context with its choices.
 
     Attributes:
       context: the first text of every pair.
-      start: how the second text of every pair begins, before the choice; "" if with the choice.
-      choices: at least two; all rows have as many.
-      label: index of the right choice; None: unlabelled.
-      id: the number of the row, from 0.
+      start: the beginning of the second text of every pair, before the choice; may be "".
+      choices: two or more texts, the same number in all examples.
+      label: index of the correct choice; None: unlabelled.
+      id: index of the example.
       source: file and line, for messages: "val.csv line 7".
     """
 
@@ -36,29 +36,29 @@ def read_swag(
     is_needed: bool = False,
     reading: TableConfig | None = None,
 ) -> list[ChoiceExample]:
-    """Reads examples in one of two forms, told apart by their columns.
+    """Reads examples in one of two formats, which differ in their columns.
 
-    SWAG's: the columns sent1 (the context), sent2 (the start), ending0, ending1 and so on, and
-    label, which is missing in its test set, or empty. Others, such as video-id, do not matter. Any
-    table has them, SWAG's own is CSV.
+    SWAG: sent1 (the context), sent2 (the start), ending0, ending1 and so on, and label, which may
+    be empty or, as in the test set, missing. Other columns, such as video-id, are ignored. SWAG's
+    files are CSV; other tables may have these columns as well.
 
-    JSONL of one's own: `choices`, a list of texts; `context`, `question` or both, of which then the
-    question is the start, as in RACE; `label`, a number from 0, or null or missing. In a table of
-    cells `choices` is a list that is written out.
+    JSONL: `choices`, a list of texts; `context`, `question` or both, where the question is the
+    start, as in RACE; `label`, an index from 0, which may be null or missing. In tables `choices`
+    is a list written in its cell.
 
-    Zellers et al. 2018, "SWAG", whose pairs are (sent1, sent2 + ending).
+    Reference: Zellers et al. 2018, "SWAG", whose pairs are (sent1, sent2 + ending).
 
     Args:
       path: comma-separated files and globs, see `examples/tables.py`.
-      must_label: whether a label that is not the index of a choice, such as -1, is an error; if
-        not, the row is unlabelled.
-      is_needed: whether a row without a label is an error, unless `reading` skips such rows.
-      reading: how the user's tables are read; None: the defaults.
+      must_label: whether a label that is not the index of a choice, such as -1, is an error;
+        otherwise the example is unlabelled.
+      is_needed: whether a missing label is an error, unless `reading` skips such rows.
+      reading: options for reading tables; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a file cannot be read as a table, a column is missing,
-        a text is no string, the label is not the index of a choice, or a row has fewer than two
-        choices, or not as many as the first; also if there is no row.
+        a value is not a text, the label is not the index of a choice, or a row has fewer than two
+        choices or a different number than the first row; also if there are no rows.
     """
     examples: list[ChoiceExample] = []
     errors = RowErrors()
@@ -67,6 +67,7 @@ def read_swag(
             with errors:
                 read = _read_list if "choices" in row else _read_columns
                 context, start, choices = read(row, where)
+                # The logits of a batch are [B, C], so that C cannot change.
                 expected = len(examples[0].choices) if examples else max(2, len(choices))
                 if len(choices) != expected:
                     as_first = f", as in {examples[0].source}" if examples else " or more"
@@ -84,14 +85,14 @@ def read_swag(
                         errors.num_skipped += 1
                         continue
                     raise RowError(
-                        f"{where}: no label; expected the index of the right choice.",
+                        f"{where}: no label; expected the index of the correct choice.",
                         "--skip_unlabelled leaves rows without a label out.",
                     )
                 example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
                 examples.append(example)
     errors.finish(path, len(examples))
     if not examples:
-        raise ValueError(f"{path} has no row; expected SWAG's columns or JSONL with choices.")
+        raise ValueError(f"{path} has no rows; expected SWAG's columns or JSONL with choices.")
     return examples
 
 
@@ -99,8 +100,9 @@ def _read_columns(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str,
     """Returns context, start and choices of a row with SWAG's columns."""
     if missing := [name for name in ("sent1", "sent2", "ending0") if name not in row]:
         raise ValueError(
-            f"{where}: no {missing[0]!r} but {', '.join(map(repr, row))}; expected SWAG's columns "
-            "sent1, sent2, ending0, ending1 ..., label, or JSONL with context, choices, label."
+            f"{where} has no column {missing[0]!r}; its columns are {', '.join(map(repr, row))}. "
+            "Expected SWAG's columns sent1, sent2, ending0, ending1 ..., label, or JSONL with "
+            "context, choices, label."
         )
     endings: list[str] = []
     while f"ending{len(endings)}" in row:
@@ -116,8 +118,8 @@ def _read_list(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str, ..
     texts = [_text(row, name, where) for name in ("context", "question") if name in row]
     if not texts:
         raise ValueError(
-            f"{where}: neither 'context' nor 'question' but {', '.join(map(repr, row))}; expected "
-            f"the text before the choices."
+            f"{where} has neither 'context' nor 'question', but {', '.join(map(repr, row))}; one "
+            "of them must give the text before the choices."
         )
     return texts[0], texts[1] if len(texts) > 1 else "", tuple(choices)
 
@@ -129,10 +131,11 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
 
 
 def _label(value: object, num_choices: int, where: str) -> int | None:
-    """Returns the index of the right choice."""
+    """Returns the index of the correct choice; None if there is no label."""
     if is_missing(value) or value == "":
         return None
-    label = LabelNames(map(str, range(num_choices))).find(str(value))  # str(True) is no number.
+    # Finds "1", 1 and 1.0, but not True.
+    label = LabelNames(map(str, range(num_choices))).find(str(value))
     if label is None:
         raise RowError(f"{where}: label {value!r}, expected a number from 0 to {num_choices - 1}.")
     return label

@@ -1,4 +1,4 @@
-"""Makes the encoder's rows for texts with several endings, one of which follows."""
+"""Makes the encoder's rows for multiple-choice examples."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,25 +12,37 @@ from bert_tf.text.tokenization import Tokenizer
 
 
 class ChoiceExamples(NamedTuple):
-    """Examples with their rows, one of C texts each."""
+    """Examples with their rows; each row has C texts.
+
+    Attributes:
+      examples: N examples.
+      rows: N rows.
+      labels: int32 [N]; 0 for an unlabelled example.
+      num_cut: number of truncated texts.
+      is_labelled: whether the labels can be used for an evaluation.
+      longest: number of tokens of the longest text before truncation, special tokens included.
+    """
 
     examples: list[ChoiceExample]
     rows: TokenizedDataset
-    labels: np.ndarray  # int32 [E]
-    num_cut: int  # texts that lost tokens
+    labels: np.ndarray
+    num_cut: int
     is_labelled: bool = True
-    longest: int = 0  # tokens of the longest text before it was cut, with special ones
+    longest: int = 0
 
 
 def make_examples(
     examples: list[ChoiceExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> ChoiceExamples:
-    """Packs each choice behind the context: [CLS] context [SEP] start choice [SEP]."""
-    texts, num_cut, longest, vocab = [], 0, 0, tokenizer.vocab
+    """Packs each choice with the context: [CLS] context [SEP] start choice [SEP]."""
+    vocab = tokenizer.vocab
+    texts = []  # N * C, example by example
+    num_cut = 0
+    longest = 0
     for example in examples:
         first = tokenizer.encode(example.context)
         for choice in example.choices:
-            # Byte-level BPE makes other tokens after a space.
+            # Tokenized together: byte-level BPE has different tokens after a space.
             text = f"{example.start} {choice}" if example.start else choice
             second = tokenizer.encode(text)
             texts.append(pack(vocab, first, second, max_seq_length))
@@ -43,7 +55,8 @@ def make_examples(
     rows = TokenizedDataset(
         texts, {"label_ids": labels}, num_choices=num_choices, pad_id=vocab.pad_id
     )
-    known = {example.label for example in examples}  # Placeholders are all the same.
+    # Labels that are all the same are placeholders, as in a file of which the labels are unknown.
+    known = {example.label for example in examples}
     is_labelled = None not in known and len(known) > 1
     return ChoiceExamples(examples, rows, labels, num_cut, is_labelled, longest)
 

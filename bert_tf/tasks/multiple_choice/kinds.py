@@ -1,4 +1,4 @@
-"""The kind of models that choose among texts; exports of them are of the kind `regression`."""
+"""Registers multiple choice as a kind of model; its exports are of the kind `regression`."""
 
 from bert_tf.serving.kind import PAIR, Kind
 

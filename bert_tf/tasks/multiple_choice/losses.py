@@ -7,11 +7,11 @@ from bert_tf.type_names import Tensor
 
 
 def choice_losses(scores: Tensor, labels: Tensor, label_loss: LabelLoss | None = None) -> Any:
-    """Returns the cross-entropy of the right choice among the choices of its example, float32 [B].
+    """Returns the cross-entropy over the choices of each example, float32 [B].
 
     Args:
-      scores: float [B, C], unnormalised, of each choice.
-      labels: int32 [B], indices of the right choices.
-      label_loss: None: the plain loss.
+      scores: float [B, C], the unnormalised scores of the choices.
+      labels: int32 [B], indices of the correct choices.
+      label_loss: loss of each label; None: plain cross-entropy.
     """
     return (label_loss or LabelLoss()).losses("single_label", scores, labels)

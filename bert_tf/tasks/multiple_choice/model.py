@@ -25,11 +25,11 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
-    """The encoder with one score for each choice: the product of a vector and the pooled output.
+    """The encoder with a score for each choice, a linear function of the pooled output.
 
-    Each choice is a row, with the question as first text and the choice as second. The scores of
-    the choices of one question are the logits of a softmax, so the class is the index of the right
-    one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
+    Each choice is a pair, with the context as first text and the choice as second text. The scores
+    of the choices of a context are the logits of a softmax, and the class is the index of the
+    correct choice: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
 
         model = bert_tf.BertMultipleChoice.from_pretrained(
             "hf://google-bert/bert-base-uncased", new_head=True
@@ -37,11 +37,11 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
         model.fit((contexts, choices), right_ones)
         model.choose(["She sat down."], [["She stood.", "It rained.", "He slept."]])
 
-    With a preprocessor it takes raw contexts and choices: a column of texts and one of lists of
-    texts, of equal length; the labels are the indices of the right choices. Dicts of ids are also
-    accepted.
+    With a preprocessor, inputs are raw contexts and choices: a column of texts and a column of
+    lists of texts, which have the same length. The labels are the indices of the correct choices.
+    Dicts of ids are also accepted.
 
-    google-research/bert has no program for it. Weights are those of Hugging Face's
+    google-research/bert has no program for this task. The weights are those of Hugging Face's
     BertForMultipleChoice: a classifier with one label, whose bias shifts all choices equally.
 
     Args:
@@ -75,8 +75,8 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
         shape = inputs["input_word_ids"].shape
         if len(shape) != 3:
             raise ValueError(
-                f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: a row for each "
-                "choice of each question."
+                f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: the ids of each "
+                "choice of each context."
             )
         return self.score_choices(inputs, training, dropout_seed)
 
@@ -93,32 +93,39 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
             if len(row) != len(choices[0]) or len(row) < 2:
                 raise ValueError(
                     f"choices[{index}] has {len(row)} texts, choices[0] has {len(choices[0])}; "
-                    f"expected two or more, the same number in each."
+                    f"expected two or more, and the same number in each list."
                 )
         labels = [None] * len(contexts)
         if y is not None:
+            # Classes without names, so that labels must be indices.
             labels = read_label_ids(y, ("",) * len(choices[0]), len(contexts)).tolist()
         examples = []
-        for index, (context, texts, label) in enumerate(
-            zip(contexts, choices, labels, strict=True)
-        ):
-            where = f"choices[{index}]"
-            examples.append(ChoiceExample(context, "", texts, label, str(index), where))
-        made = make_examples(examples, self.tokenizer, self.max_seq_length)
-        if made.num_cut and y is not None:
+        columns = zip(contexts, choices, labels, strict=True)
+        for index, (context, texts, label) in enumerate(columns):
+            example = ChoiceExample(
+                context=context,
+                start="",
+                choices=texts,
+                label=label,
+                id=str(index),
+                source=f"choices[{index}]",
+            )
+            examples.append(example)
+        packed = make_examples(examples, self.tokenizer, self.max_seq_length)
+        if packed.num_cut and y is not None:
             message = cut_texts_message(
-                made.num_cut,
+                packed.num_cut,
                 len(contexts) * len(choices[0]),
-                made.longest,
+                packed.longest,
                 self.max_seq_length,
                 self.bert.config.longest_row,
                 "max_seq_length={} to from_pretrained",
             )
             logging.warning("%s", message)
         if weights is not None:
-            of_examples = read_numbers(weights, len(contexts), "sample_weight")
-            made.rows.labels["example_weights"] = of_examples
-        return made
+            example_weights = read_numbers(weights, len(contexts), "sample_weight")
+            packed.rows.labels["example_weights"] = example_weights
+        return packed
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:
         """Returns the model as a checkpoint whose classifier scores choices."""

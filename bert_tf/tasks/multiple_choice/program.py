@@ -1,4 +1,4 @@
-"""The multiple-choice program: reads SWAG's tables or JSONL; writes answers and scores."""
+"""The program of multiple choice: reads SWAG's tables or JSONL; writes answers and scores."""
 
 import pathlib
 from typing import Any
@@ -32,47 +32,47 @@ class MultipleChoice(Program):
     plot_titles = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Makes rows of the examples."""
+        """Tokenizes the examples."""
         length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> ChoiceExamples:
             examples = self.inputs[use]
-            made = make_examples(examples, tokenizer, length)
+            packed = make_examples(examples, tokenizer, length)
             num_choices = len(examples[0].choices)
             logging.info("%s: %d examples of %d choices.", use, len(examples), num_choices)
-            if made.num_cut:
+            if packed.num_cut:
                 message = cut_texts_message(
-                    made.num_cut,
+                    packed.num_cut,
                     len(examples) * num_choices,
-                    made.longest,
+                    packed.longest,
                     length,
                     self.configs.model.longest_row,
                     "--max_seq_length={}",
                 )
                 logging.warning("%s: %s", use, message)
-            return made
+            return packed
 
         return Examples.of_files(read_inputs(self.files, make))
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
-        """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
+        """Adds the teacher's logits of the choices, `TEACHER_LOGITS` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         if teacher.num_labels != 1 or teacher.problem_type:
             raise ValueError(
-                f"--teacher={teacher.source} is a classifier of texts; it must be a model of "
-                "run_multiple_choice, which gives each choice one score."
+                f"--teacher={teacher.source} is a classifier of texts; expected a model of "
+                "run_multiple_choice, which has one score for each choice."
             )
         model = BertMultipleChoice.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.labels[TEACHER_LOGITS] = found
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels[TEACHER_LOGITS] = logits
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> MultipleChoiceTask:
-        """Makes the model and its task."""
+        """Creates the model and its task."""
         model = BertMultipleChoice(config, **options)
         return MultipleChoiceTask(
             model,
@@ -85,20 +85,24 @@ class MultipleChoice(Program):
         self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Outputs
     ) -> dict[str, str]:
         """Returns worst_errors.tsv: wrong answers, the highest loss first."""
-        answers = np.stack(outputs["logits"]).argmax(axis=-1)
-        losses = np.array(outputs["loss"])
+        answers = np.stack(outputs["logits"]).argmax(axis=-1)  # [N]
+        losses = np.array(outputs["loss"])  # [N]
         wrong = np.flatnonzero(answers != examples.labels)
+        worst_first = wrong[np.argsort(-losses[wrong], kind="stable")]
         rows = []
-        for index in wrong[np.argsort(-losses[wrong], kind="stable")][:MAX_ERRORS]:
-            example, right, chosen = (
-                examples.examples[index],
-                examples.labels[index],
-                answers[index],
-            )
+        for index in worst_first[:MAX_ERRORS]:
+            example = examples.examples[index]
+            label = examples.labels[index]
+            answer = answers[index]
             rows.append(
                 (
-                    *(f"{losses[index]:.4f}", right, chosen, example.source, text_before(example)),
-                    *(example.choices[right], example.choices[chosen]),
+                    f"{losses[index]:.4f}",
+                    label,
+                    answer,
+                    example.source,
+                    text_before(example),
+                    example.choices[label],
+                    example.choices[answer],
                 )
             )
         header = "loss label answer source context right chosen"
@@ -112,16 +116,15 @@ class MultipleChoice(Program):
         examples: ChoiceExamples,
         outputs: Outputs,
     ) -> None:
-        """Writes predictions.tsv: the number of the chosen ending, all scores, and the texts."""
+        """Writes predictions.tsv: the index of the chosen ending, all scores, and the texts."""
         rows = []
         for example, logits in zip(examples.examples, outputs["logits"], strict=True):
             scores = " ".join(f"{value:.6f}" for value in logits)
             chosen, _ = best_choice(logits)
-            texts = text_before(example), example.choices[chosen]
-            rows.append((example.id, chosen, scores, *texts))
-        write_texts(
-            folder, {"predictions.tsv": table_text("id answer scores context chosen", rows)}
-        )
+            choice = example.choices[chosen]
+            rows.append((example.id, chosen, scores, text_before(example), choice))
+        header = "id answer scores context chosen"
+        write_texts(folder, {"predictions.tsv": table_text(header, rows)})
 
 
 def text_before(example: Any) -> str:

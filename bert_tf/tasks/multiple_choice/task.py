@@ -1,4 +1,4 @@
-"""Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
+"""The task of multiple choice: which of several endings follows a text (BERT section 4.4, SWAG)."""
 
 import functools
 from typing import Any
@@ -18,10 +18,11 @@ from bert_tf.type_names import Tensor
 
 
 class MultipleChoiceTask(RowsTask):
-    """A `BertMultipleChoice` with examples; arguments after those of `RowsTask`:
+    """Trains and evaluates a `BertMultipleChoice`.
 
     Args:
-      label_loss: the loss of training; None: the plain loss.
+      *arguments, **keywords: arguments of `RowsTask`.
+      label_loss: the loss of training; None: plain cross-entropy.
     """
 
     sum_names = ("loss", "accuracy")
@@ -34,7 +35,7 @@ class MultipleChoiceTask(RowsTask):
         self.label_loss = label_loss
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
-        """Returns the loss and the right answers."""
+        """Returns the weighted sums of the loss and of the correct answers."""
         weights = batch["example_weights"]
         losses = choice_losses(outputs, batch["label_ids"], self.label_loss)  # [B]
         soft = functools.partial(soft_class_losses, outputs)
@@ -44,7 +45,7 @@ class MultipleChoiceTask(RowsTask):
         }
 
     def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
-        """Returns the score of each choice and the plain loss of each row."""
+        """Returns the scores of the choices [B, C] and the plain loss of each row [B]."""
         return {"logits": outputs, "loss": choice_losses(outputs, batch["label_ids"])}
 
     def metrics(self, examples: ChoiceExamples, outputs: Tensor) -> dict[str, float]:

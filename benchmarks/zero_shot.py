@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import torch
 from absl import app, flags
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from transformers import pipeline
 
 import bert_tf
 from benchmarks.timing import print_table
@@ -142,6 +140,9 @@ def compare(models: Models, title: str, train: Texts, test: Texts) -> Iterator[t
 
 
 def main(_: list[str]) -> None:
+    import torch
+    from transformers import pipeline
+
     torch.set_num_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

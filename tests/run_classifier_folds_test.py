@@ -116,6 +116,7 @@ def test_out_of_fold_predictions(folder, monkeypatch):
         ({"folds": 33}, "--folds=33"),
         ({"num_seeds": 2}, "--num_seeds=2"),
         ({"do_train": "false", "do_eval": "true", "eval_file": "x.csv"}, "--do_train"),
+        ({"html_report": "true"}, "--html_report"),
     ],
 )
 def test_flags_that_contradict_folds(folder, tmp_path, changed, named):

@@ -259,6 +259,11 @@ def check_folds(configs: Configs) -> None:
                 f"--folds={folds} trains, and predicts parts of the training examples; it does not "
                 f"go together with {flag}."
             )
+    if configs.task.html_report and not configs.training.do_eval:
+        raise ValueError(
+            f"--html_report shows the evaluation of a file, but --folds={folds} alone evaluates "
+            "none; give --do_eval and --eval_file, or leave --html_report out."
+        )
 
 
 def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:

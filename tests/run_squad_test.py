@@ -264,7 +264,7 @@ def test_a_bad_evaluation(folder, second):
     bare = folder / "bare.json"
     trained = {"init_checkpoint": second, "version_2_with_negative": "false"}
     assert "bare.json" in message(eval_file=bare, **trained)
-    assert "no answers to judge by" in message(
+    assert "no answers to evaluate with" in message(
         do_train="true", do_eval="false", eval_steps=5, eval_file=bare
     )
     assert "dev2.json, question 4-0:" in message(eval_file=folder / "dev2.json", **trained)

@@ -1,24 +1,23 @@
-"""SQuAD: from the logits of all windows to predictions, n-best lists and null odds.
+"""SQuAD: decodes the logits of all windows into predictions, n-best lists and null odds.
 
   windows of a question    start_logits [windows, T], end_logits [windows, T]
-  spans, best sum first    (window, start, end): all that the rules allow as answers
-  texts, each once         cut out of the context
-  n-best                   with "" for no answer among them (version 2)
+  spans, best sum first    (window, start, end): all spans that are allowed as answers
+  different texts          substrings of the context
+  n-best list              in version 2 with "" for no answer
 
-The best span becomes an `Answer`, which the Keras model and LiteRT files give. What the program
-writes has the layout of the original's three files:
+The best span becomes an `Answer`, which the Keras model and LiteRT files return. The program's
+output has the layout of the original's three files:
 
   predictions.json        {id: text}
   nbest_predictions.json  {id: [{"text", "probability", "start_logit", "end_logit"}, ...]}
   null_odds.json          {id: score of no answer - score of the best answer}, version 2 only
 
-Differs from the original in the text of an answer: here it is the characters from the first
-token's first to the last token's last, with the white space between them that the context has.
-The original joins the words that the span touches by single spaces and aligns them with the
-lower-cased tokens; where that fails (the span has [UNK], or lower-casing changed the
-number of characters of one of the words) its answer is all of those words, punctuation included.
-Over the 8,686 marked answers of train36 (uncased) three texts differ, one of them in white space
-only; in all three the characters of the context are what was marked.
+Differs from the original in the text of an answer: here it is the substring of the context from the
+first character of the first token to the last character of the last token. The original joins the
+words that the span touches by single spaces, and aligns them with the lower-cased tokens; where
+that fails (the span has [UNK], or lower-casing changed the length of a word), its answer is all of
+these words, punctuation included. Of the 8,686 annotated answers of train36 (uncased) three texts
+differ, one of them only in white space; in all three the substring equals the annotation.
 
 Reference: write_predictions in google-research/bert's run_squad.py.
 """
@@ -46,13 +45,14 @@ from bert_tf.tasks.question_answering.features import (
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.type_names import Column, TextColumn
 
-# Odds of a question without any span: above every threshold. The original's starting value.
+# The odds of a question without any span, above every threshold; the original's initial value.
 NO_SPAN_ODDS = 1e6
-NO_SPAN_TEXT = "empty"  # of version 1; the original's
-NO_SCORE = -1e4  # of positions after the end of a row, which are never part of an answer
-START, END = "start_logits", "end_logits"
-# Fields of `SquadConfig` that `answer` takes: those that choose an answer, not those of windows.
-CHOOSING = (
+NO_SPAN_TEXT = "empty"  # the original's answer in version 1 if there is no span
+NO_SCORE = -1e4  # score of positions after the end of a row, which are never part of an answer
+START = "start_logits"
+END = "end_logits"
+# Fields of `SquadConfig` that `answer` accepts: they select an answer, and do not change windows.
+ANSWER_OPTIONS = (
     "n_best_size",
     "max_answer_length",
     "null_score_diff_threshold",
@@ -64,13 +64,14 @@ class Answer(NamedTuple):
     """The answer to a question.
 
     Attributes:
-      answer: a part of the context; "" for no answer.
-      start, end: its characters, answer == context[start:end]; -1 for no answer.
-      score: the sum of the two logits of the best span (of a joint head, of its log-probabilities),
-        also where the answer is ""; 0 if the context has no span that may be an answer.
-      null_odds: the score of no answer minus `score` (of a joint head, the score of no answer
-        alone); there is no answer if the odds are above the threshold.
-      probability: of the answer among the `n_best_size` best, which in version 2 include no answer.
+      answer: a substring of the context; "" for no answer.
+      start, end: offsets in characters, answer == context[start:end]; -1 for no answer.
+      score: the sum of the two logits of the best span (with a joint head, of its
+        log-probabilities), even if the answer is ""; 0 if no span of the context is allowed.
+      null_odds: the score of no answer minus `score` (with a joint head, only the score of no
+        answer); above the threshold the answer is "".
+      probability: probability of the answer among the `n_best_size` best answers, which in
+        version 2 include no answer.
     """
 
     answer: str
@@ -85,7 +86,7 @@ class QuestionAnswers(abc.ABC):
     """`answer`, for anything that computes the span scores of tokenized windows.
 
     Attributes:
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       max_seq_length: maximum length of a row.
     """
 
@@ -95,7 +96,7 @@ class QuestionAnswers(abc.ABC):
     @property
     @abc.abstractmethod
     def reading(self) -> SquadConfig:
-        """How contexts are split into windows, and answers chosen."""
+        """Options for splitting contexts into windows and for selecting answers."""
 
     @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
@@ -120,28 +121,31 @@ class QuestionAnswers(abc.ABC):
           options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
 
         Returns:
-          A dict per question with the fields of `Answer`: `answer`, a part of its context, or "";
-            `start` and `end` in characters of the context; `score`, the sum of the logits of the
-            best span (of a joint head, of its log-probabilities); `null_odds`, the score of no
-            answer minus that (of a joint head, the score of no answer alone); and `probability`, of
-            the answer among the best ones.
+          A dict per question with the fields of `Answer`: `answer`, a substring of the context or
+            ""; `start` and `end`, offsets in characters; `score`, the sum of the logits of the best
+            span (with a joint head, of its log-probabilities); `null_odds`, the score of no answer
+            minus `score` (with a joint head, only the score of no answer); and `probability`, the
+            probability of the answer among the best answers.
 
         Raises:
-          ValueError: if the texts are wrong, or there is no such option.
+          ValueError: if these are not texts, or an option is unknown.
         """
-        if unknown := options.keys() - CHOOSING:
-            raise ValueError(f"answer has no options {sorted(unknown)}; it has {list(CHOOSING)}.")
+        if unknown := options.keys() - ANSWER_OPTIONS:
+            raise ValueError(
+                f"answer has no options {sorted(unknown)}; it has {list(ANSWER_OPTIONS)}."
+            )
         if may_be_none is not None:
             options["version_2_with_negative"] = may_be_none
-        asked = questions if contexts is None else (questions, contexts)
-        if is_empty(asked):
+        given = questions if contexts is None else (questions, contexts)
+        if is_empty(given):
             return []
         config = dataclasses.replace(self.reading, **options)
         examples = make_examples(
-            read_asked(asked), self.tokenizer, self.max_seq_length, self.reading
+            read_asked(given), self.tokenizer, self.max_seq_length, self.reading
         )
         outputs = []
-        if len(examples.rows):  # Contexts without a word have no window.
+        # Contexts without words have no windows.
+        if len(examples.rows):
             outputs = self.compute_rows(examples.rows, batch_size)
         return [answer._asdict() for answer in self.find_answers(examples, outputs, config)]
 
@@ -155,7 +159,7 @@ class QuestionAnswers(abc.ABC):
 
 
 def pad_scores(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns scores of rows as one array, float32 [R, T], with `NO_SCORE` after a row's end."""
+    """Pads the scores of rows with `NO_SCORE`, float32 [R, T]."""
     padded = np.full([len(rows), max(map(len, rows), default=0)], NO_SCORE, np.float32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
@@ -163,7 +167,7 @@ def pad_scores(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class SquadPredictions(NamedTuple):
-    """What the original writes to three files, in the order of the questions."""
+    """The contents of the original's three output files, in the order of the questions."""
 
     predictions: dict[str, str]
     nbest: dict[str, list[dict[str, Any]]]
@@ -176,7 +180,7 @@ class Candidate(NamedTuple):
     text: str  # "" for no answer
     start_logit: float
     end_logit: float
-    start: int = 0  # characters of the context
+    start: int = 0  # offsets in characters of the context
     end: int = 0
 
     @property
@@ -197,12 +201,12 @@ def make_predictions(
     """Finds the answer to each question in all of its windows.
 
     Args:
-      questions: those to be answered.
-      features: their windows, in order within a question; a question may have none.
-      start_logits, end_logits: [features, T], a row for each of `features`.
-      version_2: a question may have no answer.
-      n_best_size: starts and ends looked at in each window, and entries of an n-best list; the
-        empty text may come on top.
+      questions: the questions.
+      features: their windows, in order within a question; a question may have no window.
+      start_logits, end_logits: [features, T], a row for each window.
+      version_2: whether a question may have no answer.
+      n_best_size: number of starts and of ends that are considered in each window, and of entries
+        in an n-best list, which may have "" as a further entry.
       max_answer_length: maximum number of tokens of an answer.
       null_score_diff_threshold: "" is predicted if the null odds are above it.
 
@@ -216,8 +220,10 @@ def make_predictions(
         )
     nbest: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
-    sizes = version_2, n_best_size, max_answer_length
-    for ranked in _rank(questions, features, start_logits, end_logits, *sizes):
+    all_ranked = _rank(
+        questions, features, start_logits, end_logits, version_2, n_best_size, max_answer_length
+    )
+    for ranked in all_ranked:
         nbest[ranked.question.id] = to_json(ranked.entries)
         if version_2:
             null_odds[ranked.question.id] = ranked.null_odds
@@ -247,21 +253,22 @@ class Ranked(NamedTuple):
         """Returns the answer.
 
         Args:
-          config: how it is chosen.
-          null_probability: of no answer, if the n-best list has no entry for it.
+          config: options for selecting the answer.
+          null_probability: probability of no answer, if the n-best list has no entry for it.
         """
-        shares = {}
+        probability_of_text = {}
         for entry, probability in zip(self.entries, probabilities(self.entries), strict=True):
-            shares[entry.text] = probability
+            probability_of_text[entry.text] = probability
         if self.best is None:
             return Answer("", -1, -1, 0.0, self.null_odds, 1.0)
         score = self.best.score
         if config.version_2_with_negative and self.null_odds > config.null_score_diff_threshold:
-            share = shares.get("", 0.0) if null_probability is None else null_probability
-            return Answer("", -1, -1, score, self.null_odds, share)
+            if null_probability is None:
+                null_probability = probability_of_text.get("", 0.0)
+            return Answer("", -1, -1, score, self.null_odds, null_probability)
         text = self.best.text
-        share = shares.get(text, 0.0)
-        return Answer(text, self.best.start, self.best.end, score, self.null_odds, share)
+        probability = probability_of_text.get(text, 0.0)
+        return Answer(text, self.best.start, self.best.end, score, self.null_odds, probability)
 
 
 def best_answers(
@@ -272,9 +279,16 @@ def best_answers(
     config: SquadConfig,
 ) -> list[Answer]:
     """Returns the answer to each question that `make_predictions` predicts, with its position."""
-    sizes = config.version_2_with_negative, config.n_best_size, config.max_answer_length
-    ranked = _rank(questions, features, start_logits, end_logits, *sizes)
-    return [one.answer(config) for one in ranked]
+    all_ranked = _rank(
+        questions,
+        features,
+        start_logits,
+        end_logits,
+        config.version_2_with_negative,
+        config.n_best_size,
+        config.max_answer_length,
+    )
+    return [ranked.answer(config) for ranked in all_ranked]
 
 
 def _rank(
@@ -291,8 +305,8 @@ def _rank(
     end_logits = np.asarray(end_logits)
     _check_logits(features, start_logits, end_logits)
     for question, rows in with_rows(questions, features):
-        # Sums in float64, as of the original's Python floats: [windows of the question, T].
-        starts = start_logits[rows].astype(np.float64)
+        # Sums are in float64, like those of the original's Python floats.
+        starts = start_logits[rows].astype(np.float64)  # [windows of the question, T]
         ends = end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(windows, starts, ends)
@@ -316,11 +330,11 @@ def with_rows(
 def choose_answers(
     nbest: dict[str, list[dict[str, Any]]], null_odds: dict[str, float], threshold: float
 ) -> dict[str, str]:
-    """Returns the predictions of version 2: "" above the threshold, else the best text.
+    """Returns the predictions of version 2: "" above the threshold, otherwise the best text.
 
     Args:
-      nbest, null_odds: of `make_predictions`, or read from the files.
-      threshold: see `null_score_diff_threshold`.
+      nbest, null_odds: results of `make_predictions`, or the contents of its files.
+      threshold: `null_score_diff_threshold` of `make_predictions`.
     """
     predictions = {}
     for name, entries in nbest.items():
@@ -339,11 +353,11 @@ def _check_logits(
                 f"{name} have shape {logits.shape}, expected [{len(features)}, at least {longest}]:"
                 " a row for each feature."
             )
-        is_bad = ~np.isfinite(logits).all(axis=1)  # [features]
-        if is_bad.any():
-            question_id = features[int(is_bad.argmax())].question_id
+        is_invalid = ~np.isfinite(logits).all(axis=1)  # [features]
+        if is_invalid.any():
+            question_id = features[int(is_invalid.argmax())].question_id
             raise ValueError(
-                f"{name} of question {question_id} are not finite; look at the model that made "
+                f"{name} of question {question_id} are not finite; check the model that computed "
                 "them."
             )
     if start_logits.shape != end_logits.shape:
@@ -356,7 +370,10 @@ def _check_logits(
 def _null_candidate(
     windows: Sequence[SquadFeature], starts: np.ndarray, ends: np.ndarray
 ) -> Candidate:
-    """Returns "no answer", [CLS], with the logits of the window that believes in it least."""
+    """Returns "no answer", the span [CLS], with its lowest score of all windows.
+
+    A window without the answer scores no answer high, so that one window with an answer is enough.
+    """
     if not len(starts):
         return Candidate("", 0.0, 0.0)
     columns = [window.class_position for window in windows]
@@ -368,11 +385,11 @@ def _null_candidate(
 
 
 class Spans(NamedTuple):
-    """Spans that may be answers, each field [spans], the best sum of logits first."""
+    """Spans that are allowed as answers, each field [spans], the best sum of logits first."""
 
     window: np.ndarray
-    start: np.ndarray  # positions in the row
-    end: np.ndarray
+    start: np.ndarray  # position in the row
+    end: np.ndarray  # position of the last token
     start_logit: np.ndarray
     end_logit: np.ndarray
 
@@ -384,51 +401,62 @@ def _find_spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> Spans:
-    """Joins the best starts and the best ends of each window to the spans that are allowed.
+    """Combines the best starts and ends of each window; returns the spans that are allowed.
 
-    As in the original, the best are taken first, over the whole row with question and padding, and
-    spans that cannot be answers are dropped then: a window may yield fewer spans, or no span. If
-    sums are equal, the earlier window, then the better start, comes first.
+    As in the original, the best starts and ends are taken from the whole row, question and padding
+    included, and spans that cannot be answers are removed afterwards: a window may have fewer
+    spans, or no span. Among equal sums, the earlier window comes first, then the better start.
     """
-    found: list[tuple[np.ndarray, ...]] = []
+    spans_of_windows = []
     for number, window in enumerate(windows):
         first = np.argsort(-starts[number], kind="stable")[:n_best_size, None]  # [n, 1]
         last = np.argsort(-ends[number], kind="stable")[None, :n_best_size]  # [1, n]
-        by_start, by_end = np.nonzero(may_be_answers(window, first, last, max_answer_length))
-        first, last = first[by_start, 0], last[0, by_end]
-        logits = (starts[number, first], ends[number, last])
-        found.append((np.full(len(first), number), first, last, *logits))
-    return best_first(found)
+        is_span = may_be_answers(window, first, last, max_answer_length)  # [n, n]
+        start_index, end_index = np.nonzero(is_span)
+        start = first[start_index, 0]
+        end = last[0, end_index]
+        spans = Spans(
+            window=np.full(len(start), number),
+            start=start,
+            end=end,
+            start_logit=starts[number, start],
+            end_logit=ends[number, end],
+        )
+        spans_of_windows.append(spans)
+    return best_first(spans_of_windows)
 
 
 def may_be_answers(
     window: SquadFeature, first: np.ndarray, last: np.ndarray, max_answer_length: int
 ) -> np.ndarray:
-    """Returns which spans of a row may be answers.
+    """Returns whether spans of a row are allowed as answers.
 
-    They lie in the context, begin where no other window shows more of it, have characters, and are
-    no longer than allowed.
+    A span must be in the context, begin at a token that no other window shows with more context,
+    have characters, and not be longer than allowed.
 
     Args:
-      window: the row.
+      window: the window in the row.
       first, last: positions in the row, or beyond it, of shapes that broadcast.
       max_answer_length: maximum number of tokens of an answer.
     """
-    begin, end = first - window.context_start, last - window.context_start
+    begin = first - window.context_start
+    end = last - window.context_start
     count = len(window.starts)
     is_span = (begin >= 0) & (begin < count) & (end >= 0) & (end < count)
+    # Clipped, so that spans outside, which are excluded above, can be looked up as well.
     inside = np.clip(begin, 0, count - 1)
     is_span &= window.is_max_context[inside]
-    # A token of byte-level BPE that is only the space before a word has no characters.
+    # With byte-level BPE, a token that is only the space before a word has no characters.
     is_span &= window.starts[inside] < window.ends[np.clip(end, 0, count - 1)]
     return is_span & (begin <= end) & (end < begin + max_answer_length)
 
 
-def best_first(found: Sequence[tuple[np.ndarray, ...]]) -> Spans:
-    """Joins the fields of `Spans` of all windows, in order of the sums."""
-    if not found:
-        return Spans(*(np.zeros(0, np.int64) for _ in Spans._fields))
-    spans = Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
+def best_first(spans_of_windows: Sequence[Spans]) -> Spans:
+    """Joins the spans of all windows, the best sum first."""
+    if not spans_of_windows:
+        nothing = np.zeros(0, np.int64)
+        return Spans(nothing, nothing, nothing, nothing, nothing)
+    spans = Spans(*map(np.concatenate, zip(*spans_of_windows, strict=True)))
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
     return Spans(*(values[order] for values in spans))
 
@@ -436,10 +464,11 @@ def best_first(found: Sequence[tuple[np.ndarray, ...]]) -> Spans:
 def best_candidate(
     question: SquadQuestion, windows: Sequence[SquadFeature], spans: Spans
 ) -> Candidate | None:
-    """Returns the best span of a question; None if there is none."""
+    """Returns the best span of a question; None if it has no span."""
     if not len(spans.window):
         return None
-    return n_best(question, windows, Spans(*(values[:1] for values in spans)), None, 1)[0]
+    first_span = Spans(*(values[:1] for values in spans))
+    return n_best(question, windows, first_span, None, 1)[0]
 
 
 def n_best(
@@ -449,12 +478,12 @@ def n_best(
     null: Candidate | None,
     n_best_size: int,
 ) -> list[Candidate]:
-    """Returns candidates of different texts, best first; at least one.
+    """Returns at least one candidate; candidates have different texts, the best first.
 
-    "No answer" stands where its score puts it, behind spans of the same score, and is added at
-    the end if the list was full before. Without anything there is the original's "empty".
+    "No answer" is sorted by its score, after spans of the same score; if the list is full before,
+    it is added at the end. A list without candidates gets the original's "empty".
     """
-    entries: dict[str, Candidate] = {}
+    entries: dict[str, Candidate] = {}  # by text: a text in several windows counts once
     for window, start, end, start_logit, end_logit in zip(*spans, strict=True):
         if null is not None and "" not in entries and null.score > start_logit + end_logit:
             entries[""] = null
@@ -470,20 +499,22 @@ def n_best(
 
 
 def to_json(entries: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Returns an n-best list."""
-    return [
-        {
-            "text": entry.text,
-            "probability": probability,
-            "start_logit": entry.start_logit,
-            "end_logit": entry.end_logit,
-        }
-        for entry, probability in zip(entries, probabilities(entries), strict=True)
-    ]
+    """Converts an n-best list to the original's JSON."""
+    rows = []
+    for entry, probability in zip(entries, probabilities(entries), strict=True):
+        rows.append(
+            {
+                "text": entry.text,
+                "probability": probability,
+                "start_logit": entry.start_logit,
+                "end_logit": entry.end_logit,
+            }
+        )
+    return rows
 
 
 def probabilities(entries: Sequence[Candidate]) -> list[float]:
-    """Returns a softmax over the scores of an n-best list."""
+    """Returns the softmax of the scores of an n-best list."""
     best = max(entry.score for entry in entries)
     weights = [math.exp(entry.score - best) for entry in entries]
     total = sum(weights)
@@ -491,9 +522,9 @@ def probabilities(entries: Sequence[Candidate]) -> list[float]:
 
 
 def _null_odds(null: Candidate, best: Candidate | None) -> float:
-    """Returns the score of no answer minus that of the best span.
+    """Returns the score of no answer minus the score of the best span.
 
-    Differs from the original: it fails where no span is allowed at all; here "" is predicted then.
+    Differs from the original, which fails if no span is allowed; here "" is predicted.
     """
     if best is None:
         return NO_SPAN_ODDS

@@ -1,4 +1,4 @@
-"""Reads questions, contexts and answers that are given in Python."""
+"""Reads questions, contexts and answers passed from Python."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from bert_tf.type_names import Column
 
 
 def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
-    """Returns questions without answers; their ids are their numbers.
+    """Returns questions without answers; their ids are their indices.
 
     Args:
       x: a tuple of two columns, questions and contexts; or a list of pairs (question, context).
-      name: what messages call the first column.
+      name: name of the first column in messages.
 
     Raises:
-      ValueError: if it is neither, the columns have different lengths, or a value is not a text.
+      ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
     if isinstance(x, list) and x and all(map(_is_pair, x)):
         x = tuple(zip(*x, strict=True))
@@ -31,11 +31,10 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
         raise ValueError(
             f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
         )
-    pairs = zip(questions, contexts, strict=True)
-    return [
-        SquadQuestion(str(index), question, context, None, (), is_impossible=False)
-        for index, (question, context) in enumerate(pairs)
-    ]
+    asked = []
+    for index, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        asked.append(SquadQuestion(str(index), question, context, None, (), is_impossible=False))
+    return asked
 
 
 def _is_pair(value: object) -> bool:
@@ -45,22 +44,32 @@ def _is_pair(value: object) -> bool:
 def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
     """Returns an answer with its offset in the context; None for no answer.
 
+    Args:
+      value: a substring of the context; or a dict of `text` and `answer_start`, or of lists of
+        these.
+      context: the context.
+      where: for messages.
+
     Raises:
-      ValueError: if it does not occur there.
+      ValueError: if the context does not contain the answer.
     """
     if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
-        text, start = value["text"], value["answer_start"]
+        text = value["text"]
+        start = value["answer_start"]
         if not isinstance(text, str):
+            # Lists, as in Hugging Face's data sets; the first answer is used.
             if not len(text):
                 return None
-            text, start = text[0], start[0]
+            text = text[0]
+            start = start[0]
         start = int(start)
     elif isinstance(value, str):
-        text, start = value, context.find(value)
+        text = value
+        start = context.find(value)
     else:
-        what = "missing" if is_missing(value) else f"{value!r:.80}"
+        shown = "missing" if is_missing(value) else f"{value!r:.80}"
         raise ValueError(
-            f"{where} is {what}, expected a part of the context or a dict of text and "
+            f"{where} is {shown}, expected a part of the context or a dict of text and "
             'answer_start; "" for no answer.'
         )
     if not text:
@@ -72,7 +81,7 @@ def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
 
 
 def with_answer(question: SquadQuestion, value: object, where: str) -> SquadQuestion:
-    """Returns a question with its answer, in any form that `read_answer` takes."""
+    """Returns a question with its answer, in any format of `read_answer`."""
     answer = read_answer(value, question.context, where)
     answers = (answer,) if answer else ()
     return dataclasses.replace(

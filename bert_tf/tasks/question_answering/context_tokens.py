@@ -1,4 +1,4 @@
-"""Tokens of contexts inside the graph, and the characters of spans of them."""
+"""Tokens of contexts inside the graph, and the offsets of spans in characters."""
 
 import tensorflow as tf
 
@@ -7,11 +7,11 @@ from bert_tf.serving.model import Outputs
 
 
 class ContextTokens:
-    """Tokens of contexts, with the characters of each as `SquadFeature.span_offsets` counts.
+    """Tokens of contexts with their offsets, which are those of `SquadFeature.span_offsets`.
 
     Args:
       contexts: string [B].
-      tokens: of the contexts.
+      tokens: the tokens of the contexts.
     """
 
     def __init__(self, contexts: tf.Tensor, tokens: GraphTokens) -> None:
@@ -25,14 +25,14 @@ class ContextTokens:
         """Returns `answer`, `start` and `end` of a span of each context.
 
         Args:
-          first, last: int64 [B], tokens of the context.
-          is_answer: bool [B]; without an answer they are "", -1, -1.
+          first, last: int64 [B], first and last token of the span in the context.
+          is_answer: bool [B]; without an answer the outputs are "", -1, -1.
         """
-        asked = tf.where(is_answer)[:, 0]  # [A]
-        counts = tf.cast(is_answer, tf.int64)
+        answered = tf.where(is_answer)[:, 0]  # [A], indices of contexts with an answer
+        counts = tf.cast(is_answer, tf.int64)  # [B], 0 or 1 spans
 
         def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
-            chosen = self._gather(column, asked, tf.gather(index, asked))
+            chosen = self._gather(column, answered, tf.gather(index, answered))  # [A]
             return tf.RaggedTensor.from_row_lengths(chosen, counts)
 
         start = gather_offsets(self._starts, first)
@@ -49,7 +49,7 @@ class ContextTokens:
 
         Args:
           contexts: int64 [S], the context of each span.
-          first, last: int64 [S], tokens of the context.
+          first, last: int64 [S], first and last token of each span in its context.
         """
         starts = self._gather(self._starts, contexts, first)
         ends = self._gather(self._ends, contexts, last)

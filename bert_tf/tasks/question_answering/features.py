@@ -1,6 +1,6 @@
 """SQuAD: questions from the official JSON, and their rows for the encoder.
 
-A context that is too long for a row is cut into windows, one row each, that overlap:
+A context that is too long for a row is split into overlapping windows, one row each:
 
   tokens of the context   0 . . . . . . . . . . . . . . . . 17
   window 0                |- - - - - - - - -|
@@ -9,8 +9,8 @@ A context that is too long for a row is cut into windows, one row each, that ove
                                                ^ context_start
   starts, ends, is_max_context                 [W] for the W tokens of the window
 
-`starts` and `ends` are characters of the context as it stands in the file, so the text of a span
-is cut out of the context. A token in several windows has its maximum context in one of them.
+`starts` and `ends` are offsets in characters of the original context, so that the text of a span is
+a substring of it. A token in several windows has its maximum context in one of them.
 
 Reference: google-research/bert's run_squad.py; Rajpurkar et al. 2016 and 2018.
 """
@@ -36,29 +36,29 @@ from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tok
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
-# The white space between words of a context is the original's; U+00A0 does not part words here.
+# The original's definition of white space between words of a context, without U+00A0.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _log = logging.getLogger(__name__)
 
 
 class SquadAnswer(NamedTuple):
-    """What an annotator marked."""
+    """An annotated answer."""
 
     text: str
-    start: int  # first character in the context
+    start: int  # offset in characters of the context
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadQuestion:
-    """One question about one context.
+    """A question about a context.
 
     Attributes:
-      id: key of the output files.
-      question, context: as they stand in the file.
-      answer: what the loss is of; None if the question is impossible or has no answer, and, where
-        nothing is trained, if the first one is not where its start says.
-      answers: all that count as right in an evaluation; empty if there is none.
-      is_impossible: the context has no answer (SQuAD 2.0).
+      id: key in the output files.
+      question, context: texts as in the file.
+      answer: the answer to train on; None if the question is impossible or has no answer, or, in a
+        file that is not for training, if the first answer is not at its start.
+      answers: all correct answers for an evaluation; may be empty.
+      is_impossible: whether the context does not contain the answer (SQuAD 2.0).
     """
 
     id: str
@@ -71,18 +71,18 @@ class SquadQuestion:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeature:
-    """One window of a context behind its question.
+    """A question with one window of its context.
 
     Attributes:
-      question_id: whose window it is.
-      window: its number among the windows of the question.
+      question_id: id of the question.
+      window: index of the window among those of the question.
       ids: int32 [T], [CLS] question [SEP] window [SEP].
       type_ids: int32 [T], 0 up to the first [SEP].
       context_start: position in `ids` of the window's first token.
-      starts, ends: int32 [W], first character of each token, and the one after its last.
-      is_max_context: bool [W], true where no other window shows the token with more context.
-      start_position, end_position: first and last token of the answer in `ids`; both
-        `class_position` if the window does not hold all of it or there is none.
+      starts, ends: int32 [W], offsets in characters of each token of the window.
+      is_max_context: bool [W], True if no other window shows the token with more context.
+      start_position, end_position: positions of the first and the last token of the answer in
+        `ids`; both are `class_position` if the window does not contain the whole answer.
       class_position: position of [CLS] in `ids`.
     """
 
@@ -99,51 +99,49 @@ class SquadFeature:
     class_position: int = 0
 
     def span_offsets(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
-        """Returns the characters of the context from one token to another, both included.
-
-        Marks after the last letter belong to it, also where the uncased rules dropped them.
-        """
+        """Returns start and end, in characters, of the span between two tokens, both included."""
         start = int(self.starts[start_position - self.context_start])
         end = int(self.ends[end_position - self.context_start])
+        # Combining marks belong to the letter before them, even if uncased tokenization drops them.
         while end < len(context) and unicodedata.category(context[end]) == "Mn":
             end += 1
         return start, end
 
     def span_text(self, context: str, start_position: int, end_position: int) -> str:
-        """Returns the text between two tokens, both included, as it is in the context."""
+        """Returns the substring of the context between two tokens, both included."""
         start, end = self.span_offsets(context, start_position, end_position)
         return context[start:end]
 
 
 class SquadExamples(NamedTuple):
-    """Questions with the windows that the model sees of their contexts."""
+    """Questions, and the windows of their contexts."""
 
     questions: list[SquadQuestion]
     features: list[SquadFeature]
     rows: TokenizedDataset
-    is_labelled: bool  # whether an evaluation can be made
+    is_labelled: bool  # whether there are answers for an evaluation
 
 
 def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
     """Reads the questions of an official file, SQuAD 1.1 or 2.0.
 
-    For training, a question is skipped if its answer is not among the words it is said to be in,
-    as in the original; the number is logged.
+    In training, a question is skipped if the words at its answer's start do not contain the answer,
+    as in the original; the number of skipped questions is logged.
 
-    An id may also be a whole number; it is written as a string.
+    An id may also be an integer, which is converted to a string.
 
-    Differs from the original: for training it wants exactly one answer, here the first of several
-    is taken; two questions of one id are an error, there the second overwrites the prediction of
-    the first.
+    Differs from the original, which in training needs exactly one answer; here the first of several
+    is used. Two questions with the same id are an error here; there the second overwrites the
+    prediction of the first.
 
     Args:
-      path: JSON with data / paragraphs / context and qas, or tfds:squad/v1.1 and the like.
-      is_training: every question needs an answer to be trained on, or to be impossible. Otherwise
-        `answers` may be missing in the file.
-      version_2: questions may be impossible; `is_impossible` is then needed for training.
+      path: JSON with data / paragraphs / context and qas, or tfds:squad/v1.1 and similar names.
+      is_training: whether every question needs an answer or must be impossible; otherwise `answers`
+        may be missing.
+      version_2: whether questions may be impossible; `is_impossible` is then needed in training.
 
     Raises:
-      ValueError: if the file is no such JSON, or holds no question.
+      ValueError: if the file has another format, or no questions.
     """
     questions: dict[str, SquadQuestion] = {}
     skipped: dict[str, SquadQuestion] = {}
@@ -158,8 +156,8 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
                 continue
             if question.id in questions or question.id in skipped:
                 raise ValueError(
-                    f"{path}, question {question.id}: a second question has this id; predictions "
-                    f"are written by id, so ids must be unique."
+                    f"{path}, question {question.id}: two questions have this id; predictions are "
+                    "written by id, so that ids must be unique."
                 )
             if question.answer is None or _is_found(question.answer, context):
                 questions[question.id] = question
@@ -172,7 +170,10 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
         _log.warning(
             "%s: %d of %d questions skipped, because their answer is not at answer_start; the "
             "first is %s.",
-            *(path, len(skipped), len(skipped) + len(questions), next(iter(skipped))),
+            path,
+            len(skipped),
+            len(skipped) + len(questions),
+            next(iter(skipped)),
         )
     if not questions:
         raise ValueError(f"{path}: no usable question; expected SQuAD's JSON.")
@@ -187,6 +188,7 @@ def _read_question(
     path: str | os.PathLike,
     where: str,
 ) -> SquadQuestion:
+    """Reads an entry of "qas"; see `read_squad`."""
     if isinstance(values, dict) and type(values.get("id")) is int:
         values = {**values, "id": str(values["id"])}
     question_id = field(values, "id", str, where)
@@ -197,7 +199,8 @@ def _read_question(
     answers = []
     if is_training or "answers" in values:
         for item in field(values, "answers", list, where):
-            text, start = field(item, "text", str, where), field(item, "answer_start", int, where)
+            text = field(item, "text", str, where)
+            start = field(item, "answer_start", int, where)
             answers.append(SquadAnswer(text, start))
     if is_training and not is_impossible and not answers:
         raise ValueError(
@@ -217,15 +220,16 @@ def _read_question(
     return SquadQuestion(question_id, text, context, answer, tuple(answers), is_impossible)
 
 
+# Cached, because all questions about a context follow each other.
 @functools.lru_cache(maxsize=4)
 def _find_words(context: str) -> tuple[list[str], list[int]]:
-    """Returns the words of a context and their first characters."""
+    """Returns the words of a context and their offsets."""
     matches = list(_WORD.finditer(context))
     return [match.group() for match in matches], [match.start() for match in matches]
 
 
 def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
-    """Returns the first and the last word that the answer touches."""
+    """Returns the indices of the first and the last word that the answer overlaps."""
     starts = _find_words(context)[1]
     first = bisect.bisect_right(starts, answer.start) - 1
     last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
@@ -233,7 +237,7 @@ def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
 
 
 def _is_found(answer: SquadAnswer, context: str) -> bool:
-    """True if the words that the answer touches hold it, white space apart."""
+    """Returns whether the words that the answer overlaps contain it, apart from white space."""
     first, last = _answer_words(answer, context)
     words = _find_words(context)[0][first : last + 1]
     return " ".join(answer.text.split()) in " ".join(words)
@@ -246,22 +250,22 @@ def make_features(
     doc_stride: int = 128,
     max_query_length: int = 64,
 ) -> list[SquadFeature]:
-    """Makes the rows of a question, one a window; none if the context has no token.
+    """Makes a row for each window of a question; a context without tokens has no windows.
 
-    Differs from the original: it goes back to text word by word and aligns characters again
-    (`get_final_text`), here every token knows its characters; an answer without a token, such as a
-    zero-width space, gets [CLS] as an answer outside the window does, there an end before its
-    start.
+    Differs from the original, which converts tokens to text word by word and aligns the characters
+    (`get_final_text`); here every token has its offsets. An answer without tokens, such as a
+    zero-width space, gets the position of [CLS], as an answer outside the window does; there its
+    end is before its start.
 
     Args:
-      question: of `read_squad`.
-      tokenizer: makes the tokens.
+      question: a question of `read_squad`.
+      tokenizer: tokenizes question and context.
       max_seq_length: maximum length of a row.
-      doc_stride: from one window's start to the next; less if the window is shorter.
-      max_query_length: tokens of the question that are kept.
+      doc_stride: distance between the starts of two windows; less if the windows are shorter.
+      max_query_length: maximum number of tokens of the question, which is truncated.
 
     Raises:
-      ValueError: if the lengths leave no room for a window, or it does not move.
+      ValueError: if the lengths leave no room for a window, or doc_stride is below 1.
     """
     vocab = tokenizer.vocab
     check_room(vocab, max_seq_length, doc_stride, max_query_length)
@@ -276,10 +280,12 @@ def make_features(
         start, end = windows[number]
         packed = add_special_tokens(vocab, query, ids[start:end])
         class_position = len(packed.ids) - 1 if vocab.class_at_end else 0
-        positions = (class_position, class_position)
+        # A window that does not contain the whole answer is trained to point to [CLS].
+        start_position = class_position
+        end_position = class_position
         if span and start <= span[0] and span[1] < end:
-            first_token = context_start - start
-            positions = (span[0] + first_token, span[1] + first_token)
+            start_position = context_start + span[0] - start
+            end_position = context_start + span[1] - start
         features.append(
             SquadFeature(
                 question_id=question.id,
@@ -290,8 +296,8 @@ def make_features(
                 starts=starts[start:end],
                 ends=ends[start:end],
                 is_max_context=is_max_context,
-                start_position=positions[0],
-                end_position=positions[1],
+                start_position=start_position,
+                end_position=end_position,
                 class_position=class_position,
             )
         )
@@ -301,12 +307,12 @@ def make_features(
 def check_room(
     vocab: AnyVocab, max_seq_length: int, doc_stride: int, max_query_length: int
 ) -> None:
-    """Raises ValueError if the lengths leave no room for a window, or it does not move."""
+    """Raises ValueError if the lengths leave no room for a window, or doc_stride is below 1."""
     num_special = num_special_tokens(True, vocab.num_separators)
     if max_seq_length <= max_query_length + num_special:
         raise ValueError(
             f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
-            f"{num_special}, which is {max_query_length + num_special}; change one of them."
+            f"{num_special} = {max_query_length + num_special}; change one of them."
         )
     if doc_stride < 1 or max_query_length < 0:
         raise ValueError(
@@ -318,34 +324,34 @@ def check_room(
 def make_examples(
     questions: list[SquadQuestion], tokenizer: Tokenizer, max_seq_length: int, config: SquadConfig
 ) -> SquadExamples:
-    """Cuts contexts in windows behind their questions."""
-    features = [
-        feature
-        for question in questions
-        for feature in make_features(
+    """Splits contexts into windows, and packs them with their questions."""
+    features: list[SquadFeature] = []
+    for question in questions:
+        features += make_features(
             question, tokenizer, max_seq_length, config.doc_stride, config.max_query_length
         )
-    ]
     texts = [PackedText(feature.ids.tolist(), feature.type_ids.tolist()) for feature in features]
-    positions = {
-        "start_positions": [feature.start_position for feature in features],
-        "end_positions": [feature.end_position for feature in features],
+    start_positions = [feature.start_position for feature in features]
+    end_positions = [feature.end_position for feature in features]
+    labels = {
+        "start_positions": np.array(start_positions, np.int32),
+        "end_positions": np.array(end_positions, np.int32),
     }
-    labels = {name: np.array(values, np.int32) for name, values in positions.items()}
     if config.span_head == "joint":
         if not tokenizer.vocab.second_type:
             raise ValueError(
-                "span_head=joint tells the context from the question by its type, but this model's "
-                "vocabulary has one type for all; leave it out."
+                "span_head=joint distinguishes the context from the question by its type, but "
+                "this model's vocabulary has the same type for both; leave it out."
             )
         if tokenizer.vocab.class_at_end:
             raise ValueError(
-                "span_head=joint reads the class token at the front of a row, but this model's "
+                "span_head=joint reads the class token at the start of a row, but this model's "
                 "vocabulary puts it at the end; leave it out."
             )
-        # Of the question, not of the window, which may lack the answer: the original's.
-        without = {question.id for question in questions if question.is_impossible}
-        is_impossible = [feature.question_id in without for feature in features]
+        # As in the original, this is a label of the question: a window of an answerable question
+        # gets 0 even if it does not contain the answer.
+        impossible_ids = {question.id for question in questions if question.is_impossible}
+        is_impossible = [feature.question_id in impossible_ids for feature in features]
         labels["is_impossible"] = np.array(is_impossible, np.float32)
     answered = [bool(question.answers) for question in questions]
     is_labelled = any(answered) if config.version_2_with_negative else all(answered)
@@ -353,12 +359,13 @@ def make_examples(
     return SquadExamples(questions, features, rows, is_labelled)
 
 
-@functools.lru_cache(maxsize=4)  # The questions about one context follow each other.
+# Cached, because all questions about a context follow each other.
+@functools.lru_cache(maxsize=4)
 def _context_tokens(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Returns ids, first characters and ends of all tokens.
+    """Returns the ids, starts and ends of all tokens.
 
-    The original tokenizes word by word. That gives the same tokens, as its tokenizer never looks
-    across the white space between words. Those of byte-level BPE have it in front.
+    The original tokenizes word by word. The tokens are the same, because WordPiece tokens never
+    cross white space. Tokens of byte-level BPE include the space before a word.
     """
     tokens, starts, ends = _trimming(tokenizer).tokenize_with_offsets(context)
     ids = [tokenizer.vocab.ids[token] for token in tokens]
@@ -373,35 +380,41 @@ def _trimming(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, int] | None:
-    """Returns the first and last token of the answer in the context; None if there is none.
+    """Returns the first and the last token of the answer in the context; None without an answer.
 
-    They are the tokens of the words that the answer touches or, inside them, the first run that
-    has the answer's tokens: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
-    With byte-level BPE, whose tokens depend on the text before them, they are the fewest that hold
+    The span covers the words that the answer overlaps, or within them the first sequence of the
+    answer's tokens: "1895" in "(1895-1943)", but the whole of "Japanese" for "Japan". With
+    byte-level BPE, whose tokens depend on the preceding text, it is the shortest span that contains
     the answer's characters.
     """
-    answer, context = question.answer, question.context
+    answer = question.answer
+    context = question.context
     if answer is None:
         return None
     ids, starts, ends = _context_tokens(context, tokenizer)
     first_word, last_word = _answer_words(answer, context)
     word_starts = [*_find_words(context)[1], len(context)]
     if not isinstance(tokenizer.vocab, Vocab):
-        begin, end = word_starts[first_word], word_starts[last_word + 1]
-        is_there = context.startswith(answer.text, answer.start)
-        found = answer.start if is_there else context.find(answer.text, begin, end)
-        if found >= 0:
-            begin = found
-            end = found + len(answer.text)
+        begin = word_starts[first_word]
+        end = word_starts[last_word + 1]
+        if context.startswith(answer.text, answer.start):
+            offset = answer.start
+        else:
+            # The annotated offset may be wrong by a few characters.
+            offset = context.find(answer.text, begin, end)
+        if offset >= 0:
+            begin = offset
+            end = offset + len(answer.text)
+        # Tokens that overlap the answer, without those that are only a space.
         inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
         return (int(inside[0]), int(inside[-1])) if inside.size else None
     first = int(np.searchsorted(starts, word_starts[first_word]))
     last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1
-    own = tokenizer.encode(answer.text)
-    if own:
-        for start in range(first, last - len(own) + 2):
-            if ids[start : start + len(own)] == own:
-                return start, start + len(own) - 1
+    answer_ids = tokenizer.encode(answer.text)
+    if answer_ids:
+        for start in range(first, last - len(answer_ids) + 2):
+            if ids[start : start + len(answer_ids)] == answer_ids:
+                return start, start + len(answer_ids) - 1
     return (first, last) if first <= last else None
 
 
@@ -422,23 +435,18 @@ def make_windows(num_tokens: int, max_length: int, doc_stride: int) -> list[tupl
 
 
 def find_max_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """Returns for each window, bool [W], which of its tokens no other window shows better.
+    """Returns for each window, bool [W], whether it shows a token with more context than others.
 
-    The score of a token in a window is the smaller of its left and right context, plus a hundredth
-    of the window's length, as in the original; of equal ones the first window wins.
+    The score of a token in a window is the number of tokens on its shorter side, plus a hundredth
+    of the window's length, as in the original; among equal scores, the first window wins.
     """
     if not windows:
         return []
     tokens = np.arange(windows[-1][1])  # [all tokens]
-    scores = np.stack(  # [windows, all tokens]
-        [
-            np.where(
-                (start <= tokens) & (tokens < end),
-                np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start),
-                -np.inf,
-            )
-            for start, end in windows
-        ]
-    )
-    best = scores.argmax(axis=0)  # [all tokens]
-    return [best[start:end] == number for number, (start, end) in enumerate(windows)]
+    scores = []
+    for start, end in windows:
+        context = np.minimum(tokens - start, end - 1 - tokens)
+        is_inside = (start <= tokens) & (tokens < end)
+        scores.append(np.where(is_inside, context + 0.01 * (end - start), -np.inf))
+    best_window = np.stack(scores).argmax(axis=0)  # [windows, all tokens] -> [all tokens]
+    return [best_window[start:end] == number for number, (start, end) in enumerate(windows)]

@@ -10,18 +10,18 @@ def read_questions(configs: Configs, files: dict[str, str]) -> dict[str, list[Sq
     """Reads the questions of `run_squad`.
 
     Raises:
-      ValueError: if a file is not SQuAD's, or one to evaluate lacks answers.
+      ValueError: if a file has not SQuAD's format, or a file to evaluate lacks answers.
     """
     given: SquadRunConfig = configs.task
     version_2 = given.version_2_with_negative
-    found = read_inputs(files, lambda use, file: read_squad(file, use == "train", version_2))
-    answered = [bool(question.answers) for question in found.get("eval", ())]
-    if answered and not (any(answered) if version_2 else all(answered)):
-        bare = next(question for question in found["eval"] if not question.answers)
+    questions = read_inputs(files, lambda use, file: read_squad(file, use == "train", version_2))
+    evaluated = questions.get("eval", ())
+    unanswered = [question for question in evaluated if not question.answers]
+    if unanswered and len(unanswered) == len(evaluated):
+        raise ValueError(f"{files['eval']} has no answers to evaluate with; leave --do_eval out.")
+    if unanswered and not version_2:
         raise ValueError(
-            f"{files['eval']}, question {bare.id}: no answer to judge by; if it has none, "
-            "give --version_2_with_negative."
-            if any(answered)
-            else f"{files['eval']} has no answers to judge by; leave --do_eval out."
+            f"{files['eval']}, question {unanswered[0].id}: no answer to evaluate with; if "
+            "questions may have no answer, give --version_2_with_negative."
         )
-    return found
+    return questions

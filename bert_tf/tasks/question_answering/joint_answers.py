@@ -1,15 +1,14 @@
-"""SQuAD with the joint head: from the beams of all windows to predictions, n-best lists, null odds.
+"""SQuAD with the joint head: decodes the beams of all windows into predictions and null odds.
 
 The files have the layout of `answers`, with the numbers of google-research/electra:
 
-  start_logit, end_logit  log-probabilities, of the end given the start
-  probability             a softmax over the sums in the n-best list, which has no entry for "no
-                          answer"
-  null odds               the score of no answer alone, of the window that believes in it least
+  start_logit, end_logit  log-probabilities; that of the end is conditional on the start
+  probability             softmax of the sums in the n-best list, which has no entry for "no answer"
+  null odds               the lowest score of no answer of all windows
 
-Differs from the original: "" is predicted where the odds are above `null_score_diff_threshold`,
-there in a separate step for test sets, with a threshold of -2.75; a question of version 2 without
-any span has no answer, there the text "empty".
+Differs from the original: here "" is predicted if the odds are above `null_score_diff_threshold`;
+there this is a separate step for test sets, with a threshold of -2.75. In version 2, a question
+without any span has no answer; there its answer is the text "empty".
 
 Reference: finetune/qa/qa_metrics.py, write_predictions.
 """
@@ -38,18 +37,22 @@ from bert_tf.tasks.question_answering.answers import (
 )
 from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
 
-START_SCORES, STARTS = "start_top_log_probs", "start_top_index"
-END_SCORES, ENDS, NO_ANSWER = "end_top_log_probs", "end_top_index", "no_answer_logit"
+# Names of the model's outputs.
+START_SCORES = "start_top_log_probs"
+STARTS = "start_top_index"
+END_SCORES = "end_top_log_probs"
+ENDS = "end_top_index"
+NO_ANSWER = "no_answer_logit"
 
 
 class Beams(NamedTuple):
-    """The best starts of windows, and the best ends of each: what the joint head finds.
+    """The best starts of windows, and the best ends of each start: the joint head's outputs.
 
     Attributes:
       starts: int [features, K], positions in the rows.
       start_scores: float64 [features, K].
-      ends, end_scores: the same of the ends given each start, [features, K, K].
-      no_answer: float64 [features]; None without a score for no answer.
+      ends, end_scores: positions and scores of the ends given each start, [features, K, K].
+      no_answer: float64 [features]; None if the head has no score for no answer.
     """
 
     starts: np.ndarray
@@ -60,30 +63,31 @@ class Beams(NamedTuple):
 
     @classmethod
     def of_rows(cls, outputs: Mapping[str, Sequence[Any]]) -> Self:
-        """Joins the outputs of all rows, by name.
+        """Stacks the outputs of all rows.
+
+        Args:
+          outputs: by name, a list of the outputs of rows.
 
         Raises:
-          ValueError: if there is no row, or a score is not finite.
+          ValueError: if there are no rows, or a score is not finite.
         """
-        arrays = {
-            name: np.stack(outputs[name])
-            for name in (STARTS, START_SCORES, ENDS, END_SCORES, NO_ANSWER)
-            if name in outputs
-        }
+        scores = {}
         for name in (START_SCORES, END_SCORES, NO_ANSWER):
-            if name in arrays:
-                arrays[name] = arrays[name].astype(np.float64)
-                if not np.isfinite(arrays[name]).all():
-                    raise ValueError(f"{name} are not finite; look at the model that made them.")
-        starts, ends = (
-            (arrays[positions], arrays[scores])
-            for positions, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
+            if name in outputs:
+                scores[name] = np.stack(outputs[name]).astype(np.float64)
+                if not np.isfinite(scores[name]).all():
+                    raise ValueError(f"{name} are not finite; check the model that computed them.")
+        return cls(
+            starts=np.stack(outputs[STARTS]),
+            start_scores=scores[START_SCORES],
+            ends=np.stack(outputs[ENDS]),
+            end_scores=scores[END_SCORES],
+            no_answer=scores.get(NO_ANSWER),
         )
-        return cls(*starts, *ends, arrays.get(NO_ANSWER))
 
     @classmethod
     def without_rows(cls, is_answerable: bool) -> Self:
-        """Returns the beams of contexts without a word, which have no window.
+        """Returns the beams of contexts without words, which have no windows.
 
         Args:
           is_answerable: whether the head has a score for no answer.
@@ -106,13 +110,13 @@ def make_beam_predictions(
     """Finds the answer to each question in the beams of all of its windows.
 
     Args:
-      questions: those to be answered.
-      features: their windows, in order within a question; a question may have none.
-      beams: a row for each of `features`.
-      config: how answers are chosen.
+      questions: the questions.
+      features: their windows, in order within a question; a question may have no window.
+      beams: a row for each window.
+      config: options for selecting answers.
 
     Raises:
-      ValueError: if questions may have no answer, but there is no score for it.
+      ValueError: if questions may have no answer, but the head has no score for it.
     """
     nbest: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
@@ -134,7 +138,7 @@ def best_beam_answers(
 ) -> list[Answer]:
     """Returns the answer to each question that `make_beam_predictions` predicts, with its position.
 
-    The probability of no answer is that of the class for it, 1 where there is no span.
+    The probability of no answer is that of its class, or 1 if there is no span.
     """
     answers = []
     for ranked in _rank(questions, features, beams, config):
@@ -153,8 +157,8 @@ def _rank(
     """Yields the candidates of each question."""
     if config.version_2_with_negative and beams.no_answer is None:
         raise ValueError(
-            "This joint head has no score for no answer: it was made for questions that all have "
-            "one. Train with version_2_with_negative."
+            "This joint head has no score for no answer, because it was trained on questions that "
+            "all have an answer. Train with version_2_with_negative."
         )
     for question, rows in with_rows(questions, features):
         windows = [features[row] for row in rows]
@@ -175,16 +179,22 @@ def _rank(
 def _find_spans(
     windows: Sequence[SquadFeature], rows: Sequence[int], beams: Beams, max_answer_length: int
 ) -> Spans:
-    """Returns the spans of all beams that may be answers, the best sum first.
+    """Returns the spans of all beams that are allowed as answers, the best sum first.
 
-    Of equal sums the earlier window, then the better start, then the better end comes first.
+    Among equal sums, the earlier window comes first, then the better start, then the better end.
     """
-    found = []
+    spans_of_windows = []
     for number, (window, row) in enumerate(zip(windows, rows, strict=True)):
-        first, last = beams.starts[row], beams.ends[row]  # [K], [K, K]
+        first = beams.starts[row]  # [K]
+        last = beams.ends[row]  # [K, K]
         is_span = may_be_answers(window, first[:, None], last, max_answer_length)
-        by_start, by_end = np.nonzero(is_span)
-        indices = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
-        scores = beams.start_scores[row][by_start], beams.end_scores[row][by_start, by_end]
-        found.append((*indices, *scores))
-    return best_first(found)
+        start_index, end_index = np.nonzero(is_span)
+        spans = Spans(
+            window=np.full(len(start_index), number),
+            start=first[start_index],
+            end=last[start_index, end_index],
+            start_logit=beams.start_scores[row][start_index],
+            end_logit=beams.end_scores[row][start_index, end_index],
+        )
+        spans_of_windows.append(spans)
+    return best_first(spans_of_windows)

@@ -1,11 +1,11 @@
-"""The joint head for questions: the end of an answer given its start, and a class for no answer.
+"""The joint head for questions: scores of ends given the start, and a class for no answer.
 
     sequence [B, T, D] -> dense -> start_logits [B, T]
-    start's vector and each token's [B, K, T, 2D] -> dense 512, GELU -> dense -> ends [B, K, T]
-    [CLS]'s vector and the expected start's [B, 2D] -> dense 512, GELU -> dense -> no answer [B]
+    vectors of a start and of each token [B, K, T, 2D] -> dense 512, GELU -> dense -> ends [B, K, T]
+    vectors of [CLS] and of the expected start [B, 2D] -> dense 512, GELU -> dense -> no answer [B]
 
-In training there is one start, the marked one. Otherwise there are the K best ones, and of each the
-K best ends.
+In training there is one start, the annotated one. Otherwise there are the K best starts, and the K
+best ends of each.
 
 Reference: google-research/electra, finetune/qa/qa_tasks.py, get_prediction_module.
 """
@@ -24,28 +24,30 @@ from bert_tf.network.heads import gather_positions
 from bert_tf.network.losses import class_losses
 from bert_tf.type_names import Batch, Shape, Tensor
 
-START, END, NO_ANSWER = "start_logits", "end_logits", "no_answer_logit"
+START = "start_logits"
+END = "end_logits"
+NO_ANSWER = "no_answer_logit"
 # The original's names: the K best starts [B, K], and the K best ends of each [B, K, K].
 BEAM = ("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index")
-NO_ANSWER_WEIGHT = 0.5  # The original's answerable_weight.
-MASKED = 1000.0  # Subtracted where no answer may begin or end; the original's.
-NO_SCORE = -1e4  # Of positions in a beam that is wider than the row.
+NO_ANSWER_WEIGHT = 0.5  # the original's answerable_weight
+MASKED = 1000.0  # subtracted at positions outside the context, as in the original
+NO_SCORE = -1e4  # score of positions in a beam that is wider than the row
 
 
 def answer_mask(inputs: dict[str, Any]) -> Any:
-    """Returns 1 for [CLS] and the tokens of the second text, its [SEP] included: float32 [B, T]."""
+    """Returns 1 for [CLS] and the tokens of the second text with its [SEP], float32 [B, T]."""
     mask = ops.cast(inputs["input_mask"], "float32") * ops.cast(inputs["input_type_ids"], "float32")
     return mask + ops.one_hot(0, ops.shape(mask)[1], dtype="float32")
 
 
 def best(logits: Tensor, mask: Tensor, count: int) -> tuple[Any, Any]:
-    """Returns the highest log-probabilities and their positions, of equal ones the first.
+    """Returns the highest log-probabilities and their positions; of equal ones, the first.
 
     Args:
       logits: float32 [..., T].
-      mask: float32 [..., T]; where it is 0 the score is `NO_SCORE`, so that no rounding decides
-        which of them fill a beam.
-      count: K. Where T is less, `NO_SCORE` at positions from T on fills the rest.
+      mask: float32 [..., T]; positions with 0 get the score `NO_SCORE`, so that it does not depend
+        on rounding which of them fill a beam.
+      count: K. If T is less, the beam is filled with `NO_SCORE` at positions from T on.
 
     Returns:
       float32 and int32 [..., K].
@@ -66,16 +68,16 @@ class JointSpanHead(ConfiguredLayer):
     Call arguments:
       inputs: float [B, T, D].
       mask: float32 [B, T], see `answer_mask`.
-      start_positions: int32 [B], the marked starts; None if they are unknown.
-      beam_size: K, starts to go on from and ends of each; 0: none.
+      start_positions: int32 [B], the annotated starts; None if they are unknown.
+      beam_size: the number K of starts, and of ends of each start; 0: no beam.
 
     Returns:
-      dict: `start_logits` float32 [B, T]; with starts `end_logits` float32 [B, T]; with a beam
-      `start_top_log_probs` float32 [B, K], `start_top_index` int32 [B, K], `end_top_log_probs`
-      float32 [B, K, K], `end_top_index` int32 [B, K, K].
+      dict: `start_logits` float32 [B, T]; with start_positions `end_logits` float32 [B, T]; with a
+      beam `start_top_log_probs` float32 [B, K], `start_top_index` int32 [B, K],
+      `end_top_log_probs` float32 [B, K, K], `end_top_index` int32 [B, K, K].
 
-    Differs from the original in the order of sums alone: the product with the two vectors side by
-    side is that of each with its half of the kernel, so that no [B, K, T, 2D] is made.
+    Differs from the original only in the order of sums: instead of concatenating two vectors, each
+    is multiplied by its half of the kernel, so that no tensor [B, K, T, 2D] is needed.
     """
 
     def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
@@ -98,29 +100,32 @@ class JointSpanHead(ConfiguredLayer):
         start_positions: Tensor | None = None,
         beam_size: int = 0,
     ) -> dict[str, Any]:
-        hidden = (mask - 1.0) * MASKED  # [B, T]
-        starts = ops.cast(self.dense(inputs), "float32")[..., 0] + hidden
-        outputs = {START: starts}
+        bias = (mask - 1.0) * MASKED  # [B, T], 0 where an answer may begin or end
+        start_logits = ops.cast(self.dense(inputs), "float32")[..., 0] + bias
+        outputs = {START: start_logits}
         if start_positions is not None:
-            ends = self._score_ends(inputs, start_positions[:, None])
-            outputs[END] = ends[:, 0] + hidden
+            end_logits = self._score_ends(inputs, start_positions[:, None])  # [B, 1, T]
+            outputs[END] = end_logits[:, 0] + bias
         if beam_size:
-            scores, positions = best(starts, mask, beam_size)
+            start_scores, starts = best(start_logits, mask, beam_size)  # [B, K]
             # A start beyond the row, which is never an answer, has a vector of zeros.
-            ends = self._score_ends(inputs, positions) + hidden[:, None]
-            may_follow = tf.cast(scores > NO_SCORE, tf.float32)[..., None] * mask[:, None]
-            found = best(ends, may_follow, beam_size)
-            outputs |= dict(zip(BEAM, (scores, positions, *found), strict=True))
+            end_logits = self._score_ends(inputs, starts) + bias[:, None]  # [B, K, T]
+            is_start = tf.cast(start_scores > NO_SCORE, tf.float32)  # [B, K]
+            end_mask = is_start[..., None] * mask[:, None]  # [B, K, T]
+            end_scores, ends = best(end_logits, end_mask, beam_size)  # [B, K, K]
+            outputs |= dict(zip(BEAM, (start_scores, starts, end_scores, ends), strict=True))
         return outputs
 
     def _score_ends(self, inputs: Tensor, starts: Tensor) -> Any:
         """Returns scores of all tokens as ends, float32 [B, K, T], given starts, int32 [B, K]."""
+        # The first half of the kernel [2D, 512] is for the start, the second for the end.
         kernel = ops.cast(self.qa_hidden.kernel, inputs.dtype)
+        bias = ops.cast(self.qa_hidden.bias, inputs.dtype)
         width = self.config.hidden_size
-        of_starts = ops.matmul(gather_positions(inputs, starts), kernel[:width])  # [B, K, S]
-        of_ends = ops.matmul(inputs, kernel[width:]) + ops.cast(self.qa_hidden.bias, inputs.dtype)
-        joined = gelu_exact(of_starts[:, :, None] + of_ends[:, None])  # [B, K, T, S]
-        return ops.cast(self.dense_1(joined), "float32")[..., 0]
+        start_part = ops.matmul(gather_positions(inputs, starts), kernel[:width])  # [B, K, 512]
+        end_part = ops.matmul(inputs, kernel[width:]) + bias  # [B, T, 512]
+        hidden = gelu_exact(start_part[:, :, None] + end_part[:, None])  # [B, K, T, 512]
+        return ops.cast(self.dense_1(hidden), "float32")[..., 0]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -135,7 +140,7 @@ class AnswerableHead(ConfiguredLayer):
       start_logits: float32 [B, T], masked.
 
     Returns:
-      float32 [B], above 0 where no answer is likelier.
+      float32 [B], positive if no answer is likelier than an answer.
     """
 
     def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
@@ -149,15 +154,16 @@ class AnswerableHead(ConfiguredLayer):
         self.dense_1.build((None, JOINT_WIDTH))
 
     def call(self, inputs: Tensor, start_logits: Tensor) -> Any:
-        shares = ops.cast(ops.softmax(start_logits, axis=-1), inputs.dtype)
-        start = ops.matmul(shares[:, None], inputs)[:, 0]  # [B, D]
+        # The expected start: the mean of the tokens' vectors, weighted by their probabilities.
+        probabilities = ops.cast(ops.softmax(start_logits, axis=-1), inputs.dtype)  # [B, T]
+        start = ops.matmul(probabilities[:, None], inputs)[:, 0]  # [B, D]
         hidden = self.dense(ops.concatenate([inputs[:, 0], start], axis=-1))
         return ops.cast(self.dense_1(hidden), "float32")[..., 0]
 
 
 def _hidden_layer(name: str, dtype: Any) -> keras.layers.Dense:
-    # Whatever the encoder computes, the original's heads have GELU with the error function, and
-    # their initial weights are those of tf.layers.dense: Keras' own.
+    # Independent of the encoder's settings, the original's heads use GELU with the error function,
+    # and the initial weights of tf.layers.dense, which are Keras' defaults.
     return keras.layers.Dense(JOINT_WIDTH, activation=gelu_exact, name=name, dtype=dtype)
 
 
@@ -167,16 +173,16 @@ def joint_losses(
     end_positions: Tensor,
     is_impossible: Tensor | None = None,
 ) -> Any:
-    """Returns each row's loss, float32 [B].
+    """Returns the loss of each row, float32 [B].
 
     It is the mean of the cross-entropies of start and end and, if the outputs have a score for no
-    answer, `NO_ANSWER_WEIGHT` times its binary cross-entropy.
+    answer, plus `NO_ANSWER_WEIGHT` times its binary cross-entropy.
 
     Args:
-      outputs: of the model, with `end_logits`.
+      outputs: the model's outputs, with `end_logits`.
       start_positions, end_positions: int32 [B], 0 for [CLS].
-      is_impossible: float32 [B], 1 if the question has no answer. A window without the answer to a
-        question that has one counts as 0, as in the original, though its positions are 0.
+      is_impossible: float32 [B], 1 if the question has no answer. As in the original, it is 0 for a
+        window that does not contain the answer to an answerable question, whose positions are 0.
     """
     start = class_losses(outputs[START], start_positions)
     losses = (start + class_losses(outputs[END], end_positions)) / 2.0

@@ -33,7 +33,7 @@ if typing.TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertJointSpanLabeler(BertSpanLabeler):
-    """The encoder with the joint head: scores of starts, of ends given a start, of no answer.
+    """The encoder with the joint head: scores of starts, of ends given a start, and of no answer.
 
         model = bert_tf.BertJointSpanLabeler.from_pretrained(
             "hf://google/electra-small-discriminator", new_head=True
@@ -41,15 +41,15 @@ class BertJointSpanLabeler(BertSpanLabeler):
         model.fit((questions, contexts), answers)
         model.answer(["Who left?"], ["Ada left Oslo."], may_be_none=True)
 
-    Raw input, labels and `answer` are those of `BertSpanLabeler`. The context is told from the
-    question by its type, so the model must have two segment types.
+    Raw inputs, labels and `answer` are those of `BertSpanLabeler`. Question and context are
+    distinguished by their types, so that the model must have two segment types.
 
     Args:
       config: shape of the network.
       answerable: whether there is a score for no answer, which `may_be_none=True` needs.
-      options: of `BertSpanLabeler`; `reading` has the size of the beam.
+      options: arguments of `BertSpanLabeler`; `reading` has the size of the beam.
 
-    Call arguments: as `BertClassifier`; `inputs` may also have `start_positions`, int32 [B], which
+    Call arguments: see `BertClassifier`; `inputs` may also have `start_positions`, int32 [B], which
       training needs.
 
     Returns:
@@ -74,9 +74,9 @@ class BertJointSpanLabeler(BertSpanLabeler):
                 self.answerable.build()
 
     def make_head(self, num_labels: int, head: str) -> JointSpanHead:
-        made = JointSpanHead(self.config, name=self.head_name, dtype=self.dtype_policy)
-        made.build()
-        return made
+        joint_head = JointSpanHead(self.config, name=self.head_name, dtype=self.dtype_policy)
+        joint_head.build()
+        return joint_head
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
@@ -92,6 +92,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
         if self.config.head_transform:
             sequence = self.transform(sequence)
         reading = self._reading or SquadConfig()
+        # In training, ends are scored only for the annotated start.
         beam_size = 0 if training else reading.beam_size
         outputs = self.head(sequence, answer_mask(inputs), starts, beam_size=beam_size)
         if self.answerable is not None:
@@ -103,7 +104,10 @@ class BertJointSpanLabeler(BertSpanLabeler):
     ) -> list[Answer]:
         beams = Beams.without_rows(self.answerable is not None)
         if outputs:
-            beams = Beams.of_rows({name: [row[name] for row in outputs] for name in outputs[0]})
+            columns = {}
+            for name in outputs[0]:
+                columns[name] = [row[name] for row in outputs]
+            beams = Beams.of_rows(columns)
         return best_beam_answers(examples.questions, examples.features, beams, config)
 
     @property
@@ -122,27 +126,35 @@ class BertJointSpanLabeler(BertSpanLabeler):
         if self.answerable is not None and NO_ANSWER not in y:
             raise ValueError(f"The labels need {NO_ANSWER}, 1 without an answer: int32 [B].")
         losses = joint_losses(outputs, y[START], y[END], y.get(NO_ANSWER))
-        own = weights[START] if isinstance(weights, Mapping) else weights
-        return weigh(losses, ops.ones_like(losses) if own is None else ops.cast(own, losses.dtype))
+        # All outputs of a row have the same weight.
+        row_weights = weights[START] if isinstance(weights, Mapping) else weights
+        if row_weights is None:
+            row_weights = ops.ones_like(losses)
+        return weigh(losses, ops.cast(row_weights, losses.dtype))
 
     def compute_metrics(
         self, x: Batch, y: Batch, y_pred: Batch, sample_weight: Batch | None = None
     ) -> Any:
-        """Keras' own, of the outputs that have labels."""
+        """Computes Keras' metrics of the outputs that have labels."""
         if isinstance(y, Mapping):
             y_pred = {name: y_pred[name] for name in y}
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @property
     def default_metrics(self) -> Any:
-        own = {NO_ANSWER: [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)]}
-        return {**super().default_metrics, **(own if self.answerable is not None else {})}
+        metrics = super().default_metrics
+        if self.answerable is not None:
+            accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
+            metrics = {**metrics, NO_ANSWER: [accuracy]}
+        return metrics
 
-    def _row_of(self, outputs: Batch, place: int, length: int) -> Any:
-        return {
-            name: values[place][:length] if name in (START, END) else values[place]
-            for name, values in outputs.items()
-        }
+    def _row_of(self, outputs: Batch, position: int, length: int) -> Any:
+        row = {}
+        for name, values in outputs.items():
+            row[name] = values[position]
+            if name in (START, END):
+                row[name] = row[name][:length]  # without padding; beams have no axis of tokens
+        return row
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "answerable": self.answerable is not None}

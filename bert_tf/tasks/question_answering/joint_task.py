@@ -14,11 +14,11 @@ from bert_tf.type_names import Outputs
 
 
 class JointSquadTask(SquadTask):
-    """A `BertJointSpanLabeler` with questions; arguments are those of `SquadTask`.
+    """Trains and evaluates a `BertJointSpanLabeler`; arguments are those of `SquadTask`.
 
-    Differs from the original, which adds up the losses of a batch where this is their mean. The
-    loss of an evaluation is that of training, with ends given the marked start; there the ends have
-    no part in it.
+    Differs from the original, which sums the losses of a batch instead of averaging them. The
+    evaluation loss is that of training, with ends given the annotated start; there it has no part
+    for the ends.
     """
 
     def _losses(self, batch: Batch, outputs: Outputs) -> Any:
@@ -35,6 +35,6 @@ class JointSquadTask(SquadTask):
         return {**kept, "loss": self._losses(batch, outputs)}
 
     def answers(self, examples: SquadExamples, outputs: Outputs) -> SquadPredictions:
-        """Returns what the original writes to its files."""
+        """Returns the contents of the original's output files."""
         beams = Beams.of_rows(outputs)
         return make_beam_predictions(examples.questions, examples.features, beams, self.config)

@@ -1,4 +1,4 @@
-"""The kind of models that answer questions with spans of a context."""
+"""Registers extractive question answering as a kind of model that can be loaded and exported."""
 
 import typing
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ def finds_spans(checkpoint: "Checkpoint", folder: str) -> bool:
 def recorded_reading(
     settings: Mapping[str, str], without: Sequence[str] = ()
 ) -> SquadConfig | None:
-    """Returns how a run split contexts and chose answers; None if it recorded nothing.
+    """Returns the options with which a run split contexts and selected answers, if recorded.
 
     Args:
-      settings: of a checkpoint's run, by name.
-      without: fields of `SquadConfig` that are left out.
+      settings: the settings of a checkpoint's run, by name.
+      without: fields of `SquadConfig` to leave out.
     """
     types = typing.get_type_hints(SquadConfig)
     recorded: dict[str, Any] = {}
@@ -35,7 +35,7 @@ def recorded_reading(
 
 
 def recorded_windows(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
-    """Returns how contexts are cut into windows and when a question has no answer."""
+    """Returns the recorded options of `QuestionAnsweringServing`."""
     reading = recorded_reading(checkpoint.settings)
     if reading is None:
         return {}

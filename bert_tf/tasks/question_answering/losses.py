@@ -9,12 +9,12 @@ from bert_tf.type_names import Batch, Tensor
 
 
 def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dict[str, Tensor]:
-    """Returns the cross-entropies of start and end, float32 [B] each, by the name of the output.
+    """Returns the cross-entropies of start and end, by name of the output, float32 [B] each.
 
     Args:
-      outputs: of `BertSpanLabeler`.
+      outputs: outputs of `BertSpanLabeler`.
       input_mask: int32 [B, T].
-      positions: int32 [B] by the name of the output.
+      positions: int32 [B], by name of the output.
     """
     losses = {}
     for name in (START, END):
@@ -25,20 +25,18 @@ def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dic
 def soft_span_losses(
     outputs: Batch, teacher: Tensor, input_mask: Tensor, temperature: float
 ) -> Any:
-    """Returns the mean over start and end of the losses to the teacher's positions, float32 [B].
+    """Returns the mean of the distillation losses of start and end, float32 [B].
 
     Args:
-      outputs: of `BertSpanLabeler`.
-      teacher: both of its scores, float32 [B, T, 2].
+      outputs: outputs of `BertSpanLabeler`.
+      teacher: the teacher's scores of starts and ends, float32 [B, T, 2].
       input_mask: int32 [B, T].
       temperature: see `soft_class_losses`.
     """
-    losses = [
-        soft_class_losses(
-            mask_scores(outputs[name], input_mask),
-            mask_scores(teacher[..., index], input_mask),
-            temperature,
-        )
-        for index, name in enumerate((START, END))
-    ]
+    losses = []
+    for index, name in enumerate((START, END)):
+        # A distribution over the positions of the row; padding is masked.
+        scores = mask_scores(outputs[name], input_mask)
+        teacher_scores = mask_scores(teacher[..., index], input_mask)
+        losses.append(soft_class_losses(scores, teacher_scores, temperature))
     return sum(losses) / 2.0

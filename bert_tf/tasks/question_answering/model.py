@@ -28,8 +28,8 @@ from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-# Subclasses by the name of their head, which `BertSpanLabeler.from_checkpoint` makes; a subclass
-# adds itself where it is defined.
+# Subclasses by the name of their head, which `BertSpanLabeler.from_checkpoint` creates. Each
+# subclass registers itself.
 CLASSES_OF_HEADS: dict[str, type["BertSpanLabeler"]] = {}
 
 
@@ -37,8 +37,8 @@ CLASSES_OF_HEADS: dict[str, type["BertSpanLabeler"]] = {}
 class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     """The encoder with scores for the first and the last token of an answer.
 
-    `from_pretrained` of a model with google-research/electra's joint head makes a
-    `BertJointSpanLabeler`, which has the same methods.
+    `from_pretrained` returns a `BertJointSpanLabeler`, which has the same methods, if the model has
+    the joint head of google-research/electra.
 
         model = bert_tf.BertSpanLabeler.from_pretrained(
             "hf://google-bert/bert-base-uncased", new_head=True
@@ -46,23 +46,23 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         model.fit((questions, contexts), answers)
         model.answer(["Who left?"], ["Ada left Oslo."])
 
-    With a preprocessor it takes raw questions and contexts: a tuple of two columns, or a list of
-    pairs. Answers are texts that occur in their contexts (the first occurrence counts), or dicts of
-    `text` and `answer_start` as in SQuAD, or with lists of these as in Hugging Face's datasets, of
-    which the first counts. "" or empty lists mean that the context has no answer. Long contexts are
-    split into windows. Dicts of ids are also accepted.
+    With a preprocessor, inputs are raw questions and contexts: a tuple of two columns, or a list of
+    pairs. Answers are substrings of their contexts (the first occurrence counts); or dicts of
+    `text` and `answer_start` as in SQuAD; or dicts of lists of these as in Hugging Face's data
+    sets, of which the first entry counts. "" or empty lists mean that the context has no answer.
+    Long contexts are split into windows. Dicts of ids are also accepted.
 
-    Like run_squad.py in the original, it has no dropout before this head.
+    As in the original's run_squad.py, there is no dropout before the head.
 
     Args:
       config: shape of the network.
       use_pooler: whether the encoder has a pooler, which is not used here.
       recompute, unpad: see `BertEncoder`.
-      reading: how contexts are split into windows and answers chosen; None: run_squad's defaults,
-        with shorter windows and questions in rows shorter than 384 tokens.
+      reading: options for splitting contexts into windows and for selecting answers; None:
+        run_squad's defaults, with shorter windows and questions for rows below 384 tokens.
       preprocessor: see `FineTunedModel`.
 
-    Call arguments: as `BertClassifier`.
+    Call arguments: see `BertClassifier`.
 
     Returns:
       dict: `start_logits` and `end_logits`, float32 [B, T].
@@ -72,7 +72,8 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     scores_tokens = True
     default_length = SPAN_LENGTH
     reads_pooler = False
-    others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
+    # Fields of `reading` that belong to the joint head.
+    others_reading: tuple[str, ...] = ("span_head", "beam_size")
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
 
     @property
     def reading(self) -> SquadConfig:
-        """How contexts are split into windows, and answers chosen."""
+        """Options for splitting contexts into windows and for selecting answers."""
         return self._reading or reading_of_rows(self.max_seq_length)
 
     def read_examples(
@@ -111,14 +112,15 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
             check_count(given, len(asked), "y")
             for index, answer in enumerate(given):
                 asked[index] = with_answer(asked[index], answer, f"y[{index}]")
-        made = make_examples(asked, self.tokenizer, self.max_seq_length, self.reading)
+        examples = make_examples(asked, self.tokenizer, self.max_seq_length, self.reading)
         if weights is not None:
-            of_question = read_numbers(weights, len(asked), "sample_weight")
-            owners = [int(feature.question_id) for feature in made.features]
-            made.rows.labels["example_weights"] = of_question[owners]
-        if not len(made.rows):
+            # Each window has the weight of its question; ids are the questions' indices.
+            question_weights = read_numbers(weights, len(asked), "sample_weight")
+            question_of_row = [int(feature.question_id) for feature in examples.features]
+            examples.rows.labels["example_weights"] = question_weights[question_of_row]
+        if not len(examples.rows):
             raise ValueError("None of the contexts has a word; give contexts with text.")
-        return made
+        return examples
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         labels = {START: batch["start_positions"], END: batch["end_positions"]}
@@ -130,10 +132,11 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         losses = position_losses(outputs, x["input_mask"], y)
         sums = []
         for name in (START, END):
-            of_rows = weights[name] if isinstance(weights, Mapping) else weights
-            if of_rows is None:
-                of_rows = ops.ones_like(losses[name])
-            sums.append(weigh(losses[name], ops.cast(of_rows, losses[name].dtype)))
+            row_weights = weights[name] if isinstance(weights, Mapping) else weights
+            if row_weights is None:
+                row_weights = ops.ones_like(losses[name])
+            sums.append(weigh(losses[name], ops.cast(row_weights, losses[name].dtype)))
+        # Adding totals and weights gives the mean of both losses.
         start, end = sums
         return WeightedSum(start.total + end.total, start.weight + end.weight)
 
@@ -153,11 +156,11 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Makes the model from a checkpoint that was read; its head decides the class."""
+        """Creates the model from a loaded checkpoint, whose head determines the class."""
         for head, model_class in CLASSES_OF_HEADS.items():
             if cls is BertSpanLabeler and head in checkpoint.heads and not new_head:
-                made = model_class.from_checkpoint(checkpoint, allow_missing, **arguments)
-                return typing.cast(Self, made)
+                model = model_class.from_checkpoint(checkpoint, allow_missing, **arguments)
+                return typing.cast(Self, model)
         return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     @classmethod

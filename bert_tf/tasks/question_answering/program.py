@@ -1,4 +1,4 @@
-"""SQuAD as a program: official JSON in; answers, n-best lists, null odds and scores out."""
+"""The program of SQuAD: reads official JSON; writes answers, n-best lists, null odds and scores."""
 
 import json
 import pathlib
@@ -32,7 +32,8 @@ class Squad(Program):
 
     head = "squad"
     needs_pooler = False
-    default_lengths = SPAN_LENGTH, SPAN_LENGTH  # Questions and windows need their room.
+    # Not the length of the longest text: it must have room for a question and a window.
+    default_lengths = SPAN_LENGTH, SPAN_LENGTH
     plot_titles = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",
@@ -51,47 +52,52 @@ class Squad(Program):
             self.head = "joint_squad"
 
     def check_missing_head(self, weights: "Checkpoint | None", do_train: bool) -> None:
-        """Names the setting that goes with the other head, if the weights have that one."""
-        other, span_head = ("squad", "independent") if self.is_joint else ("joint_squad", "joint")
+        """Reports the value of --span_head that fits the weights, if they have the other head."""
+        other = "squad" if self.is_joint else "joint_squad"
+        span_head = "independent" if self.is_joint else "joint"
         if weights and other in weights.heads and self.head not in weights.heads:
             if not do_train:
                 raise ValueError(
                     f"{weights.source} has another head: give --span_head={span_head}."
                 )
             logging.warning(
-                "%s has the head of --span_head=%s, which is left out; a new one is trained.",
-                *(weights.source, span_head),
+                "%s has the head of --span_head=%s, which is left out; a new head is trained.",
+                weights.source,
+                span_head,
             )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Makes windows of the questions."""
-        given, length = self.configs.task, self.configs.data.max_seq_length
+        """Tokenizes the questions, and splits their contexts into windows."""
+        length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> SquadExamples:
             questions = self.inputs[use]
-            made = make_examples(questions, tokenizer, length, given)
+            examples = make_examples(questions, tokenizer, length, self.configs.task)
             logging.info(
                 "%s: %d questions, %d windows of up to %d tokens.",
-                *(use, len(questions), len(made.features), length),
+                use,
+                len(questions),
+                len(examples.features),
+                length,
             )
-            return made
+            return examples
 
         return Examples.of_files(read_inputs(self.files, make))
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_tokens, 2]."""
+        """Adds the teacher's scores of each token as start and end, float32 [num_tokens, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.token_scores[TEACHER_LOGITS] = found
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.token_scores[TEACHER_LOGITS] = logits
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SquadTask:
-        """Makes the model and its task."""
+        """Creates the model and its task."""
         given = self.configs.task
         if self.is_joint:
             reading = {name: getattr(given, name) for name in SquadConfig.names()}
@@ -101,9 +107,9 @@ class Squad(Program):
 
     def report(self, task: SquadTask, examples: SquadExamples, outputs: Outputs) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""
-        found = task.answers(examples, outputs)
-        warn_of_silence(found, task.config.null_score_diff_threshold)
-        return {"worst_errors.tsv": worst_answers_text(examples.questions, found)}
+        predictions = task.answers(examples, outputs)
+        warn_if_all_empty(predictions, task.config.null_score_diff_threshold)
+        return {"worst_errors.tsv": worst_answers_text(examples.questions, predictions)}
 
     def write_predictions(
         self,
@@ -114,23 +120,27 @@ class Squad(Program):
         outputs: Outputs,
     ) -> None:
         """Writes the three files of the original."""
-        found = task.answers(examples, outputs)
-        warn_of_silence(found, task.config.null_score_diff_threshold)
-        files = {"predictions.json": found.predictions, "nbest_predictions.json": found.nbest}
+        predictions = task.answers(examples, outputs)
+        warn_if_all_empty(predictions, task.config.null_score_diff_threshold)
+        files = {
+            "predictions.json": predictions.predictions,
+            "nbest_predictions.json": predictions.nbest,
+        }
         if task.config.version_2_with_negative:
-            files["null_odds.json"] = found.null_odds
-        write_texts(folder, {name: json.dumps(files[name], indent=4) + "\n" for name in files})
+            files["null_odds.json"] = predictions.null_odds
+        texts = {name: json.dumps(values, indent=4) + "\n" for name, values in files.items()}
+        write_texts(folder, texts)
 
 
-def warn_of_silence(found: SquadPredictions, threshold: float) -> None:
-    """Warns if no question got an answer."""
-    if any(found.predictions.values()):
+def warn_if_all_empty(predictions: SquadPredictions, threshold: float) -> None:
+    """Warns if the answers to all questions are empty."""
+    if any(predictions.predictions.values()):
         return
-    remedy = "train longer, or look at the training file"
-    if found.null_odds:
+    remedy = "train longer, or check the training file"
+    if predictions.null_odds:
+        lowest = min(predictions.null_odds.values())
         remedy = (
-            f"--null_score_diff_threshold={threshold:g} lies below all null odds, from "
-            f"{min(found.null_odds.values()):.3g} on: raise it, train longer, or look at the "
-            "training file"
+            f"--null_score_diff_threshold={threshold:g} is below all null odds, the lowest of "
+            f"which is {lowest:.3g}: raise it, train longer, or check the training file"
         )
-    logging.warning("All %d answers are empty; %s.", len(found.predictions), remedy)
+    logging.warning("All %d answers are empty; %s.", len(predictions.predictions), remedy)

@@ -1,4 +1,4 @@
-"""Report of an evaluation of answers: the questions with the worst errors."""
+"""The report of an evaluation of answers: the questions with the worst errors."""
 
 from collections.abc import Sequence
 
@@ -10,31 +10,35 @@ MAX_QUESTIONS = 50
 CONTEXT_CHARACTERS = 200
 
 
-def worst_answers_text(questions: Sequence[SquadQuestion], found: SquadPredictions) -> str:
-    """Returns a table of the questions with the lowest F1, the surest first; tab-separated.
+def worst_answers_text(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> str:
+    """Returns a tab-separated table of the questions with the lowest F1.
 
-    How sure an answer is: its probability among the n best.
+    Among equal F1, answers with the highest probability in the n-best list come first.
     """
     rows = []
     for question in questions:
-        prediction = found.predictions[question.id]
+        prediction = predictions.predictions[question.id]
         answers = [answer.text for answer in question.answers] or [""]
-        score = max(f1_or_both_empty(prediction, answer) for answer in answers)
-        entries = found.nbest[question.id]
-        sure = next((e["probability"] for e in entries if e["text"] == prediction), 0.0)
-        if score < 1.0:
-            rows.append((score, -sure, question, prediction, answers))
-    rows.sort(key=lambda row: row[:2])
+        f1 = max(f1_or_both_empty(prediction, answer) for answer in answers)
+        probability = 0.0
+        for entry in predictions.nbest[question.id]:
+            if entry["text"] == prediction:
+                probability = entry["probability"]
+                break
+        if f1 < 1.0:
+            rows.append((f1, probability, question, prediction, answers))
+    rows.sort(key=lambda row: (row[0], -row[1]))
     lines = ["f1\tprobability\tid\tquestion\tprediction\tanswers\tcontext\n"]
-    for score, sure, question, prediction, answers in rows[:MAX_QUESTIONS]:
+    for f1, probability, question, prediction, answers in rows[:MAX_QUESTIONS]:
         cells = (
-            f"{score:.3f}",
-            f"{-sure:.3f}",
+            f"{f1:.3f}",
+            f"{probability:.3f}",
             question.id,
             question.question,
             prediction or "(no answer)",
             " | ".join(dict.fromkeys(answers)) or "(no answer)",
             question.context[:CONTEXT_CHARACTERS],
         )
+        # Tabs and line ends inside cells become spaces.
         lines.append("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
     return "".join(lines)

@@ -1,4 +1,8 @@
-"""Answers questions by spans of a context, searched in all its windows as in run_squad."""
+"""Serving functions of question answering: finds the best span of a context in the graph.
+
+The windows, the rules for spans and the n-best lists must be the same as in Python: see `features`
+and `answers`.
+"""
 
 from typing import Any, NamedTuple
 
@@ -25,11 +29,11 @@ LOGITS = ("start_logits", "end_logits")
 
 
 class Windows(NamedTuple):
-    """Windows of contexts, R of them; a question has one at least, even of an empty context.
+    """R windows of contexts. Every question has at least one, even if its context is empty.
 
     Attributes:
-      questions: int64 [R], whose window it is, in order.
-      firsts, ends: int64 [R], its first token of the context, and the one after the last.
+      questions: int64 [R], the question of each window, ascending.
+      firsts, ends: int64 [R], the first token of the context in the window, and one after the last.
       offsets: int64 [R], the position of the window's first token in its row.
     """
 
@@ -40,7 +44,7 @@ class Windows(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Spans to choose from: N starts of each window, the best first, and N ends of each start.
+    """Candidate spans: N starts of each window, the best first, and N ends of each start.
 
     Attributes:
       first: int64 [R, N], the first token in the window.
@@ -54,26 +58,26 @@ class Candidates(NamedTuple):
 
 
 class QuestionAnsweringServing(Serving):
-    """A `BertSpanLabeler` with questions and contexts.
+    """Serving functions of a `BertSpanLabeler`.
 
-    An answer is what google-research/bert's run_squad finds: in each window of the context the best
-    sum of a start and an end among the `n_best_size` best of each, in order, at most
-    `max_answer_length` tokens long, and beginning where no other window shows more context; of all
-    windows the best.
+    Answers are those of google-research/bert's run_squad: the span with the highest sum of a start
+    and an end logit, of the `n_best_size` best starts and ends of each window. A span has at most
+    `max_answer_length` tokens, and begins at a token that no other window shows with more context.
 
     Args:
-      arguments: of `Serving`.
-      version_2: there may be no answer.
-      null_score_diff_threshold: there is no answer if `null_odds` are above it.
-      doc_stride, max_query_length: see `run_squad`; None: as `reading_of_rows`.
+      arguments: arguments of `Serving`.
+      version_2: whether a question may have no answer.
+      null_score_diff_threshold: the answer is "" if `null_odds` are above it.
+      doc_stride, max_query_length: see `run_squad`; None: as in `reading_of_rows`.
       n_best_size, max_answer_length: see `run_squad`.
 
     Outputs of texts:
-      answer: string [B], characters of the context; "" for none.
-      start, end: int32 [B], characters of the context: context[start:end] is the answer; -1.
-      score: float32 [B], sum of the logits of the best answer that is a span.
-      null_odds: float32 [B], the score of no answer minus that of the best span.
-      probability: float32 [B], of the answer among the `n_best_size` best.
+      answer: string [B], a substring of the context; "" for no answer.
+      start, end: int32 [B], offsets in characters: context[start:end] is the answer; -1 for no
+        answer.
+      score: float32 [B], sum of the logits of the best span.
+      null_odds: float32 [B], the score of no answer minus the score of the best span.
+      probability: float32 [B], probability of the answer among the `n_best_size` best answers.
 
     Outputs of ids: `start_logits` and `end_logits`, float32 [B, T].
     """
@@ -92,10 +96,11 @@ class QuestionAnsweringServing(Serving):
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **{**options, "texts": ("question", "context")})
-        self.version_2, self.threshold = version_2, null_score_diff_threshold
-        usual = reading_of_rows(self.max_seq_length)
-        self.doc_stride = usual.doc_stride if doc_stride is None else doc_stride
-        self.max_query_length = usual.max_query_length
+        self.version_2 = version_2
+        self.threshold = null_score_diff_threshold
+        defaults = reading_of_rows(self.max_seq_length)
+        self.doc_stride = defaults.doc_stride if doc_stride is None else doc_stride
+        self.max_query_length = defaults.max_query_length
         if max_query_length is not None:
             self.max_query_length = max_query_length
         self.n_best_size = n_best_size
@@ -109,7 +114,7 @@ class QuestionAnsweringServing(Serving):
             )
 
     def card(self) -> dict[str, Any]:
-        """Also says how answers are found, for programs that do so outside the graph."""
+        """Adds the options of the search, for programs that search outside the graph."""
         return {
             **super().card(),
             "version_2": self.version_2,
@@ -125,48 +130,51 @@ class QuestionAnsweringServing(Serving):
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
-        question = question[:, : self.max_query_length]
+        question = question[:, : self.max_query_length]  # [B, (tokens)]
         context = ContextTokens(texts[1], find_tokens(self.tokenizer, texts[1]))
         windows = self.make_windows(question.row_lengths(), context.lengths)
         rows = context.tokens.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
         outputs = self.call_in_parts(batch, self.dtypes)
-        is_first = shows_most_context(windows, context.lengths)
+        # The spans of all windows; those that are not allowed get the score NO_SPAN.
+        shows_most = shows_most_context(windows, context.lengths)
         spans = self.candidates(outputs, batch, windows)
-        is_span = self.may_be_answers(spans, windows, rows, is_first)
-        spans = spans._replace(scores=tf.where(is_span, spans.scores, NO_SPAN))
-        first, last, scores = best_spans(spans, windows)  # [R]
+        is_allowed = self.may_be_answers(spans, windows, rows, shows_most)
+        spans = spans._replace(scores=tf.where(is_allowed, spans.scores, NO_SPAN))
+        # The best span of each window [R], and of these the best of each question [B].
+        first, last, scores = best_spans(spans, windows)
         by_question = (windows.questions, context.tokens.ids.nrows())
-        best = first_of_largest(scores, *by_question)  # [B], a row
-        score = tf.gather(scores, best)
+        best_window = first_of_largest(scores, *by_question)
+        score = tf.gather(scores, best_window)
+        first = tf.gather(first, best_window)
+        last = tf.gather(last, best_window)
         null = self.null_scores(outputs, self.class_positions(batch), by_question)
         odds = self.null_odds(null, score)
-        is_span = score > NO_SPAN
-        is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
-        first, last = tf.gather(first, best), tf.gather(last, best)
-        answers = context.cut_out(first, last, is_answer)
-        listed = self.n_best_scores(spans, windows, context)
-        probability = self.probabilities(listed, null, is_answer)
+        has_span = score > NO_SPAN
+        is_answer = has_span & (odds <= self.threshold) if self.version_2 else has_span
+        n_best_scores = self.n_best_scores(spans, windows, context)
+        probability = self.probabilities(n_best_scores, null, is_answer)
         return {
-            **answers,
-            "score": tf.cast(tf.where(is_span, score, 0.0), tf.float32),
-            "null_odds": tf.cast(tf.where(is_span, odds, NO_SPAN_ODDS), tf.float32),
-            "probability": tf.cast(tf.where(is_span, probability, 1.0), tf.float32),
+            **context.cut_out(first, last, is_answer),
+            "score": tf.cast(tf.where(has_span, score, 0.0), tf.float32),
+            "null_odds": tf.cast(tf.where(has_span, odds, NO_SPAN_ODDS), tf.float32),
+            "probability": tf.cast(tf.where(has_span, probability, 1.0), tf.float32),
         }
 
     def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
-        """Cuts contexts into windows that overlap, as `features.make_windows`."""
+        """Splits contexts into overlapping windows, as `features.make_windows` does."""
         room = self.max_seq_length - self.num_special - question_lengths  # [B]
-        stride = tf.minimum(room, self.doc_stride)
+        stride = tf.minimum(room, self.doc_stride)  # [B]
+        # Windows begin at multiples of the stride, until one reaches the end of the context.
         counts = 1 + tf.maximum(-(-(context_lengths - room) // stride), 0)
         questions = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
         firsts = tf.ragged.range(counts).values * tf.gather(stride, questions)
         ends = tf.minimum(
             firsts + tf.gather(room, questions), tf.gather(context_lengths, questions)
         )
-        # [CLS] question [SEP]
-        before = self.vocab.text_start + self.vocab.num_separators
-        offsets = before + tf.gather(question_lengths, questions)
+        # Before the window: [CLS] question [SEP].
+        num_special = self.vocab.text_start + self.vocab.num_separators
+        offsets = num_special + tf.gather(question_lengths, questions)
         return Windows(questions, firsts, ends, offsets)
 
     @property
@@ -175,23 +183,29 @@ class QuestionAnsweringServing(Serving):
         return dict.fromkeys(LOGITS, tf.float32)
 
     def candidates(self, outputs: Outputs, batch: Batch, windows: Windows) -> Candidates:
-        """Returns the spans to choose from, the better start first, then the better end.
+        """Returns the candidate spans, the better start first, then the better end.
 
         Args:
-          outputs: of the model, for the rows of the windows.
+          outputs: the model's outputs for the rows of the windows.
           batch: these rows.
-          windows: of these rows.
+          windows: the windows.
         """
-        # Padding is among the best of no row, whatever the model says of it.
+        # The best starts and ends never include padding, whose logits are arbitrary.
         is_token = batch["input_mask"] > 0
-        logits = {name: tf.where(is_token, outputs[name], NO_SPAN) for name in LOGITS}
-        count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
-        starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
+        start_logits, end_logits = (tf.where(is_token, outputs[name], NO_SPAN) for name in LOGITS)
+        count = tf.minimum(self.n_best_size, tf.shape(start_logits)[1])
+        starts = tf.math.top_k(start_logits, count)  # [R, N]
+        ends = tf.math.top_k(end_logits, count)  # [R, N]
+        # From positions in the row to tokens of the window.
         offsets = windows.offsets[:, tf.newaxis]
-        first, last = (tf.cast(top.indices, tf.int64) - offsets for top in (starts, ends))  # [R, N]
-        values = [tf.cast(top.values, tf.float64) for top in (starts, ends)]
-        last = tf.tile(last[:, tf.newaxis, :], [1, count, 1])
-        return Candidates(first, last, values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :])
+        first = tf.cast(starts.indices, tf.int64) - offsets
+        last = tf.cast(ends.indices, tf.int64) - offsets
+        last = tf.tile(last[:, tf.newaxis, :], [1, count, 1])  # [R, N, N]
+        # Sums are in float64, as in Python.
+        start_values = tf.cast(starts.values, tf.float64)
+        end_values = tf.cast(ends.values, tf.float64)
+        scores = start_values[:, :, tf.newaxis] + end_values[:, tf.newaxis, :]
+        return Candidates(first, last, scores)
 
     def class_positions(self, batch: Batch) -> tf.Tensor:
         """Returns the position of [CLS] in each row of a batch, int32 [R]."""
@@ -201,50 +215,51 @@ class QuestionAnsweringServing(Serving):
     def null_scores(
         self, outputs: Outputs, class_positions: tf.Tensor, by_question: tuple[tf.Tensor, tf.Tensor]
     ) -> tf.Tensor:
-        """Returns the score of no answer, float64 [B], by the window that believes in it least.
+        """Returns the score of no answer, float64 [B]: the lowest of all windows.
 
         Args:
-          outputs: of the model, for the rows of all windows.
-          class_positions: of these rows.
-          by_question: the questions of the windows, and how many there are.
+          outputs: the model's outputs for the rows of all windows.
+          class_positions: positions of [CLS] in these rows.
+          by_question: the question of each window, and the number of questions.
         """
-        null = tf.zeros_like(class_positions, tf.float64)
+        null = tf.zeros_like(class_positions, tf.float64)  # [R]
         for name in LOGITS:
-            of_class = tf.gather(outputs[name], class_positions, batch_dims=1)
-            null += tf.cast(of_class, tf.float64)
+            class_logits = tf.gather(outputs[name], class_positions, batch_dims=1)
+            null += tf.cast(class_logits, tf.float64)
         return tf.math.unsorted_segment_min(null, *by_question)
 
     def null_odds(self, null: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
         """Returns the odds of no answer, float64 [B].
 
         Args:
-          null: float64 [B], of `null_scores`.
-          score: float64 [B], of the best span of each question.
+          null: float64 [B], the scores of no answer.
+          score: float64 [B], the score of the best span of each question.
         """
         return null - score
 
     def may_be_answers(
-        self, spans: Candidates, windows: Windows, rows: GraphTokens, is_first: tf.RaggedTensor
+        self, spans: Candidates, windows: Windows, rows: GraphTokens, shows_most: tf.RaggedTensor
     ) -> tf.Tensor:
-        """Returns which spans may be answers, bool [R, N, N], as `answers.may_be_answers`.
+        """Returns whether spans are allowed, bool [R, N, N], as `answers.may_be_answers` does.
 
         Args:
-          spans: of the windows.
-          windows: of these rows.
+          spans: the spans of the windows.
+          windows: the windows.
           rows: the tokens of the windows.
-          is_first: bool ragged [R, (tokens)], whether a span may begin there.
+          shows_most: bool ragged [R, (tokens)], whether a span may begin at a token.
         """
         first = spans.first
         last = spans.last
-        sizes = (windows.ends - windows.firsts)[:, tf.newaxis]
-        allowed = tf.pad(is_first.to_tensor(), [[0, 0], [0, 1]])  # Never empty.
+        sizes = (windows.ends - windows.firsts)[:, tf.newaxis]  # [R, 1]
+        # One more column, so that an empty window can be looked up as well.
+        allowed = tf.pad(shows_most.to_tensor(), [[0, 0], [0, 1]])
         inside = tf.clip_by_value(first, 0, sizes)
         begins = (first >= 0) & tf.gather(allowed, inside, batch_dims=1)
         stops = (last >= 0) & (last < sizes[:, :, tf.newaxis])
         is_span = begins[:, :, tf.newaxis] & stops  # [R, N, N]
         length = last - first[:, :, tf.newaxis] + 1
         is_span &= (length > 0) & (length <= self.max_answer_length)
-        # A token of byte-level BPE that is only the space before a word has no characters.
+        # With byte-level BPE, a token that is only the space before a word has no characters.
         starts = tf.pad(rows.starts.to_tensor(), [[0, 0], [0, 1]])
         ends = tf.pad(rows.ends.to_tensor(), [[0, 0], [0, 1]])
         first_bytes = tf.gather(starts, inside, batch_dims=1)  # [R, N]
@@ -259,18 +274,19 @@ class QuestionAnsweringServing(Serving):
         """Returns the scores of the n-best lists without "no answer", float64 [B, N].
 
         Args:
-          spans: of the windows.
-          windows: of the contexts.
+          spans: the spans of the windows.
+          windows: the windows.
           context: the contexts.
         """
-        found = tf.where(spans.scores > NO_SPAN)  # [S, 3]: window, start, end
-        window = found[:, 0]
+        indices = tf.where(spans.scores > NO_SPAN)  # [S, 3]: window, start, end
+        window = indices[:, 0]
         questions = tf.gather(windows.questions, window)
-        before = tf.gather(windows.firsts, window)
-        first = tf.gather_nd(spans.first, found[:, :2]) + before
-        last = tf.gather_nd(spans.last, found) + before
+        # From tokens of the window to tokens of the context.
+        window_start = tf.gather(windows.firsts, window)
+        first = tf.gather_nd(spans.first, indices[:, :2]) + window_start
+        last = tf.gather_nd(spans.last, indices) + window_start
         return best_texts(
-            tf.gather_nd(spans.scores, found),
+            tf.gather_nd(spans.scores, indices),
             context.keys(questions, first, last),
             questions,
             context.tokens.ids.nrows(),
@@ -278,28 +294,30 @@ class QuestionAnsweringServing(Serving):
         )
 
     def probabilities(self, listed: tf.Tensor, null: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
-        """Returns the probability of each answer, float64 [B], as `answers.Ranked.answer`.
+        """Returns the probability of each answer, float64 [B], as `answers.Ranked.answer` does.
 
         Args:
-          listed: of `n_best_scores`.
-          null: of `null_scores`.
+          listed: float64 [B, N], results of `n_best_scores`.
+          null: float64 [B], the scores of no answer.
           is_answer: bool [B], whether the answer is a span.
         """
+        # The best span is in the first column, and no answer in the last.
         if not self.version_2:
             return tf.nn.softmax(listed)[:, 0]
-        shares = tf.nn.softmax(with_null(listed, null))
-        return tf.where(is_answer, shares[:, 0], shares[:, -1])
+        probabilities = tf.nn.softmax(with_null(listed, null))  # [B, N + 1]
+        return tf.where(is_answer, probabilities[:, 0], probabilities[:, -1])
 
 
 class JointQuestionAnsweringServing(QuestionAnsweringServing):
-    """A `BertJointSpanLabeler`; `joint_answers` says how it answers.
+    """Serving functions of a `BertJointSpanLabeler`; see `joint_answers`.
 
     Args:
-      arguments, options: of `QuestionAnsweringServing`; `n_best_size` is that of the probability.
+      arguments, options: arguments of `QuestionAnsweringServing`; `n_best_size` affects only the
+        probability.
 
-    Outputs of texts are those of `QuestionAnsweringServing`, with the sum of the log-probabilities
-    as `score` and the score of no answer alone as `null_odds`, without one -1e6. Outputs of ids are
-    the model's.
+    Outputs of texts are those of `QuestionAnsweringServing`, but `score` is the sum of the
+    log-probabilities, and `null_odds` is the score of no answer, or -1e6 if the head has none.
+    Outputs of ids are the model's outputs.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -307,8 +325,8 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
         self.is_answerable = self.model.answerable is not None
         if self.version_2 and not self.is_answerable:
             raise ValueError(
-                "The joint head of this model has no score for no answer, as it was made for "
-                "questions that all have one; leave the threshold out."
+                "The joint head of this model has no score for no answer, because it was trained "
+                "on questions that all have an answer; leave the threshold out."
             )
 
     @property
@@ -320,8 +338,9 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
         offsets = windows.offsets[:, tf.newaxis]
         first = tf.cast(outputs[STARTS], tf.int64) - offsets
         last = tf.cast(outputs[ENDS], tf.int64) - offsets[:, :, tf.newaxis]
-        starts, ends = (tf.cast(outputs[name], tf.float64) for name in (START_SCORES, END_SCORES))
-        return Candidates(first, last, starts[:, :, tf.newaxis] + ends)
+        start_scores = tf.cast(outputs[START_SCORES], tf.float64)  # [R, N]
+        end_scores = tf.cast(outputs[END_SCORES], tf.float64)  # [R, N, N]
+        return Candidates(first, last, start_scores[:, :, tf.newaxis] + end_scores)
 
     def null_scores(
         self, outputs: Outputs, class_positions: tf.Tensor, by_question: tuple[tf.Tensor, tf.Tensor]
@@ -335,31 +354,33 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
         return null
 
     def probabilities(self, listed: tf.Tensor, null: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
-        # "No answer" has a class for itself and is in no list.
+        # "No answer" has a separate class, and is not in the n-best list.
         return tf.where(is_answer, tf.nn.softmax(listed)[:, 0], tf.sigmoid(null))
 
 
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns which tokens no other window shows better: `features.find_max_context`.
+    """Returns whether a window shows a token with more context than other windows.
 
     Args:
-      windows: of the contexts.
+      windows: the windows.
       context_lengths: int64 [B].
 
     Returns:
-      bool, ragged [R, (tokens)].
+      bool, ragged [R, (tokens)], the same as of `features.find_max_context`.
     """
     tokens = tf.ragged.range(windows.firsts, windows.ends)  # [R, (tokens)]
-    rows = tokens.value_rowids()
+    rows = tokens.value_rowids()  # the window of each entry
+    # The shorter side, plus a hundredth of the window's length.
     left = tokens.values - tf.gather(windows.firsts, rows)
     right = tf.gather(windows.ends, rows) - 1 - tokens.values
     size = tf.cast(left + right + 1, tf.float64)
     scores = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * size
-    before = tf.cumsum(context_lengths, exclusive=True)  # [B]
-    keys = tokens.values + tf.gather(before, tf.gather(windows.questions, rows))
-    total = tf.reduce_sum(context_lengths)
-    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each token
-    return tokens.with_values(tf.gather(best, keys) == rows)
+    # Tokens are numbered over all contexts, so that a token in several windows has one key.
+    tokens_before = tf.cumsum(context_lengths, exclusive=True)  # [B]
+    keys = tokens.values + tf.gather(tokens_before, tf.gather(windows.questions, rows))
+    num_tokens = tf.reduce_sum(context_lengths)
+    best_window = tf.gather(rows, first_of_largest(scores, keys, num_tokens))  # [all tokens]
+    return tokens.with_values(tf.gather(best_window, keys) == rows)
 
 
 def best_spans(spans: Candidates, windows: Windows) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -367,11 +388,11 @@ def best_spans(spans: Candidates, windows: Windows) -> tuple[tf.Tensor, tf.Tenso
 
     Returns:
       The first and the last token of the span in the context, int64 [R], and its score, float64
-      [R], `NO_SPAN` where there is none.
+      [R], `NO_SPAN` if no span is allowed.
     """
     count = tf.shape(spans.first)[1]
-    flat = tf.reshape(spans.scores, [-1, count * count])
-    best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
+    flat = tf.reshape(spans.scores, [-1, count * count])  # [R, N * N]
+    best = tf.argmax(flat, axis=1, output_type=tf.int32)  # of equal scores, the first
     first = tf.gather(spans.first, best // count, batch_dims=1)
     last = tf.gather(tf.reshape(spans.last, tf.shape(flat)), best, batch_dims=1)
     return (

@@ -1,11 +1,11 @@
 """Reads SQuAD's paragraphs from the official JSON, Hugging Face's rows, or TensorFlow Datasets.
 
-    {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}              the official form
+    {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}              the official format
     {"id": ..., "context": ..., "question": ..., "answers": {"text": [...], "answer_start": [...]}}
-                                                                              a question a row
+                                                                              one question per row
 
-Rows are in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
-and a row that does not say `is_impossible` then is.
+Rows are in "data", in a list, or on a line each (JSONL). If there is no answer, both lists are
+empty, and `is_impossible` is true by default.
 """
 
 import json
@@ -22,13 +22,13 @@ TFDS = "tfds:"
 
 
 def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
-    """Yields each paragraph in the form of the official JSON, and where it stands for messages.
+    """Yields each paragraph in the official format, and its location for messages.
 
     Args:
       path: a JSON file, or tfds:NAME[:SPLIT], such as tfds:squad/v2.0:validation.
 
     Raises:
-      ValueError: if it is no such JSON, or the data set cannot be prepared.
+      ValueError: if the file has another format, or the data set cannot be prepared.
     """
     if str(path).startswith(TFDS):
         yield from _tfds_paragraphs(str(path).removeprefix(TFDS))
@@ -46,7 +46,7 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
 
 
 def _holds_rows(path: str | os.PathLike) -> bool:
-    """Returns whether a file holds a list, or a JSON object on each of several lines."""
+    """Returns whether a file has a list, or a JSON object on each of several lines."""
     if pathlib.PurePath(path).suffix.lower() in (".jsonl", *COMPRESSED):
         return True
     with pathlib.Path(path).expanduser().open(encoding="utf-8-sig", errors="replace") as file:
@@ -54,6 +54,7 @@ def _holds_rows(path: str | os.PathLike) -> bool:
         has_more = any(line.strip() for line in file)
     if first.startswith("["):
         return True
+    # The official JSON is one object, on one line or indented: its first line alone is not JSON.
     if not has_more or not first.endswith("}"):
         return False
     try:
@@ -68,31 +69,32 @@ def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
         yield {"context": row["context"], "qas": [_question(row, where)]}, where
     elif isinstance(row, dict) and "context" in row and "qas" in row:
         yield _with_listed_answers(row, where), where
-    elif isinstance(row, dict) and "data" in row:  # A compressed official file.
+    elif isinstance(row, dict) and "data" in row:
+        # The official format on a single line of a compressed file.
         for number, article in enumerate(field(row, "data", list, where)):
             yield from _paragraphs_of(article, f"{where}, data[{number}]")
     else:
         for index, paragraph in enumerate(field(row, "paragraphs", list, where)):
-            place = f"{where}.paragraphs[{index}]"
-            yield _with_listed_answers(paragraph, place), place
+            location = f"{where}.paragraphs[{index}]"
+            yield _with_listed_answers(paragraph, location), location
 
 
 def _with_listed_answers(paragraph: Any, where: str) -> Any:
-    """Returns a paragraph whose answers are lists of objects, as the official file's."""
+    """Returns a paragraph whose answers are lists of objects, as in the official format."""
     questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
     if not isinstance(questions, list):
+        # An error, which the reader of the official format reports.
         return paragraph
-    listed = [
-        _question(one, where)
-        if isinstance(one, dict) and isinstance(one.get("answers"), dict)
-        else one
-        for one in questions
-    ]
-    return {**paragraph, "qas": listed}
+    converted = []
+    for question in questions:
+        if isinstance(question, dict) and isinstance(question.get("answers"), dict):
+            question = _question(question, where)
+        converted.append(question)
+    return {**paragraph, "qas": converted}
 
 
 def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns a row's question in the official form."""
+    """Converts the question of a row to the official format."""
     names = ("id", "question", "is_impossible")
     question: dict[str, Any] = {name: row[name] for name in names if name in row}
     if question.get("is_impossible", False) is None:
@@ -106,21 +108,19 @@ def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
                 f"{where}, answers: {len(texts)} texts, but {len(starts)} in 'answer_start'; "
                 "expected one for each."
             )
-        answers = [
-            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
-        ]
+        answers = []
+        for text, start in zip(texts, starts, strict=True):
+            answers.append({"text": text, "answer_start": start})
     if answers is not None:
         question["answers"] = answers
-        if answers == []:
-            question.setdefault("is_impossible", True)
-        else:
-            question.setdefault("is_impossible", False)
+        question.setdefault("is_impossible", answers == [])
     return question
 
 
 def _tfds_paragraphs(name: str) -> Iterator[tuple[Any, str]]:
-    """Yields a paragraph a question: TFDS repeats the context with each."""
-    from bert_tf.examples.tables import read_tfds_table  # loads tensorflow_datasets
+    """Yields a paragraph for each question: TFDS repeats the context with every question."""
+    # Imported here because it loads tensorflow_datasets.
+    from bert_tf.examples.tables import read_tfds_table
 
     for where, row in read_tfds_table(name):
         given = field(row, "answers", dict, where)
@@ -139,10 +139,10 @@ def _text(value: Any) -> str:
 
 
 def field(values: Any, key: str, kind: type, where: str) -> Any:
-    """Returns a field that must be there.
+    """Returns a required field.
 
     Raises:
-      ValueError: if it is missing or of another kind.
+      ValueError: if the field is missing or has another type.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")

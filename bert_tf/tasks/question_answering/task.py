@@ -1,4 +1,4 @@
-"""Question answering on SQuAD: the first and the last token of the answer (BERT section 4.2)."""
+"""The task of question answering: the first and last token of the answer (BERT section 4.2)."""
 
 from typing import Any
 
@@ -24,10 +24,11 @@ from bert_tf.training.task import Batch
 
 
 class SquadTask(RowsTask):
-    """A `BertSpanLabeler` with questions; arguments after those of `RowsTask`:
+    """Trains and evaluates a `BertSpanLabeler`.
 
     Args:
-      config: how answers are chosen.
+      *arguments, **keywords: arguments of `RowsTask`.
+      config: options for selecting answers.
     """
 
     def __init__(self, *arguments: Any, config: SquadConfig, **keywords: Any) -> None:
@@ -42,8 +43,9 @@ class SquadTask(RowsTask):
         return (losses[START] + losses[END]) / 2.0
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the loss."""
-        losses, weights = self._losses(batch, outputs), batch["example_weights"]
+        """Returns the weighted sum of the loss, and with a teacher of its loss."""
+        losses = self._losses(batch, outputs)  # [B]
+        weights = batch["example_weights"]  # [B]
 
         def soft(teacher: Any, temperature: float) -> Any:
             return soft_span_losses(outputs, teacher, batch["input_mask"], temperature)
@@ -51,12 +53,12 @@ class SquadTask(RowsTask):
         return self.losses_with_teacher(batch, losses, soft, weights)
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the scores of each token and the loss of each row."""
+        """Returns the scores of each token [B, T] and the loss of each row [B]."""
         scores = {name: tf.cast(outputs[name], tf.float32) for name in outputs}
         return {**scores, "loss": self._losses(batch, outputs)}
 
     def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
-        """Returns what the original writes to its three files."""
+        """Returns the contents of the original's three output files."""
         config = self.config
         return make_predictions(
             examples.questions,
@@ -70,28 +72,30 @@ class SquadTask(RowsTask):
         )
 
     def metrics(self, examples: SquadExamples, outputs: Any) -> dict[str, float]:
-        """Returns the loss of a window, and what the official script reports, in percent."""
+        """Returns the mean loss of windows, and the official script's metrics, in percent."""
         loss = float(np.mean(outputs["loss"]))
-        return {"loss": loss, **self.judge(examples, self.answers(examples, outputs))}
+        return {"loss": loss, **self.evaluate(examples, self.answers(examples, outputs))}
 
-    def judge(self, examples: SquadExamples, found: SquadPredictions) -> dict[str, float]:
-        """Returns exact match and F1; of version 2 also those of the best threshold.
+    def evaluate(self, examples: SquadExamples, predictions: SquadPredictions) -> dict[str, float]:
+        """Returns exact match and F1; in version 2 also those at the best threshold.
 
-        The best threshold is looked for with the best answers that are not empty, as the README of
-        google-research/bert advises.
+        The best threshold is searched with the best answers that are not empty, as the README of
+        google-research/bert recommends.
         """
-        dataset = _official(examples.questions)
+        dataset = _official_format(examples.questions)
         if not self.config.version_2_with_negative:
-            return evaluate_v1(dataset, found.predictions)
-        results = evaluate_v2(dataset, found.predictions)
-        always = choose_answers(found.nbest, found.null_odds, float("inf"))
-        best = evaluate_v2(dataset, always, found.null_odds, float("inf"))
+            return evaluate_v1(dataset, predictions.predictions)
+        results = evaluate_v2(dataset, predictions.predictions)
+        # An infinite threshold selects answers that are not empty.
+        answers = choose_answers(predictions.nbest, predictions.null_odds, float("inf"))
+        best = evaluate_v2(dataset, answers, predictions.null_odds, float("inf"))
         return results | {name: best[name] for name in best if name.startswith("best_")}
 
 
-def _official(questions: list[SquadQuestion]) -> dict[str, Any]:
-    """Returns questions in the form that the official scripts read."""
-    rows = [
-        {"id": q.id, "answers": [{"text": answer.text} for answer in q.answers]} for q in questions
-    ]
+def _official_format(questions: list[SquadQuestion]) -> dict[str, Any]:
+    """Returns questions in the format of the official scripts."""
+    rows = []
+    for question in questions:
+        answers = [{"text": answer.text} for answer in question.answers]
+        rows.append({"id": question.id, "answers": answers})
     return {"data": [{"paragraphs": [{"qas": rows}]}]}

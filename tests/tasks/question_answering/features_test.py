@@ -228,10 +228,10 @@ def test_skips_and_counts_answers_that_are_elsewhere(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([qa(), qa()], "a.json, question q: a second question has this id"),
-        ([qa(7), qa("7")], "question 7: a second question has this id"),
+        ([qa(), qa()], "a.json, question q: two questions have this id"),
+        ([qa(7), qa("7")], "question 7: two questions have this id"),
         ([qa(True)], "'id' is True, expected a str"),
-        ([qa(start=11), qa()], "question q: a second question has this id"),
+        ([qa(start=11), qa()], "question q: two questions have this id"),
         ([], "no usable question"),
         (["q"], r"data\[0\].paragraphs\[0\]: received 'q', expected an object with 'id'"),
         ([{"question": "?"}], r"data\[0\].paragraphs\[0\]: no 'id'"),

@@ -167,5 +167,5 @@ def test_what_is_refused(tmp_path, examples):
         SquadConfig(beam_size=3).check_needs(["beam_size"])
     vocab = train_bpe_vocab(["the mill by the water"] * 9, 300)
     questions = read_squad(tmp_path / "a.json", True, True)
-    with pytest.raises(ValueError, match="one type for all"):
+    with pytest.raises(ValueError, match="span_head=joint .*type"):
         make_examples(questions, make_tokenizer(vocab, False), LENGTH, config_of())

@@ -10,8 +10,8 @@ Reference: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import read_label_ids, read_label_sets, read_texts
 from bert_tf.examples.labels import check_distinct
 from bert_tf.examples.rows import TokenizedDataset, longest_first
+from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
@@ -39,14 +40,11 @@ from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.text.packing import INPUTS
 from bert_tf.type_names import Labels, TextColumn
 
-if TYPE_CHECKING:
-    from bert_tf.tasks.classification.model import BertClassifier
-
 VECTOR_BATCH_SIZE = 32
 
 
 def few_shot_model(
-    model_class: type["BertClassifier"],
+    model_class: Callable[..., LabelledModel],
     embedder: BertEmbedder | str | pathlib.Path,
     texts: Sequence[str],
     labels: Labels,
@@ -179,7 +177,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
             variable.assign(values[name])
 
 
-def fit_head(model: "BertClassifier", examples: TextExamples, problem_type: str) -> None:
+def fit_head(model: LabelledModel, examples: TextExamples, problem_type: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
@@ -189,7 +187,7 @@ def fit_head(model: "BertClassifier", examples: TextExamples, problem_type: str)
     model.head.output_bias.assign(weights[-1])
 
 
-def pooled_vectors(model: "BertClassifier", rows: TokenizedDataset) -> np.ndarray:
+def pooled_vectors(model: LabelledModel, rows: TokenizedDataset) -> np.ndarray:
     """Returns the input of the head for each row, float32 [N, D]."""
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
     compute = tf.function(lambda batch: model.pool_texts(batch), input_signature=[specs])

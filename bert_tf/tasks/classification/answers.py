@@ -1,10 +1,10 @@
-"""The answers of classifiers: labels, probabilities and numbers of texts or pairs of texts.
+"""Answers of classifiers: labels, probabilities and numbers of texts or pairs of texts.
 
     texts or pairs --text_examples, make_examples--> rows --compute_rows--> logits of rows
         --mean_of_rows--> logits of texts [E, C] --> labels, probabilities or numbers
 
-The Keras model, LiteRT files and the program's predictions all take these steps. The serving graph
-in `serving.py` takes the same steps in TensorFlow.
+The Keras model, LiteRT files and the program all use these functions. The serving graph in
+`serving.py` computes the same in TensorFlow.
 """
 
 import abc
@@ -31,18 +31,18 @@ BATCH_SIZE = 32
 
 
 class ClassifierAnswers(abc.ABC):
-    """Gives `classify`, `probabilities` and `score` to anything that computes logits of rows.
+    """`classify`, `probabilities` and `score`, for anything that computes the logits of rows.
 
     A subclass defines `compute_rows` and has these attributes:
 
       problem_type: `single_label`, `regression` or `multi_label`.
-      num_labels: C.
-      known_labels: names of the classes, or their numbers if they have no names.
-      tokenizer: of the model.
+      num_labels: number of classes C.
+      known_labels: names of the classes, or their indices if they have no names.
+      tokenizer: the model's tokenizer.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`.
       decisions: the temperature and the thresholds.
-      has_logits: whether the logits of rows are the model's, or only their differences are.
+      has_logits: whether rows have the model's logits; otherwise only their differences are known.
     """
 
     problem_type: str
@@ -73,11 +73,11 @@ class ClassifierAnswers(abc.ABC):
           texts: raw texts, as for `fit`.
           batch_size: texts per batch.
           threshold: with several labels per text, the probability above which a text has a label;
-            None: the model's own thresholds, or 0.5.
-          candidates: labels to choose from instead of the model's, by a model of natural language
-            inference that reads each text with a sentence about each candidate.
+            None: the model's thresholds, or 0.5.
+          candidates: labels that replace the model's labels, if the model was trained on natural
+            language inference: it reads each text with a sentence about each candidate.
           template: the sentence, with {} for the candidate; None: "This example is {}."
-          several: whether a text may have several candidates, or none.
+          several: whether a text may have any number of candidates.
 
         Returns:
           A dict per text: `label` and `score`, its probability. With several labels per text,
@@ -85,7 +85,7 @@ class ClassifierAnswers(abc.ABC):
             the likeliest one, unless a model of two classes has a threshold.
 
         Raises:
-          ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
+          ValueError: if these are not texts, the model predicts a number, or a threshold is given
             for a model of one label per text.
         """
         if candidates is not None:
@@ -96,15 +96,17 @@ class ClassifierAnswers(abc.ABC):
         class_rows = self._class_probabilities(texts, batch_size)
         names = self.known_labels
         if self.problem_type == "multi_label":
-            own = self.decisions.by_label(names) if threshold is None else {}
-            return [
-                labels_above(dict(zip(names, row, strict=True)), least, own) for row in class_rows
-            ]
+            thresholds = self.decisions.by_label(names) if threshold is None else {}
+            answers = []
+            for row in class_rows:  # [C]
+                probability_of_label = dict(zip(names, row, strict=True))
+                answers.append(labels_above(probability_of_label, least, thresholds))
+            return answers
         best = self.decisions.choose(class_rows)  # [E]
-        return [
-            {"label": names[index], "score": float(row[index])}
-            for index, row in zip(best, class_rows, strict=True)
-        ]
+        answers = []
+        for index, row in zip(best, class_rows, strict=True):
+            answers.append({"label": names[index], "score": float(row[index])})
+        return answers
 
     def probabilities(
         self,
@@ -114,9 +116,9 @@ class ClassifierAnswers(abc.ABC):
         template: str | None = None,
         several: bool = False,
     ) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class or candidate, by label.
+        """Returns the probabilities of all classes or candidates for each text, by label.
 
-        Arguments and errors are those of `classify`.
+        For arguments and errors see `classify`.
         """
         if candidates is not None:
             return candidate_probabilities(self, texts, candidates, template, several, batch_size)
@@ -128,7 +130,7 @@ class ClassifierAnswers(abc.ABC):
         """Returns the predicted number for each text, or each pair.
 
         Raises:
-          ValueError: if the texts are wrong, or the model predicts classes.
+          ValueError: if these are not texts, or the model predicts classes.
         """
         if self.problem_type != "regression":
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
@@ -143,11 +145,14 @@ class ClassifierAnswers(abc.ABC):
         )
 
     def compute_logits(self, texts: Texts, batch_size: int = BATCH_SIZE) -> np.ndarray:
-        """Returns the unnormalised scores of texts or pairs, float32 [E, C], as computed."""
+        """Returns the unnormalised scores of texts or pairs, float32 [E, C].
+
+        They are not divided by the temperature.
+        """
         if is_empty(texts):
             return np.zeros([0, self.num_labels], np.float32)
         examples = text_examples(texts)
-        made = make_examples(
+        packed = make_examples(
             examples,
             np.zeros(len(examples)),
             self.problem_type,
@@ -155,22 +160,18 @@ class ClassifierAnswers(abc.ABC):
             self.max_seq_length,
             self.long_texts,
         )
-        return mean_of_rows(self.compute_rows(made.rows, batch_size), made.owners, len(examples))
+        row_logits = self.compute_rows(packed.rows, batch_size)
+        return mean_of_rows(row_logits, packed.owners, len(examples))
 
 
 def text_examples(texts: Texts) -> list[TextExample]:
-    """Returns texts or pairs in any form that `read_pairs` takes as examples without labels."""
+    """Returns texts or pairs, in any format of `read_pairs`, as examples without labels."""
     firsts, seconds = read_pairs(texts)
-    return [
-        TextExample(
-            text_a=first,
-            text_b=seconds[index] if seconds else "",
-            label=None,
-            id=str(index),
-            source="",
-        )
-        for index, first in enumerate(firsts)
-    ]
+    examples = []
+    for index, first in enumerate(firsts):
+        second = seconds[index] if seconds else ""
+        examples.append(TextExample(first, second, label=None, id=str(index), source=""))
+    return examples
 
 
 def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> np.ndarray:
@@ -178,14 +179,15 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
 
     Args:
       rows: logits of R rows, float [C] each.
-      owners: the text of each row, int [R].
-      count: number of texts, E.
+      owners: int [R], the text of each row.
+      count: the number of texts E.
 
     Returns:
       float32 [E, C].
     """
-    logits = np.stack(rows)
+    logits = np.stack(rows)  # [R, C]
     sums = np.zeros([count, logits.shape[1]], np.float64)
+    # Unlike sums[owners] += logits, this adds all rows of a text.
     np.add.at(sums, owners, logits)
     num_rows = np.bincount(owners, minlength=count)
     return (sums / num_rows[:, None]).astype(np.float32)
@@ -194,8 +196,8 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
 def to_logits(probabilities: np.ndarray, problem_type: str) -> np.ndarray:
     """Returns logits whose softmax or sigmoid are the given probabilities, float64 [..., C].
 
-    Logits of one label per text are determined up to a constant for each row, which their mean over
-    rows and the softmax of that do not depend on.
+    With one label per text, logits are determined up to a constant for each row. Neither their mean
+    over rows nor the softmax of the mean depends on it in a way that changes probabilities.
     """
     if problem_type == "regression":
         return probabilities

@@ -1,10 +1,10 @@
-"""From the scores of a classifier to its decisions: a temperature, and thresholds of labels.
+"""Decisions of a classifier from its scores, by a temperature and thresholds of labels.
 
     logits / temperature --softmax or sigmoid--> probabilities --thresholds--> labels
 
-A text with several labels gets those with a probability above their threshold. With two classes and
-thresholds, it gets the second class if its probability is above the threshold, else the first.
-Models without these settings have a temperature of 1 and thresholds of 0.5.
+With several labels per text, a text gets the labels with a probability above their threshold. With
+two classes and thresholds, it gets the second class if its probability is above the threshold,
+otherwise the first. The defaults are a temperature of 1 and thresholds of 0.5.
 """
 
 import dataclasses
@@ -29,7 +29,8 @@ class Decisions:
 
     Args:
       temperature: divides the logits.
-      thresholds: of all C labels, in their order; (): 0.5 each, and of classes the likeliest.
+      thresholds: thresholds of all C labels, in their order; (): with several labels 0.5 for each,
+        with classes the likeliest class.
     """
 
     temperature: float = 1.0
@@ -47,13 +48,13 @@ class Decisions:
 
         Args:
           problem_type: `single_label`, `regression` or `multi_label`.
-          labels: names of the classes, or their numbers.
+          labels: names of the classes, or their indices.
           temperature: above 0.
-          thresholds: by label; those left out are 0.5. Two classes need only one.
+          thresholds: by label; the default is 0.5. Two classes need only one.
 
         Raises:
-          ValueError: if a threshold is for a label that is not there or no probability, the
-            temperature is not above 0, or labels of this kind have no such setting.
+          ValueError: if a threshold is not a probability or its label is unknown, the temperature
+            is not above 0, or the problem type has no such setting.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature is {temperature}, expected a number above 0.")
@@ -84,6 +85,7 @@ class Decisions:
                 )
             values[index] = float(value)
         if problem_type == "single_label":
+            # With two classes, a threshold of one class implies that of the other.
             second = values[1] if 1 in values else 1 - values[0]
             if 0 in values and not math.isclose(values[0], 1 - second, abs_tol=1e-6):
                 raise ValueError(
@@ -105,24 +107,28 @@ class Decisions:
         return sigmoid(scaled) if problem_type == "multi_label" else softmax(scaled)
 
     def choose(self, probabilities: np.ndarray) -> np.ndarray:
-        """Returns the class of each row of probabilities [E, C]: int [E]."""
+        """Returns the class of each row of probabilities [E, C], int [E]."""
         if self.thresholds:
             return (probabilities[:, 1] > self.thresholds[1]).astype(int)
         return probabilities.argmax(axis=-1)
 
     def choose_several(self, probabilities: np.ndarray) -> np.ndarray:
-        """Returns 1 where a label applies, else 0: int [E, C]."""
+        """Returns 1 for labels that apply and 0 for others, int [E, C]."""
         least = np.array(self.thresholds) if self.thresholds else THRESHOLD
         return (probabilities > least).astype(int)
 
 
 def find_label(name: str, labels: Sequence[str]) -> int | None:
-    """Returns the index of a label in any of its spellings; None if it is not there."""
+    """Returns the index of a label in any of its spellings; None if the label is unknown."""
     index = LabelNames(labels).find(name)
     if index is not None:
         return index
-    found = [i for i, label in enumerate(labels) if plain_name(label) == plain_name(name)]
-    return found[0] if len(found) == 1 else None
+    # A simplified name must be unambiguous.
+    matches = []
+    for index, label in enumerate(labels):
+        if plain_name(label) == plain_name(name):
+            matches.append(index)
+    return matches[0] if len(matches) == 1 else None
 
 
 def parse_thresholds(text: str) -> dict[str, float]:

@@ -83,8 +83,8 @@ def read_text_examples(
         for an unlabelled row; a number's text is Python's, true is "true". A list may also be
         written out in a cell, as pandas does. With several labels it may name several columns of 0
         and 1, one for each label.
-      must_label: whether a missing column of the label, or a label that is none of the above, is an
-        error; if not, the rows are unlabelled.
+      must_label: whether a missing label column, or a label in another format, is an error;
+        otherwise these rows are unlabelled.
       problem_type: one of `PROBLEM_TYPES`; "": not known, see `LabelReading`.
       label_separator: see `LabelReading`.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
@@ -348,7 +348,7 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
 
     Args:
       examples: unlabelled ones do not count.
-      is_multi_label: a label is several, separated by "|"; "" is none of them.
+      is_multi_label: whether a label is a set of labels, separated by "|"; "" is the empty set.
 
     Raises:
       ValueError: if no example has a label or, of single labels, one is empty.

@@ -17,15 +17,25 @@ LABEL_NAMES = {
 
 
 class TextExamples(NamedTuple):
-    """Examples with the rows that the model sees of them: one each, or windows."""
+    """Examples with their rows.
+
+    Attributes:
+      examples: E texts or pairs.
+      rows: N rows, one for each example, or one for each window of an example.
+      owners: int [N], the example of each row.
+      labels: int32 [E], float32 [E] or float32 [E, C]; see `label_array`.
+      num_cut: number of truncated examples.
+      is_labelled: whether the labels are known.
+      longest: number of tokens of the longest example before truncation, special tokens included.
+    """
 
     examples: list[TextExample]
     rows: TokenizedDataset
-    owners: np.ndarray  # int [N], which example a row is of
-    labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
-    num_cut: int  # examples that lost tokens
+    owners: np.ndarray
+    labels: np.ndarray
+    num_cut: int
     is_labelled: bool = True
-    longest: int = 0  # tokens of the longest example before it was cut, special ones included
+    longest: int = 0
 
 
 def make_examples(
@@ -44,7 +54,7 @@ def make_examples(
       examples: E texts or pairs.
       labels: see `label_array`.
       kind: `single_label`, `regression` or `multi_label`.
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
       weights: float32 [C], weight of each class in the loss; None: 1.
@@ -69,6 +79,7 @@ def make_examples(
             num_cut += size > len(packed[0].ids)
         texts += packed
         owners += [index] * len(packed)
+    # Every window of a text has the text's label.
     row_labels = labels[owners]
     columns = {LABEL_NAMES[kind]: row_labels}
     if weights is not None:

@@ -63,8 +63,15 @@ _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("contradiction", "entailment", "neutral")
 _MNLI_SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched")
-_S1, _S2, _Q1, _Q2 = "sentence1", "sentence2", "question1", "question2"
-_BOTH, _RIGHT, _CORRELATIONS = ("accuracy", "f1"), ("accuracy",), ("pearson", "spearman")
+# Columns of pairs.
+_S1 = "sentence1"
+_S2 = "sentence2"
+_Q1 = "question1"
+_Q2 = "question2"
+# Metrics.
+_BOTH = ("accuracy", "f1")
+_RIGHT = ("accuracy",)
+_CORRELATIONS = ("pearson", "spearman")
 _TASKS = (
     GlueTask(
         "cola", "CoLA", "sentence", "", "label", _BINARY, ("matthews", "accuracy"), "matthews"
@@ -238,7 +245,9 @@ def _qqp_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
         _log.warning(
             "%s: %d rows skipped, because their number of columns is wrong, a known problem of "
             "GLUE's QQP; the first is %s.",
-            *(path, len(broken), broken[0]),
+            path,
+            len(broken),
+            broken[0],
         )
 
 

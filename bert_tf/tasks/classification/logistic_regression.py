@@ -1,12 +1,12 @@
 """Logistic regression on fixed vectors, the head of `few_shot`.
 
-It minimises what scikit-learn's LogisticRegression with its default C = 1 does,
+It minimises the objective of scikit-learn's LogisticRegression with its default C = 1,
 
     sum of the log losses + (squared length of the weights) / 2
 
-where the bias is not penalised. The problem is convex, so a few dozen steps of Newton's method
-find its only minimum. Each step solves for its direction by conjugate gradients, because the matrix
-of second derivatives of many classes does not fit in memory.
+where the bias is not penalised. The problem is convex, so that a few dozen steps of Newton's method
+find its only minimum. Each step solves for its direction by conjugate gradients, because the
+Hessian [(D + 1) C, (D + 1) C] of many classes does not fit in memory.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import numpy as np
 
 MOST_STEPS = 100
 MOST_INNER_STEPS = 200
-TOLERANCE = 1e-6  # Largest number in the gradient at the minimum.
+TOLERANCE = 1e-6  # largest component of the gradient at the minimum
 
 Matrix = np.ndarray
 
@@ -29,6 +29,7 @@ def fit_logistic(vectors: Matrix, labels: Matrix, problem_type: str, num_labels:
       problem_type: `single_label` or `multi_label`.
       num_labels: C, of classes.
     """
+    # A column of ones is the input of the bias. [N, D + 1]
     inputs = np.concatenate([vectors, np.ones([len(vectors), 1])], axis=1).astype(np.float64)
     if problem_type == "multi_label":
         return _minimize(inputs, labels.astype(np.float64), _sigmoid)
@@ -42,9 +43,10 @@ def fit_logistic(vectors: Matrix, labels: Matrix, problem_type: str, num_labels:
 
 def _sigmoid(logits: Matrix) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]:
     """Returns log normalisers [N, C], probabilities [N, C], and the product with the Hessian."""
-    chances = 0.5 * (1.0 + np.tanh(0.5 * logits))
-    spread = chances * (1.0 - chances)
-    return np.logaddexp(0.0, logits), chances, lambda change: spread * change
+    # The logistic function, in a form that does not overflow.
+    probabilities = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    variance = probabilities * (1.0 - probabilities)
+    return np.logaddexp(0.0, logits), probabilities, lambda change: variance * change
 
 
 def _softmax(logits: Matrix) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]:
@@ -52,13 +54,14 @@ def _softmax(logits: Matrix) -> tuple[Matrix, Matrix, Callable[[Matrix], Matrix]
     highest = logits.max(axis=1, keepdims=True)
     sums = np.exp(logits - highest).sum(axis=1, keepdims=True)
     normalizers = highest + np.log(sums)
-    chances = np.exp(logits - normalizers)
+    probabilities = np.exp(logits - normalizers)
 
+    # The Hessian of a row is diag(p) - p p^T.
     def multiply(change: Matrix) -> Matrix:
-        mean = (chances * change).sum(axis=1, keepdims=True)
-        return chances * (change - mean)
+        mean = (probabilities * change).sum(axis=1, keepdims=True)
+        return probabilities * (change - mean)
 
-    return normalizers, chances, multiply
+    return normalizers, probabilities, multiply
 
 
 def _minimize(
@@ -66,10 +69,10 @@ def _minimize(
     targets: Matrix,
     link: Callable[[Matrix], tuple[Matrix, Matrix, Callable[[Matrix], Matrix]]],
 ) -> Matrix:
-    """Returns the weights [D + 1, C] of the smallest loss."""
+    """Returns the weights [D + 1, C] with the smallest loss, by Newton's method."""
     weights = np.zeros([inputs.shape[1], targets.shape[1]])
     penalty = np.ones([inputs.shape[1], 1])
-    penalty[-1] = 0.0  # of the bias
+    penalty[-1] = 0.0  # the bias
 
     def loss_of(trial: Matrix) -> float:
         logits = inputs @ trial
@@ -77,8 +80,8 @@ def _minimize(
         return float(fit + 0.5 * (penalty * trial**2).sum())
 
     for _ in range(MOST_STEPS):
-        _, chances, multiply = link(inputs @ weights)
-        gradient = inputs.T @ (chances - targets) + penalty * weights
+        _, probabilities, multiply = link(inputs @ weights)  # [N, C]
+        gradient = inputs.T @ (probabilities - targets) + penalty * weights  # [D + 1, C]
         if np.abs(gradient).max() < TOLERANCE:
             break
 
@@ -86,34 +89,39 @@ def _minimize(
             return inputs.T @ multiply(inputs @ change) + penalty * change
 
         step = _solve(times_hessian, -gradient)
-        # Far from the minimum, a full step may overshoot.
-        before = loss_of(weights)
+        # Far from the minimum a full step may overshoot: it is halved until the loss decreases
+        # enough (Armijo's rule).
+        loss_before = loss_of(weights)
         slope = float((gradient * step).sum())
-        share = 1.0
-        while loss_of(weights + share * step) > before + 1e-4 * share * slope and share > 1e-6:
-            share /= 2
-        weights = weights + share * step
+        scale = 1.0
+        while scale > 1e-6:
+            if loss_of(weights + scale * step) <= loss_before + 1e-4 * scale * slope:
+                break
+            scale /= 2
+        weights = weights + scale * step
     return weights
 
 
 def _solve(times_matrix: Callable[[Matrix], Matrix], target: Matrix) -> Matrix:
     """Returns an approximate solution of matrix * x = target by conjugate gradients."""
     solution = np.zeros_like(target)
-    rest = target.copy()
-    direction = rest.copy()
-    length = float((rest**2).sum())
-    # Close to the minimum the solution is as exact as Newton's method can use.
-    enough = min(0.25, np.sqrt(np.sqrt(length))) ** 2 * length
+    residual = target.copy()
+    direction = residual.copy()
+    length = float((residual**2).sum())  # squared
+    # The closer to the minimum, the more exact the solution must be for Newton's method.
+    tolerance = min(0.25, np.sqrt(np.sqrt(length))) ** 2 * length
     for _ in range(MOST_INNER_STEPS):
-        if length <= enough:
+        if length <= tolerance:
             break
         product = times_matrix(direction)
         curvature = float((direction * product).sum())
+        # Only by rounding: the matrix is positive definite, except for the bias.
         if curvature <= 0.0:
             break
         factor = length / curvature
         solution += factor * direction
-        rest -= factor * product
-        before, length = length, float((rest**2).sum())
-        direction = rest + (length / before) * direction
+        residual -= factor * product
+        length_before = length
+        length = float((residual**2).sum())
+        direction = residual + (length / length_before) * direction
     return solution

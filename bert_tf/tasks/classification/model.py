@@ -1,4 +1,4 @@
-"""One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
+"""Classifiers of texts or pairs: a class, several labels or a number (BERT section 4.1)."""
 
 import pathlib
 import typing
@@ -68,30 +68,30 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         model.fit(texts, labels, validation_data=(dev_texts, dev_labels), epochs=3)
         model.classify(["A fine film."])
 
-    With a preprocessor it takes raw texts: a list, an array or a column of them; pairs as a tuple
-    of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs) and
-    labels. Labels are names or their indices; with `problem_type="multi_label"`, lists of them or
-    an array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
+    With a preprocessor, inputs are raw texts: a list, an array or a column; pairs are a tuple of
+    two of these, or a list of pairs; or inputs are a `tf.data` dataset of batches of texts (or
+    pairs) and labels. Labels are names or their indices; with `problem_type="multi_label"`, lists
+    of these or an array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
 
-    Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that has
-    not been compiled is compiled by `fit`; see `compile_for`.
+    Works with Keras' training loop: `compile`, `fit`, `evaluate`, `predict`, `save`. `fit` compiles
+    a model that has not been compiled; see `compile_for`.
 
     Args:
       config: shape of the network.
-      num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
-      labels: names of the classes; None if they have none.
+      num_labels: number of classes C; 1 to predict a number. Not needed with labels.
+      labels: names of the classes; None if they have no names.
       problem_type: `single_label`, `regression` or `multi_label`; "": regression if num_labels is 1
-        and there are no names, else single_label.
-      long_texts: the part that is kept of a text longer than the preprocessor's length: `head`,
+        and there are no names, otherwise single_label.
+      long_texts: the part of a text longer than the preprocessor's length that is kept: `head`,
         `tail`, or all of it in `windows`, whose scores are averaged. `evaluate` and validation data
         average the loss and the `weighted_metrics` of a text's windows instead; other metrics of
         `compile` count every window.
       pair: whether the model reads pairs of texts; `fit` sets it by its training data.
-      activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
+      activation: for a cross-encoder, the function from its logit to its score: `sigmoid` or
         `identity`; "" for other models.
       temperature: divides the scores before they become probabilities; see `calibrate`.
-      thresholds: by label, the probabilities above which a text has a label; of two classes, that
-        of one class. Labels left out have 0.5. See `choose_thresholds`.
+      thresholds: by label, the probabilities above which a text has a label; with two classes, that
+        of one class. The default is 0.5. See `choose_thresholds`.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTunedModel`.
 
@@ -229,13 +229,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     # Probabilities and decisions ---------------------------------------------------------------
 
     def calibrate(self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE) -> float:
-        """Chooses the temperature with the lowest loss on examples that were not trained on.
+        """Selects the temperature with the lowest loss on held-out examples.
 
             model.fit(texts, labels)
             model.calibrate(dev_texts, dev_labels)
 
-        It is part of the model from then on: `classify` and `probabilities` use it, `save`,
-        `save_pretrained` and `export` keep it. `predict` returns the scores as they are.
+        The temperature becomes part of the model: `classify` and `probabilities` use it, and
+        `save`, `save_pretrained` and `export` keep it. `predict` returns the unscaled scores.
 
         Args:
           x, y: texts and labels, as for `fit`.
@@ -254,17 +254,17 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def choose_thresholds(
         self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE
     ) -> dict[str, float]:
-        """Chooses the thresholds with the highest F1 on examples that were not trained on.
+        """Selects the thresholds with the highest F1 on held-out examples.
 
-        Call it after `calibrate`; the rest is as there.
+        Call it after `calibrate`. The thresholds become part of the model, as the temperature does.
 
         Args:
           x, y: texts and labels, as for `fit`.
           batch_size: texts per batch.
 
         Returns:
-          The thresholds by label: of several labels those with the highest F1 of each label, of two
-          classes those with the highest F1 of the second.
+          The thresholds by label. With several labels per text, each maximizes the F1 of its label;
+          with two classes, they maximize the F1 of the second class.
 
         Raises:
           ValueError: if there are no examples, or the model has neither several labels per text nor
@@ -275,10 +275,11 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return self.decisions.by_label(self.known_labels)
 
     def _scored(self, x: Texts, y: Labels, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the logits of texts, float32 [E, C], and their labels as the loss takes them."""
+        """Returns the logits of texts, float32 [E, C], and their labels in the loss's format."""
         logits = self.compute_logits(x, batch_size)
         if self.problem_type == "regression" or not len(logits):
-            return logits, np.zeros(len(logits))  # Refused by the caller.
+            # The functions that are called with the result report the error.
+            return logits, np.zeros(len(logits))
         return logits, self._read_labels(y, len(logits))
 
     # Raw input ---------------------------------------------------------------------------------
@@ -289,7 +290,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         examples = text_examples(x)
         count = len(examples)
         length = self.max_seq_length
-        made = make_examples(
+        packed = make_examples(
             examples,
             np.zeros(count) if y is None else self._read_labels(y, count),
             self.problem_type,
@@ -298,13 +299,14 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             self.long_texts,
         )
         if weights is not None:
-            of_text = read_numbers(weights, count, "sample_weight")
-            made.rows.labels["example_weights"] = of_text[made.owners]
-        if made.num_cut and y is not None:
+            # Each window has the weight of its text.
+            text_weights = read_numbers(weights, count, "sample_weight")
+            packed.rows.labels["example_weights"] = text_weights[packed.owners]
+        if packed.num_cut and y is not None:
             message = cut_texts_message(
-                made.num_cut,
+                packed.num_cut,
                 count,
-                made.longest,
+                packed.longest,
                 length,
                 self.bert.config.longest_row,
                 "max_seq_length={} to from_pretrained",
@@ -312,10 +314,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 read_all='long_texts="windows"',
             )
             logging.warning("%s", message)
-        return made
+        return packed
 
     def _read_labels(self, y: Labels, count: int) -> np.ndarray:
-        """Returns labels as the loss takes them: int32 [N], float32 [N] or float32 [N, C]."""
+        """Returns labels in the loss's format: int32 [N], float32 [N] or float32 [N, C]."""
         if self.problem_type == "regression":
             return read_numbers(y, count)
         read = read_label_ids if self.problem_type == "single_label" else read_label_sets
@@ -326,11 +328,12 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
 
     def evaluation_rows(self, examples: TextExamples) -> TokenizedDataset:
-        """Returns the rows with weights of which each text has as much, in however many windows."""
-        rows, owners = examples.rows, examples.owners
-        shares = 1.0 / np.bincount(owners)[owners]
-        own = rows.labels.get("example_weights", 1.0)
-        rows.labels["example_weights"] = (own * shares).astype(np.float32)
+        """Returns the rows, with weights that make all texts count equally."""
+        rows = examples.rows
+        num_windows = np.bincount(examples.owners)  # [E]
+        shares = 1.0 / num_windows[examples.owners]  # [R]
+        weights = rows.labels.get("example_weights", 1.0)
+        rows.labels["example_weights"] = (weights * shares).astype(np.float32)
         return rows
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
@@ -374,32 +377,36 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         weight: float = 1.0,
         learn_labels: bool = True,
     ) -> None:
-        """Lets `fit` also learn from the scores of another classifier for the same texts.
+        """Makes `fit` also learn from another classifier's scores of the same texts.
 
             student.learn_from(teacher)
             student.fit(texts, labels)
 
-        The teacher is not trained and not saved with the student. It is asked again in every epoch;
-        `run_classifier --teacher` asks once.
+        The teacher is neither trained nor saved with the student. Its scores are computed in every
+        epoch; `run_classifier --teacher` computes them once.
 
         Args:
-          teacher: with the same vocabulary and labels; None removes the teacher.
-          temperature: what both models' scores are divided by; without effect on numbers.
+          teacher: a classifier with the same vocabulary and labels; None removes the teacher.
+          temperature: divides the scores of both models; no effect on numbers.
           weight: factor of the teacher's loss; that of the labels is 1. See `soft_class_losses`.
           learn_labels: whether the labels are also learned; `fit` needs them in any case.
 
         Raises:
-          ValueError: if the two do not go together.
+          ValueError: if vocabulary or labels of the two models differ.
         """
         self._soft_losses = None
-        self.train_function = None  # Keras' graph of a step, made for the loss before.
+        # Keras keeps the traced graph of a step, which contains the previous loss.
+        self.train_function = None
         if teacher is None:
             return
-        theirs, own = teacher.config, self.config
-        vocabularies = [m.preprocessor.vocab for m in (teacher, self) if m.preprocessor]
-        if (theirs.vocab_size, theirs.do_lower_case) != (own.vocab_size, own.do_lower_case) or (
-            len(vocabularies) == 2 and vocabularies[0] != vocabularies[1]
-        ):
+        config = self.config
+        is_same_vocab = (
+            teacher.config.vocab_size == config.vocab_size
+            and teacher.config.do_lower_case == config.do_lower_case
+        )
+        if teacher.preprocessor and self.preprocessor:
+            is_same_vocab &= teacher.preprocessor.vocab == self.preprocessor.vocab
+        if not is_same_vocab:
             raise ValueError("The teacher has another vocabulary; it would read other texts.")
         is_same = (teacher.problem_type, teacher.labels) == (self.problem_type, self.labels)
         if not is_same or teacher.num_labels != self.num_labels:
@@ -410,12 +417,13 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             )
         losses = SOFT_LOSSES[self.problem_type]
 
-        # A function: what Keras finds in an attribute becomes a part of the model.
-        def soft_losses(x: Batch, outputs: Tensor, own_losses: Tensor) -> Any:
+        # A closure, because Keras makes a model in an attribute a part of this model.
+        def soft_losses(x: Batch, outputs: Tensor, label_losses: Tensor) -> Any:
             if self.jit_compile:
-                teacher.bert.leave_out_padding(False)  # XLA wants fixed shapes.
-            taught = weight * losses(outputs, ops.stop_gradient(teacher(x)), temperature)
-            return taught + own_losses if learn_labels else taught
+                teacher.bert.leave_out_padding(False)  # XLA needs fixed shapes.
+            teacher_logits = ops.stop_gradient(teacher(x))  # [B, C]
+            teacher_losses = weight * losses(outputs, teacher_logits, temperature)  # [B]
+            return teacher_losses + label_losses if learn_labels else teacher_losses
 
         self._soft_losses = soft_losses
 
@@ -435,7 +443,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def choose_label_loss(
         self, config: LabelLossConfig, y: Any, class_weight: ClassWeight | None
     ) -> ClassWeight | None:
-        """See `TextFitMixin`; of several labels, class weights become `pos_weight`."""
+        """See `TextFitMixin`; with several labels per text, class weights become `pos_weight`."""
         config.check_kind(self.problem_type)
         if self.problem_type != "multi_label" or class_weight is None:
             self.set_label_loss(config)
@@ -454,12 +462,12 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return None
 
     def _weights_of_classes(self, class_weight: Mapping[Any, float]) -> np.ndarray:
-        """Returns the weight of each class, float32 [C]; classes by name or index."""
-        of_class = np.ones(self.num_labels, np.float32)
+        """Returns the weight of each class, float32 [C], from weights by name or index."""
+        weights = np.ones(self.num_labels, np.float32)
         names = list(class_weight)
         indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-        of_class[indices] = list(class_weight.values())
-        return of_class
+        weights[indices] = list(class_weight.values())
+        return weights
 
     def compute_loss(
         self,
@@ -475,11 +483,11 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def compute_metrics(
         self, x: Batch, y: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Any:
-        """Keras' own, of labels in the form of the loss of `compile`."""
+        """Computes Keras' metrics of labels in the format that the loss of `compile` expects."""
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
     def _compiled_labels(self, y: Tensor | None) -> Tensor | None:
-        """Returns class indices, [B] or [B, 1], as one-hot rows where the loss expects them."""
+        """Converts class indices, [B] or [B, 1], to one-hot rows if the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
         if not self._takes_one_hot or self.problem_type != "single_label" or y is None or is_row:
             return y
@@ -500,7 +508,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def weigh_classes(
         self, y: Any, class_weight: ClassWeight | None, sample_weight: Column | None
     ) -> Column | None:
-        """Returns the weight of each example; classes by name or index."""
+        """Returns the weight of each example [N], from class weights by name or index."""
         if class_weight is None:
             return sample_weight
         is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
@@ -512,19 +520,19 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 f"problem_type={self.problem_type!r}."
             )
         ids = read_label_ids(y, self.labels_to_read, len(y))
-        of_class = np.ones(self.num_labels, np.float32)
+        weights = np.ones(self.num_labels, np.float32)  # [C]
         if isinstance(class_weight, str):
-            # As in scikit-learn: the classes that occur have the same sum of weights.
-            found, counts = np.unique(ids, return_counts=True)
-            of_class[found] = len(ids) / (len(found) * counts)
+            # As in scikit-learn: all classes that occur have the same sum of weights.
+            classes, counts = np.unique(ids, return_counts=True)
+            weights[classes] = len(ids) / (len(classes) * counts)
         else:
-            of_class = self._weights_of_classes(class_weight)
+            weights = self._weights_of_classes(class_weight)
         if sample_weight is None:
-            return of_class[ids]
-        return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
+            return weights[ids]
+        return weights[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
 
     def label_ids(self, y: Any) -> Any:
-        """Returns the indices of one-hot labels [N, C]; others as they are."""
+        """Returns the indices of one-hot labels [N, C]; other labels are returned unchanged."""
         shape = np.shape(y)
         if self.problem_type != "single_label" or not self._is_one_hot(shape):
             return y
@@ -535,12 +543,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return len(shape) == 2 and shape[-1] == self.num_labels > 1
 
     def prepare_head(self, examples: TextExamples) -> None:
-        """Starts a head of numbers at their mean: from 0 short runs do not reach it.
-
-        Also keeps whether the model reads pairs.
-        """
+        """Sets the initial bias of a regression head, and whether the model reads pairs."""
         self.pair = any(example.text_b for example in examples.examples)
         bias = self.head.output_bias
+        # The mean of the numbers, which short runs would not reach from 0.
         if self.problem_type == "regression" and not np.any(bias.numpy()):
             bias.assign([float(examples.labels.mean())])
         if self.decisions.temperature != 1.0:
@@ -553,10 +559,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     # Datasets of texts -------------------------------------------------------------------------
 
     def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns a dataset of batches of texts as one of ids; one of ids as it is.
+        """Converts a dataset of batches of texts to ids; datasets of ids are returned unchanged.
 
         Raises:
-          ValueError: if its elements are no batches, or its labels are of the wrong kind.
+          ValueError: if the elements are not batches, or the labels do not fit the model.
         """
         spec = data.element_spec
         x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
@@ -583,7 +589,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             and y_shape.rank is not None
             and self._is_one_hot(y_shape)
         )
-        # As in lists: where all names are numbers, a number is a name.
+        # As in lists of labels: if all names are numbers, a number is a name and not an index.
         numbers = numbers_of(self.labels or ("",)) if self.problem_type == "single_label" else None
         preprocessor = self.needed_preprocessor
         self.pair = self.pair or isinstance(x_spec, tuple)
@@ -614,7 +620,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         kind = kind_of_spelling(names)
         key = spelling_key(kind)
         keys = list(map(key, names))
-        if len(set(keys)) < len(keys):  # An older model tells True from true.
+        if len(set(keys)) < len(keys):
+            # An older model, which has both True and true: names must match exactly.
             return self._indices_of(values, names)
         values = tf.strings.strip(values)
         if kind == NUMBERS:
@@ -630,14 +637,14 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
           values: the names, or their numbers.
           known: all C names, or their numbers.
         """
-        is_it = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
-        are_known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
+        is_equal = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
+        are_known = tf.reduce_all(tf.reduce_any(is_equal, axis=1))
         message = f"A label is not one of {', '.join(self.labels or ())}:"
         with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
-            return tf.argmax(is_it, axis=1, output_type=tf.int32)
+            return tf.argmax(is_equal, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
-        own = {
+        arguments = {
             "problem_type": self.problem_type,
             "long_texts": self.long_texts,
             "pair": self.pair,
@@ -645,7 +652,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             "temperature": self.decisions.temperature,
             "thresholds": self.decisions.by_label(self.known_labels) or None,
         }
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

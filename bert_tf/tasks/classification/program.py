@@ -115,7 +115,8 @@ class Classifier(Program):
             values = empty.astype(np.int32 if self.kind == "single_label" else np.float32)
             if is_labelled:
                 values = label_array(examples, names, self.kind)
-            weights, given = None, self.configs.task
+            weights = None
+            given = self.configs.task
             if split == "train":
                 weights = class_weights(given.class_weights, values, names)
                 if self.kind == "multi_label" and weights is not None:
@@ -123,7 +124,13 @@ class Classifier(Program):
                     weights = None
             length = self.configs.data.max_seq_length
             made = make_examples(
-                *(examples, values, self.kind, tokenizer, length, given.long_texts, weights),
+                examples,
+                values,
+                self.kind,
+                tokenizer,
+                length,
+                given.long_texts,
+                weights,
                 is_labelled=is_labelled,
             )
             log_lengths(made, length)
@@ -261,8 +268,9 @@ class Classifier(Program):
             texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
         is_wrong = wrong_answers(examples, answers)
         losses = losses_of_examples(examples, outputs)
-        shown, most = answer_texts(task, answers), self.configs.task.num_worst_errors
-        worst = worst_errors_text(examples.examples, losses, shown, is_wrong, most)
+        answers_shown = answer_texts(task, answers)
+        max_errors = self.configs.task.num_worst_errors
+        worst = worst_errors_text(examples.examples, losses, answers_shown, is_wrong, max_errors)
         return {**texts, "worst_errors.tsv": worst}
 
     def write_page(
@@ -385,8 +393,9 @@ def recorded_kind(source: str) -> str:
 
 
 def log_lengths(made: TextExamples, max_seq_length: int) -> None:
-    """Logs how long the texts are and how many were cut."""
-    rows, count = made.rows, len(made.examples)
+    """Logs the lengths of the texts, and how many were truncated."""
+    rows = made.rows
+    count = len(made.examples)
     logging.info(
         "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
         len(rows),

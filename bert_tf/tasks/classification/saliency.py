@@ -1,4 +1,4 @@
-"""The part of each token in a score: gradient times input, of the token's embedding."""
+"""The contribution of each token to a score: gradient times input, for the token's embedding."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ BATCH_SIZE = 8
 def token_contributions(
     model: Any, batch: dict[str, np.ndarray], columns: np.ndarray
 ) -> np.ndarray:
-    """Returns the derivative of a score by a factor of each token's embedding, at 1.
+    """Returns the derivative of a score by a factor of each token's embedding, at the factor 1.
 
-    That is the gradient of the score by the embedding times the embedding, summed over its numbers:
-    positive where the token raises the score.
+    This is the dot product of the embedding and the gradient of the score by the embedding. It is
+    positive if the token raises the score.
 
     Args:
       model: a `BertClassifier`.
       batch: the encoder's inputs, int32 [B, T].
-      columns: the score of each row, int [B] in [0, C).
+      columns: int [B] in [0, C), the class whose score is explained, for each row.
 
     Returns:
       float32 [B, T]; 0 at padding.

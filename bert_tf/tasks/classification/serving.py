@@ -1,4 +1,4 @@
-"""Serving functions for classifiers of texts and pairs: classes, several labels, numbers."""
+"""Serving functions of classifiers of texts and pairs: classes, several labels, numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from bert_tf.text.tensor_packing import cut_windows, pack_rows
 
 
 class TextServing(Serving):
-    """Base class for a `BertClassifier`: answers from the logits of texts.
+    """Base class of serving functions of a `BertClassifier`, which decode the logits of texts.
 
     With `long_texts="windows"`, the logits of a text are the mean over its windows.
     """
@@ -28,7 +28,8 @@ class TextServing(Serving):
         windows = cut_windows(tokens[0], second, self.max_seq_length, self.vocab.num_separators)
         batch = pack_rows(self.vocab, windows.first, windows.second)
         logits = tf.cast(self.call_in_parts(batch, tf.float32), tf.float64)  # [R, C]
-        return self.from_logits(tf.cast(tf.math.segment_mean(logits, windows.owners), tf.float32))
+        means = tf.math.segment_mean(logits, windows.owners)  # [B, C], in float64 as in Python
+        return self.from_logits(tf.cast(means, tf.float32))
 
     def from_logits(self, logits: tf.Tensor) -> Outputs:
         """Returns the answers for logits, float32 [B, C]."""
@@ -40,16 +41,16 @@ class TextServing(Serving):
 
 
 class ClassifierServing(TextServing):
-    """A `BertClassifier` of classes.
+    """Serving functions of a `BertClassifier` that predicts classes.
 
     Args:
-      arguments: of `Serving`, with the labels.
+      arguments: arguments of `Serving`, with the labels.
       temperature, thresholds: see `BertClassifier`.
 
     Outputs:
-      label: string [B], the likeliest class; of two classes with thresholds, the second if its
-        probability is above its threshold.
-      score: float32 [B], its probability.
+      label: string [B], the likeliest class; with two classes and thresholds, the second class if
+        its probability is above its threshold, otherwise the first.
+      score: float32 [B], the probability of the label.
       probabilities: float32 [B, C], in the order of the labels.
     """
 
@@ -96,11 +97,11 @@ class ClassifierServing(TextServing):
 
 
 class MultiLabelServing(ClassifierServing):
-    """A `BertClassifier` of several labels a text.
+    """Serving functions of a `BertClassifier` that predicts several labels per text.
 
     Outputs:
-      labels: string [B, C], those with a probability above their threshold, a half unless another
-        was chosen, the likeliest first, then "".
+      labels: string [B, C], the labels with a probability above their threshold (0.5 by default),
+        the likeliest first, padded with "".
       probabilities: float32 [B, C], in the order of the labels.
     """
 
@@ -111,13 +112,13 @@ class MultiLabelServing(ClassifierServing):
         probabilities = tf.sigmoid(self.scaled(logits))  # [B, C]
         order = tf.argsort(-probabilities, axis=-1, stable=True)
         least = tf.constant(self.decisions.thresholds or [THRESHOLD] * len(self.labels))  # [C]
-        is_one = tf.gather(probabilities > least, order, batch_dims=1)
+        applies = tf.gather(probabilities > least, order, batch_dims=1)  # [B, C], likeliest first
         names = tf.gather(tf.constant(self.labels), order)
-        return {"labels": tf.where(is_one, names, ""), "probabilities": probabilities}
+        return {"labels": tf.where(applies, names, ""), "probabilities": probabilities}
 
 
 class RegressionServing(TextServing):
-    """A `BertClassifier` of a number.
+    """Serving functions of a `BertClassifier` that predicts a number.
 
     Outputs:
       value: float32 [B].

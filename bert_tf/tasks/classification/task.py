@@ -1,4 +1,4 @@
-"""Texts and pairs of texts: a class, several classes or a number for each (BERT section 4.1)."""
+"""The task of classifying texts or pairs: a class, several labels or a number (BERT section 4.1)."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
 from bert_tf.tasks.classification.features import make_examples as make_examples
 from bert_tf.training.task import Batch
 
-# Metrics of each kind of label; the first names the best checkpoint.
+# Metrics by problem type; the first one selects the best checkpoint.
 METRICS = {
     "single_label": ("accuracy", "macro_f1"),
     "regression": ("pearson", "spearman"),
@@ -34,19 +34,19 @@ CLASS_METRICS: dict[str, Callable[..., float]] = {
 
 
 def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
-    """Returns the labels as the losses take them: int32 [E], float32 [E] or float32 [E, C]."""
+    """Returns the labels in the format of the losses: int32 [E], float32 [E] or float32 [E, C]."""
     if kind == "regression":
         return label_values(examples)
     return label_rows(examples, labels) if kind == "multi_label" else label_ids(examples, labels)
 
 
 def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
-    """Returns for each label the examples without it per example with it, float32 [C].
+    """Returns the ratio of examples without and with each label, float32 [C].
 
-    A label that no example has gets 1.
+    A label of no example, or of all, gets 1.
 
     Args:
-      rows: 0 and 1, [E, C].
+      rows: [E, C], 1 for labels that apply.
     """
     counts = rows.sum(axis=0)
     weights = (len(rows) - counts) / np.maximum(counts, 1)
@@ -54,18 +54,18 @@ def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
 
 
 def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.ndarray | None:
-    """Returns the weights that --class_weights asks for: float32 [C]; None for none.
+    """Returns the weights of --class_weights, float32 [C]; None without weights.
 
-    `balanced` is scikit-learn's: examples / (classes * examples of the class); of several labels
-    it is `balanced_pos_weight`.
+    `balanced` is that of scikit-learn: examples / (classes * examples of the class); with several
+    labels per text it is `balanced_pos_weight`.
 
     Args:
-      text: the flag.
+      text: value of the flag.
       values: the labels of the training examples, see `label_array`.
       labels: names of the C classes.
 
     Raises:
-      ValueError: if it names an unknown class, or a weight is not a positive number.
+      ValueError: if a class is unknown, or a weight is not a positive number.
     """
     if not text:
         return None
@@ -94,13 +94,14 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
 
 
 class ClassificationTask(RowsTask):
-    """A `BertClassifier` with texts; arguments after those of `RowsTask`:
+    """Trains and evaluates a `BertClassifier`.
 
     Args:
+      *arguments, **keywords: arguments of `RowsTask`.
       kind: `single_label`, `regression` or `multi_label`.
       labels: names of the classes; empty for numbers.
-      metric_names: metrics to report; the first names the best checkpoint.
-      label_loss: the loss of training.
+      metric_names: metrics to report; the first one selects the best checkpoint.
+      label_loss: the loss of training; None: the plain loss.
 
     Attributes:
       decisions: temperature and thresholds of the answers.
@@ -130,14 +131,15 @@ class ClassificationTask(RowsTask):
         return label_loss.losses(self.kind, logits, batch[LABEL_NAMES[self.kind]])
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the loss; with classes also the accuracy, and with a teacher its loss."""
+        """Returns weighted sums: the loss, with classes the accuracy, with a teacher its loss."""
         weights = batch["example_weights"]
         losses = self._losses(batch, outputs, self.label_loss)  # [B]
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
         sums = self.losses_with_teacher(batch, losses, soft, weights)
         if self.kind == "single_label":
-            real = tf.cast(weights > 0, tf.float32)
-            sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)
+            # Class weights change the loss, but not the accuracy. Padding has weight 0.
+            is_example = tf.cast(weights > 0, tf.float32)
+            sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), is_example)
         return sums
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
@@ -145,7 +147,7 @@ class ClassificationTask(RowsTask):
         return {"logits": outputs, "loss": self._losses(batch, outputs, LabelLoss())}
 
     def metrics(self, examples: TextExamples, outputs: Any) -> dict[str, float]:
-        """Returns the loss, mean over the rows, and the metrics over the examples."""
+        """Returns the mean loss of rows, and the metrics of examples."""
         answers = self.answers(examples, outputs)
         values = {"loss": float(np.mean(outputs["loss"]))}
         values |= self._metrics(examples.labels, answers)
@@ -156,7 +158,7 @@ class ClassificationTask(RowsTask):
         return values
 
     def reliability(self, examples: TextExamples, outputs: Any) -> list[ReliabilityBin]:
-        """Returns the accuracy of the answers by their probability; not of numbers."""
+        """Returns the accuracy of the answers by their probability; not available for numbers."""
         return reliability(self.probabilities(examples, outputs), examples.labels)
 
     def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
@@ -182,7 +184,7 @@ class ClassificationTask(RowsTask):
         return mean_of_rows(outputs["logits"], examples.owners, len(examples.examples))
 
     def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
-        """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
+        """Returns the answers: classes [E], numbers [E], or 0 and 1 for each label [E, C]."""
         if self.kind == "regression":
             return self.logits(examples, outputs)[:, 0]
         probabilities = self.probabilities(examples, outputs)
@@ -191,5 +193,5 @@ class ClassificationTask(RowsTask):
         return self.decisions.choose(probabilities)
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
-        """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
+        """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers are unchanged."""
         return self.decisions.probabilities(self.logits(examples, outputs), self.kind)

@@ -69,7 +69,7 @@ def find_classes(labels: Sequence[str]) -> InferenceClasses:
 
 
 def check_template(template: str) -> None:
-    """Raises ValueError for a template without exactly one place for the candidate."""
+    """Raises ValueError unless a template has exactly one {} for the candidate."""
     if template.count(SLOT) != 1:
         raise ValueError(
             f"template is {template!r}, expected a sentence with one {SLOT} for the candidate, "
@@ -149,7 +149,7 @@ def hypothesis_rows(
     """Returns the pairs of all premises with all hypotheses, [E * K]; only premises are cut.
 
     Raises:
-      ValueError: if the template has no place for the candidate, or a hypothesis leaves no room.
+      ValueError: if the template has no {}, or a hypothesis leaves no room for a text.
     """
     template = TEMPLATE if template is None else template
     check_template(template)

@@ -18,7 +18,7 @@ class ZeroShotServing(Serving):
     Args:
       arguments: of `Serving`.
       options: of `Serving`; the labels are the classes, of which one begins with "entail".
-      template: the sentence of a candidate, with {} in its place.
+      template: the sentence about a candidate, with {} for the candidate.
 
     Inputs:
       text: string [B].

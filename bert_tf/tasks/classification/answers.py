@@ -95,18 +95,17 @@ class ClassifierAnswers(abc.ABC):
         least = check_threshold(threshold, self.problem_type == "multi_label")
         class_rows = self._class_probabilities(texts, batch_size)
         names = self.known_labels
+        answers: list[dict[str, Any]] = []
         if self.problem_type == "multi_label":
             thresholds = self.decisions.by_label(names) if threshold is None else {}
-            answers = []
             for row in class_rows:  # [C]
                 probability_of_label = dict(zip(names, row, strict=True))
                 answers.append(labels_above(probability_of_label, least, thresholds))
             return answers
         best = self.decisions.choose(class_rows)  # [E]
-        answers = []
         for index, row in zip(best, class_rows, strict=True):
             answers.append({"label": names[index], "score": float(row[index])})
-        return answers
+        return likeliest
 
     def probabilities(
         self,
@@ -196,8 +195,8 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
 def to_logits(probabilities: np.ndarray, problem_type: str) -> np.ndarray:
     """Returns logits whose softmax or sigmoid are the given probabilities, float64 [..., C].
 
-    With one label per text, logits are determined up to a constant for each row. Neither their mean
-    over rows nor the softmax of the mean depends on it in a way that changes probabilities.
+    With one label per text, logits are determined up to a constant for each row. It shifts the mean
+    over rows equally for all classes, and does not change the softmax of the mean.
     """
     if problem_type == "regression":
         return probabilities

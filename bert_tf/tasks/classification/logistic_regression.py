@@ -94,9 +94,7 @@ def _minimize(
         loss_before = loss_of(weights)
         slope = float((gradient * step).sum())
         scale = 1.0
-        while scale > 1e-6:
-            if loss_of(weights + scale * step) <= loss_before + 1e-4 * scale * slope:
-                break
+        while loss_of(weights + scale * step) > loss_before + 1e-4 * scale * slope and scale > 1e-6:
             scale /= 2
         weights = weights + scale * step
     return weights
@@ -115,7 +113,7 @@ def _solve(times_matrix: Callable[[Matrix], Matrix], target: Matrix) -> Matrix:
             break
         product = times_matrix(direction)
         curvature = float((direction * product).sum())
-        # Only by rounding: the matrix is positive definite, except for the bias.
+        # 0 if all classes' biases change equally; negative only by rounding.
         if curvature <= 0.0:
             break
         factor = length / curvature

@@ -1,4 +1,4 @@
-"""The task of classifying texts or pairs: a class, several labels or a number (BERT section 4.1)."""
+"""The task of classifying texts: a class, several labels or a number (BERT section 4.1)."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -105,7 +105,7 @@ class ClassifierAnswers(abc.ABC):
         best = self.decisions.choose(class_rows)  # [E]
         for index, row in zip(best, class_rows, strict=True):
             answers.append({"label": names[index], "score": float(row[index])})
-        return likeliest
+        return answers
 
     def probabilities(
         self,

@@ -16,6 +16,7 @@ from bert_tf.checkpoints.formats import (
 )
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.heads import gather_positions
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.checkpoints.made_checkpoint import (
@@ -88,9 +89,9 @@ def test_masked_lm_head_differs_as_the_docs_say(tmp_path):
             config=dataclasses.replace(made.config, hidden_act="gelu_exact", layer_norm_eps=1e-5),
         )
     ).predictions
+    sequence = model.bert(batch)["sequence_output"]
     same = head(
-        model.bert(batch)["sequence_output"],
-        batch["masked_lm_positions"],
+        gather_positions(sequence, batch["masked_lm_positions"]),
         model.bert.embeddings.word_embeddings,
     )
     np.testing.assert_allclose(np.asarray(same), theirs, atol=2e-5, rtol=2e-5)

@@ -112,7 +112,7 @@ def setfit(train: Rows, test: Rows, seed: int) -> tuple[Answers, float, float]:
         examples.write_text(json.dumps(content), encoding="utf8")
         script = pathlib.Path(__file__).with_name("few_shot_peer.py")
         command = [PEER_PYTHON.value, script, MODEL.value, examples, answers, f"--seed={seed}"]
-        command.append(f"--few_shot_options=pairs_per_example={PAIRS.value}")
+        command.append(f"--pairs_per_example={PAIRS.value}")
         environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS.value)}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
         result = json.loads(answers.read_text(encoding="utf8"))

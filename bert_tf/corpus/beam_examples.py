@@ -61,6 +61,7 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     pipeline = new_pipeline(beam_options, job.data.num_workers)
     logging.getLogger("apache_beam").setLevel(logging.WARNING)
     job = with_absolute_paths(job)
+    # Before the pipeline runs, as its workers take each file that exists as finished.
     if job.tokens.is_dir():
         drop_damaged(job.tokens.iterdir())
     build(pipeline, job)

@@ -80,6 +80,7 @@ def _grouped_texts() -> Iterator[list[list[str]]]:
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
     if topics.exists():
+        # The module is one dict literal, from topic to text.
         tree = ast.parse(topics.read_text(encoding="utf8"))
         value = next(node.value for node in tree.body if isinstance(node, ast.Assign))
         yield [[text] for _, text in sorted(ast.literal_eval(value).items())]
@@ -160,6 +161,7 @@ _NOT_PROSE = re.compile(
 def _documents(groups: list[list[str]], seen: set[str]) -> Iterator[list[str]]:
     """Yields the documents of one file; a short group joins the next, and the last the previous."""
     document: list[str] = []
+    # The latest document is held back, so that a short rest of the file can join it.
     complete: list[str] = []
     for texts in groups:
         for text in texts:
@@ -178,6 +180,7 @@ def _new_sentences(text: str, seen: set[str]) -> Iterator[str]:
     """Yields the sentences of a docstring that read like prose and are not in `seen` yet."""
     for paragraph in _paragraphs(text):
         for sentence in split_sentences(paragraph):
+            # Sentences that differ in numbers, case or punctuation only count as the same.
             key = re.sub(r"[\W\d_]+", "", sentence).lower()
             if key not in seen and is_prose(sentence):
                 seen.add(key)
@@ -188,6 +191,7 @@ def _paragraphs(text: str) -> Iterator[str]:
     """Yields the paragraphs and list items of a docstring, each as a line without markup."""
     text = _CODE.sub("\n", _LITERAL_BLOCK.sub(_announcement, text.expandtabs()))
     paragraph: list[str] = []
+    # The additional blank line ends the last paragraph.
     for line in [*text.split("\n"), ""]:
         stripped = line.strip()
         item = _ITEM.match(stripped)

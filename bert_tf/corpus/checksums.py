@@ -51,6 +51,7 @@ def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
     A file without a checksum is also deleted: it is unfinished, or from an earlier release.
     """
     unfinished: list[pathlib.Path] = []
+    # Hidden files are the checksums themselves, and unfinished files.
     files = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
     for path, crc in zip(files, file_crcs(files), strict=True):
         if not _checksum_file(path).exists():

@@ -165,12 +165,14 @@ def _list_file(path: str, form: str, text_field: str, part_bytes: int) -> list[C
         sample = file.read(SAMPLE_BYTES)
         is_compressed = not isinstance(file.raw, io.FileIO)
     if not sample.strip():
+        # A longer file may begin with white space and still have text.
         if len(sample) < SAMPLE_BYTES:
             logging.warning("%s is empty.", path)
             return []
     if form == "auto":
         form = detect_format(path, sample, len(sample) == SAMPLE_BYTES)
     size = pathlib.Path(path).stat().st_size
+    # A compressed stream cannot be entered in the middle; records are only listed.
     if is_compressed or form == "tfrecord":
         return [CorpusPart(path, form, text_field=text_field)]
     if form == "prose":  # parts begin where documents are cut anyway
@@ -218,6 +220,7 @@ def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         # Earlier cuts are ignored: a reader that starts near this line does not know them.
         is_cut = before < multiple and blank < multiple - block // 2
         if is_cut or not sentence:
+            # Documents that begin before `start` belong to the part before, which reads them whole.
             if document and begin >= part.start:
                 yield document
             document = []
@@ -261,6 +264,7 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
 def _split_text(text: str, language: str) -> list[str]:
     """Returns the sentences of a text, whose paragraphs may be hard-wrapped."""
     breaks = text.count("\n")
+    # Lines of 100 characters or more on average are paragraphs, not wrapped lines.
     if breaks > 3 and len(text) < 100 * breaks and is_wrapped(text.split("\n")):
         text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*(\S))", _line_separator, text)
     return split_sentences(text, language)
@@ -290,6 +294,7 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             blanks = int(not stripped)
             is_long = _is_paragraph(line)
             continue
+        # A form feed has the effect of two blank lines.
         blanks += 2 * ("\f" in line) + (not stripped)
         if not stripped:
             if offset >= part.stop and not (document or paragraph):
@@ -302,6 +307,7 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             is_title = len(paragraph) == 1 and _is_title(paragraph[0])
             document += split_sentences(join_lines(paragraph), part.language)
             paragraph = []
+        # Past a multiple the document ends at the next paragraph, or after 64 KiB without one.
         is_cut = offset >= cut and (is_first or offset >= cut + block // 4)
         if is_cut or is_first and _is_boundary(stripped, blanks, is_title):
             document += split_sentences(join_lines(paragraph), part.language)

@@ -73,6 +73,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
     text = sample.decode("utf8", errors="replace").removeprefix("\ufeff")
     lines = text.split("\n")
     if is_cut and len(lines) > 1:
+        # The sample ends somewhere in the last line.
         lines.pop()
     first = next((line.strip() for line in lines if line.strip()), "")
     if JSON_OBJECT.match(first):
@@ -115,6 +116,7 @@ def _is_prose(lines: list[str]) -> bool:
     for previous, line in zip(["", *lines], lines, strict=False):
         blocks += bool(line.strip() and not previous.strip())
     several = sum(len(split_sentences(line)) > 1 for line in filled)
+    # A block is a run of lines without a blank one: here nearly each line is one.
     alone = len(filled) > 5 and blocks > 0.9 * len(filled)
     return is_wrapped(lines) or several > 0.4 * len(filled) or alone
 
@@ -127,6 +129,7 @@ def is_wrapped(lines: list[str]) -> bool:
         return False
     ended = sum(bool(SENTENCE_END.search(line)) for line in inner)
     lengths = sorted(map(columns, inner))
+    # The 95th percentile: a few lines, such as URLs, may be longer than the text is wide.
     width = lengths[int(0.95 * (len(lengths) - 1))]
     full = sum(length > 0.75 * width for length in lengths)
     return ended < 0.4 * len(inner) and 40 <= width <= 120 and full > 0.6 * len(inner)

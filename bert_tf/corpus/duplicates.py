@@ -42,6 +42,7 @@ KEYS_AT_ONCE = 1 << 22  # sorted in memory, at about 40 bytes each
 SHINGLES_AT_ONCE = 1 << 11  # their hashes under all functions stay in the cache
 # Each document is compared with at most so many others that share its key.
 MAX_COMPARED = 16
+# Odd: multiplication by them permutes 64-bit integers. These are the hash functions of MinHash.
 MULTIPLIERS = hash64(np.arange(BANDS * ROWS)) | np.uint64(1)
 
 
@@ -120,6 +121,7 @@ def find_duplicates(store: TokenStore, form: str) -> np.ndarray:
     for number in range(comparison.num_keys):
         for part in range(num_slices):
             keys, documents = _read_keys(store, form, number, num_slices, part)
+            # Duplicates that an earlier key found need no second comparison.
             is_left = ~is_duplicate[documents]
             for group in _equal_keys(keys[is_left], documents[is_left]):
                 for document in _later_duplicates(store, group, comparison):
@@ -134,7 +136,9 @@ def _read_keys(
     slice_keys = []
     slice_documents = []
     for path, first, count in store.spans():
+        # Row `number` of the file's keys, [num_keys, documents].
         keys = np.fromfile(key_file(path, form), np.uint64, count, offset=8 * number * count)
+        # Equal keys are in the same slice, so each slice can be sorted without the others.
         (rows,) = (keys % np.uint64(num_slices) == part).nonzero()
         slice_keys.append(keys[rows])
         slice_documents.append(first + rows)
@@ -193,6 +197,7 @@ def shingles(tokens: np.ndarray) -> np.ndarray:
     count = max(1, len(values) - SHINGLE + 1)
     hashes = np.zeros(count, np.uint64)
     for start in range(min(SHINGLE, len(values))):
+        # A polynomial in the token ids of each run; 1 is added because id 0 would have no effect.
         hashes = hashes * np.uint64(GAMMA) + values[start : start + count] + np.uint64(1)
     return np.unique(mix64(hashes))
 
@@ -209,6 +214,7 @@ def minimum_hashes(hashes: np.ndarray) -> np.ndarray:
 
 def band_keys(tokens: np.ndarray) -> np.ndarray:
     """Returns one key per band, uint64 [BANDS]; keys are equal if all minima of the band are."""
+    # [BANDS, ROWS]
     minima = minimum_hashes(shingles(tokens)).reshape(BANDS, ROWS)
     return hash64(*minima.T)
 

@@ -143,6 +143,7 @@ def write_examples(
         job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
         drop_damaged_shards(output_files, work)
         worker_memory = fill_work_folder(job) if fill_work_folder else 0.0
+        # After Beam nothing is left to make: this opens its tokens and reads its done markers.
         store, documents, files = make_locally(job)
         counts = {
             "documents": store.num_documents,
@@ -163,6 +164,7 @@ def write_examples(
             duplicates=num_duplicates,
             run=report,
         )
+        # Only after the manifest: until it is written, a killed run resumes with this folder.
         shutil.rmtree(work)
         return manifest
 
@@ -205,6 +207,7 @@ def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
     """Returns the parameters that the content of examples depends on."""
     names = ["max_seq_length", "short_seq_prob", "random_seed", "use_next_sentence"]
     values = {name: getattr(data, name) for name in names}
+    # Absent if off, so the key is that of examples without the option.
     if data.sentence_order:
         values["sentence_order"] = True
     values["masking"] = "static" if masking.masking == "static" else "dynamic"
@@ -224,6 +227,7 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
         return None
     if not all(path.is_file() for path in output_files):
         return None
+    # Sizes alone would miss a file that was overwritten in place.
     received = file_crcs(output_files)
     expected = [file.get("crc32c") for file in manifest["files"]]
     if received != expected:

@@ -52,6 +52,7 @@ def permute(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np
 
 def _feistel(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np.ndarray:
     """Permutes [0, 2**bits), the smallest such range that holds `size`; int64 [n]."""
+    # 2**bits is below 2 * size from size 3 on: fewer than two permutations an index on average.
     bits = max(MIN_BITS, (size - 1).bit_length())
     right_bits = bits // 2
     halves = [indices >> right_bits, indices & ((1 << right_bits) - 1)]

@@ -145,6 +145,7 @@ def plan_shards(
     _open.cache_clear()  # The files of an earlier call may have been written again.
     with atomic_write(documents_file, "wb") as file:
         np.save(file, np.asarray(documents, np.int64)[order])
+    # Contiguous ranges of the shuffled documents, of equal size up to rounding.
     limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
     tasks = []
     for number, path in enumerate(paths):
@@ -217,6 +218,7 @@ def read_done_record(
     if not (marker.exists() and path.exists()):
         return None
     record = json.loads(marker.read_text(encoding="utf8"))
+    # Another size: the file was truncated or replaced after it was finished.
     return record if record["bytes"] == path.stat().st_size else None
 
 
@@ -247,6 +249,7 @@ def _open(
 
     A store opens and closes files as it is read: threads of a Beam worker must not share one.
     """
+    # Mapped, as all workers read the same list; a plain array is faster to index than np.memmap.
     documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
     return TokenStore(token_files), read_vocab(vocab_file), documents
 
@@ -286,6 +289,7 @@ def shard_sequences(
     shard_documents = documents[task.first : task.last]
     for duplicate in range(task.num_duplicates):
         if not data.use_next_sentence:
+            # No duplicate numbers enter here: passes differ only in their masks.
             sequences = full_sentences(
                 store, shard_documents, max_seq_length=data.max_seq_length, sep_id=vocab.sep_id
             )
@@ -338,6 +342,8 @@ class Rows:
         start_a = self._vocab.text_start
         between = self._vocab.num_separators - 1
         for *origin, (ids_a, ids_b, is_random_next) in sequences:
+            # [CLS] a [SEP] b [SEP] [PAD] ..., with two [SEP] in the middle for RoBERTa; XLNet's
+            # class token is at the end instead of the start. Each block overwrites the same arrays.
             row = self._ids[count]
             end_a = start_a + len(ids_a) + 1
             end = end_a
@@ -370,17 +376,20 @@ class Rows:
         """Returns the first `count` rows as shuffled examples."""
         task = self._task
         seed = task.data.random_seed
+        # Seeded with the shard's first document and the block, so a restart gives the same file.
         order = np.random.default_rng([seed, task.first, block]).permutation(count)
         ids = self._ids[order]  # [n, T]
         lengths = self._lengths[order]
         end_a = lengths[:, :1]  # [n, 1]
         end = lengths[:, 1:]  # [n, 1]
         positions = np.arange(ids.shape[1])
+        # [n, T], 1 after the first [SEP]; 0 everywhere if the vocabulary has no second type.
         types = (positions >= end_a) & (positions < end) & bool(self._vocab.second_type)
         if self._vocab.class_at_end:
             types = np.where(positions == end - 1, self._vocab.class_type, types)
         masked_lm = {}
         if task.masking.masking == "static":
+            # One key per sequence, from (seed, duplicate, document, number).
             keys = hash64(seed, *self._origins[order].T)
             masked = mask_rows(ids, lengths[:, 1], keys, task.masking, self._vocab)
             masked_lm = masked._asdict()

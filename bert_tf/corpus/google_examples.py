@@ -131,6 +131,7 @@ def make_google_examples(
     examples = []
     for _ in range(data.dupe_factor):
         for index in range(len(documents)):
+            # A generator: the masks of a pair are drawn before the next pair, as in the original.
             pairs = _draw_pairs(documents, index, data, generator, vocab.num_separators)
             for ids_a, ids_b, is_random_next in pairs:
                 ids, type_ids = add_special_tokens(vocab, ids_a, ids_b)
@@ -151,6 +152,7 @@ def _draw_pairs(
     document = documents[index]
     max_length = target = data.max_seq_length - num_special_tokens(True, num_separators)
     if generator.random() < data.short_seq_prob:
+        # Short sequences reduce the mismatch with fine-tuning, whose texts are short.
         target = generator.randint(2, max_length)
     first = 0
     while first < len(document):
@@ -161,11 +163,13 @@ def _draw_pairs(
             length += len(document[last])
             last += 1
         num_sentences = last - first
+        # Segment a is first..middle-1: at least one sentence, and not the last of several.
         middle = first + (generator.randint(1, num_sentences - 1) if num_sentences >= 2 else 1)
         ids_a = sum(document[first:middle], [])
         is_random_next = num_sentences == 1 or generator.random() < 0.5
         if is_random_next:
             ids_b = _draw_partner(documents, index, target - len(ids_a), generator)
+            # Sentences that b did not take begin the next pair.
             first = middle
         else:
             ids_b = sum(document[middle:last], [])
@@ -214,16 +218,19 @@ def _draw_masks(
         else:
             words.append([position])
     generator.shuffle(words)
+    # Halves go to even, and the length includes special tokens, both as in the original.
     wanted = max(1, int(round(len(ids) * config.masked_lm_prob)))
     count = min(config.max_predictions_per_seq, wanted)
     masked = list(ids)
     positions: list[int] = []
     for word in words:
+        # Skipped, not cut: a shorter word may still fit.
         if len(positions) + len(word) > count:
             continue
         for position in word:
             if generator.random() < 0.8:
                 masked[position] = vocab.mask_id
+            # Of the other 20 %, half are kept and half become a random token.
             elif generator.random() >= 0.5:
                 masked[position] = generator.randint(0, len(vocab) - 1)
         positions += word

@@ -165,6 +165,7 @@ def _files_beside(manifest: dict[str, Any], folder: pathlib.Path) -> dict[pathli
     parents = [pathlib.Path(path).parent for path in output]
     files = {}
     for record, parent in zip(records, parents, strict=True):
+        # The manifest is in the folder of the first file; files of other folders are not compared.
         if parent == parents[0]:
             files[folder / record["file"]] = record
     return files
@@ -193,6 +194,7 @@ def _check_pairs(manifest_file: pathlib.Path, parameters: dict[str, Any], data: 
     if not data.use_next_sentence:
         return
     for name, received in (("use_next_sentence", True), ("sentence_order", data.sentence_order)):
+        # A manifest without the first entry passes; without the second, the option was off.
         made_with = parameters.get(name, received if name == "use_next_sentence" else False)
         if made_with != received:
             wanted, other = (str(value).lower() for value in (received, made_with))

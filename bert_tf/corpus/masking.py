@@ -67,6 +67,7 @@ def mask_batch(
       `key_ranks` and `query_ranks`, int32 [B, T], then tell which tokens see which.
     """
     word_ids = batch["input_word_ids"]
+    # [B, 1] each: the random numbers of a token broadcast them against the positions, [1, T].
     rows = (epochs[:, None], example_ids[:, None])
     selection = select_positions(
         batch, rows, vocab=vocab, masking=masking, seed=seed, progress=progress
@@ -89,6 +90,7 @@ def mask_batch(
         # Both forms are computed for all examples: their shapes are equal, and a batch has both.
         masked[name] = tf.where(is_causal[:, None], values, masked[name])
     key_ranks, query_ranks = causal_ranks(is_causal, tf.shape(word_ids)[1])
+    # A dynamic range has no static length; the network needs T.
     masked["key_ranks"] = tf.ensure_shape(key_ranks, word_ids.shape)
     masked["query_ranks"] = tf.ensure_shape(query_ranks, word_ids.shape)
     masked[IS_CAUSAL] = tf.cast(is_causal, tf.int32)
@@ -138,6 +140,7 @@ def select_positions(
             continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
             lengths = draw_lengths(random_bits(seed, *rows, CUT, indices), shares)
+            # Spans are counted in tokens here, so each token is treated as a word.
             if masking.span_pieces:
                 continues = tf.zeros_like(continues)
             continues, spans = join_words(lengths, candidates, continues)
@@ -166,10 +169,12 @@ def predict_next(
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
     candidates &= tf.range(length)[None] > 0  # No token is before the first.
     keys = random_bits(seed, *rows, SELECT, tf.range(length)[None])
+    # As many as there are slots: nothing is masked, so more predictions hide no context.
     counts = tf.fill(tf.shape(word_ids)[:1], masking.max_predictions_per_seq)
     selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
     positions = list_positions(selected, masking.max_predictions_per_seq)
     labels = labels_of(word_ids, positions)
+    # Padding has position 0; its weight is 0, so the bound only keeps the index valid.
     before = tf.maximum(labels["masked_lm_positions"] - 1, 0)
     return {"input_word_ids": word_ids, **labels, "masked_lm_positions": before}
 
@@ -191,6 +196,7 @@ def draw_rates(
     high = masking.masked_lm_prob_to
     last = masking.masked_lm_prob_end
     if last and progress is not None:
+        # Linear over the run, and the same for all examples of a batch.
         return low + (last - low) * progress
     if not high:
         return low
@@ -206,10 +212,12 @@ def span_shares(masking: MaskingConfig) -> list[float]:
     again. With `span_length=5` the mean is therefore 4.46 words; SpanBERT's is 3.80.
     """
     if masking.ngram_length:
+        # ALBERT, section 4.1: p(n) is proportional to 1 / n.
         shares = [1 / words for words in range(1, masking.ngram_length + 1)]
         return [share / sum(shares) for share in shares]
     if not masking.span_length:
         return []
+    # A geometric distribution, whose mean would be `span_length` without the cut at ten words.
     continuation = 1 - 1 / masking.span_length
     shares = [continuation**words * (1 - continuation) for words in range(MOST_WORDS - 1)]
     return [*shares, continuation ** (MOST_WORDS - 1)]
@@ -223,6 +231,8 @@ def mean_span(masking: MaskingConfig) -> float:
 
 def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
     """Draws lengths 1, 2, ... with these probabilities, int32 [B, T]; `bits` is uint64 [B, T]."""
+    # The length is 1 plus the number of cumulative probabilities, in units of 2**-30, that are
+    # reached. With a single length there are none: a bound that is never reached stands in.
     bounds = [round((1 << 30) * sum(shares[:words])) for words in range(1, len(shares))]
     drawn = random_integers(bits, 1 << 30)
     return 1 + tf.add_n([tf.cast(drawn >= bound, tf.int32) for bound in bounds or [1 << 30]])
@@ -248,6 +258,7 @@ def join_words(
     # Spans are drawn for T words, more than the sequence has; those behind its end are unused.
     firsts = tf.cumsum(lengths, axis=1, exclusive=True)  # [B, T], first word of each span
     begins = _sum_by_index(tf.cast(firsts <= last, tf.int32), tf.minimum(firsts, last))  # by word
+    # The first candidate after a special token also starts a span, so no span contains one.
     is_start = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
     return ~is_start, tf.cumsum(tf.cast(is_start, tf.int32), axis=1)
 
@@ -336,6 +347,7 @@ def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         left -= tf.reduce_sum(tf.where(now, sizes, 0), axis=1, keepdims=True)
         return open_words & ~now, taken | now, left
 
+    # open_words and taken, bool [B, T]; left, int32 [B, 1].
     state = (sizes > 0, tf.zeros_like(sizes, tf.bool), counts[:, None])
     return tf.while_loop(lambda open_words, *_: tf.reduce_any(open_words), take, state)[1]
 
@@ -354,6 +366,7 @@ def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
     """Returns the positions of the selected tokens, int32 [B, P], ascending, then T."""
     length = tf.shape(selected)[1]
+    # Tokens that are not selected become T, which sorts behind all selected ones.
     positions = tf.sort(tf.where(selected, tf.range(length), length), axis=1)[:, :max_predictions]
     missing = tf.maximum(max_predictions - length, 0)
     positions = tf.pad(positions, [[0, 0], [0, missing]], constant_values=length)
@@ -388,6 +401,7 @@ def replace_tokens(
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
     originals = tf.gather(word_ids, tf.where(is_real, positions, 0), batch_dims=1)  # [B, P]
+    # The counter of each decision: the position of the token, or the number of its span.
     deciding = positions
     if decided is not None:
         deciding = tf.gather(decided, tf.where(is_real, positions, 0), batch_dims=1)
@@ -435,5 +449,6 @@ def positions_to_rows(positions: tf.Tensor, word_ids: tf.Tensor) -> tf.Tensor:
       positions: int32 [B, P], T as padding.
       word_ids: int32 [B, T].
     """
+    # [B, P, T]; T is out of range, so padding has no True.
     one_hot = tf.one_hot(positions, tf.shape(word_ids)[1], on_value=True, off_value=False)
     return tf.reduce_any(one_hot, axis=1)

@@ -108,9 +108,11 @@ def evaluation_dataset(
 
     def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         example_ids = step * batch_size + rows
+        # The last batch is short here; `_fill_rows` pads it.
         example_ids = example_ids[example_ids < len(records)]
         return example_ids, np.zeros_like(example_ids)
 
+    # Rounded up, so the last batch is evaluated even if it is not full.
     num_steps = -(-len(records) // batch_size)
     if max_steps is not None:
         num_steps = min(num_steps, max_steps)
@@ -134,6 +136,7 @@ def raise_input_fault(
       ValueError: naming the record and what to do.
       InvalidArgumentError: `error` again, if the records are not to blame.
     """
+    # A ValueError raised in `tf.numpy_function` arrives as a line of TensorFlow's message.
     messages = [line for line in error.message.splitlines() if line.startswith("ValueError: ")]
     if messages:
         raise ValueError(messages[-1].removeprefix("ValueError: ")) from error
@@ -177,6 +180,7 @@ def _fill_rows(
     batch: Mapping[str, tf.Tensor], num_rows: int, pad_id: int
 ) -> features.PretrainingBatch:
     """Adds rows of padding up to `num_rows`, which becomes the static shape."""
+    # Zero weights leave the added rows out of losses and metrics.
     filled = {}
     for name, values in batch.items():
         missing = num_rows - tf.shape(values)[0]
@@ -297,6 +301,7 @@ def _check_ids(
             "(--vocab_file)."
         )
 
+    # Python runs only for a batch with an error; the check itself stays in the graph.
     is_wrong = tf.reduce_any((ids < 0) | (ids >= vocab_size))
     return tf.cond(
         is_wrong,

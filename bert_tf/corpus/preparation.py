@@ -111,6 +111,7 @@ def prepare_pretraining_data(
         check_records(files, data, data.vocab_file, do_lower_case)
         return prepared
     cache = pathlib.Path(cache_dir)
+    # One process prepares; others with the same cache wait and then use its results.
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
         parts = parts or _list_parts(data, str(_builtin_corpus(cache)))
         vocab_file = data.vocab_file or str(
@@ -144,6 +145,7 @@ def prepare_pretraining_data(
         train_files, fingerprint = _examples(
             cache, "train", store, train, vocab_file, passes(data, masking), data, masking
         )
+        # Too few documents to split: `split_documents` returned all of them twice.
         if not data.eval_file and np.array_equal(train, held_out):
             eval_files = train_files
         elif len(held_out):
@@ -162,6 +164,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
     documents = np.arange(num_documents)
     if not data.eval_fraction:
         return documents, documents[:0]
+    # A random partner comes from another document of the same set.
     fewest = 2 if data.use_next_sentence else 1
     if num_documents < 2 * fewest:
         logging.warning(
@@ -169,6 +172,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
             num_documents,
         )
         return documents, documents
+    # Each document has its hash, so documents added at the end do not move the others.
     draws = uniform(data.random_seed, HELD_OUT_STREAM, documents)
     count = max(fewest, int((draws < data.eval_fraction).sum()))
     count = min(count, num_documents - fewest)
@@ -350,12 +354,14 @@ def _examples(
     }
     key = key_of(parameters)
     folder = cache / f"{name}-{key}"
+    # The tokens of these documents, if they have the average length.
     share = store.num_tokens * len(documents) / store.num_documents
     count = min(MAX_SHARDS, len(documents), 1 + int(share / TOKENS_PER_SHARD))
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
     markers = folder / "receipts"
     drop_damaged([folder / MANIFEST])
     drop_damaged_shards(paths, markers)
+    # The manifest alone is not enough: its files may have been deleted or damaged since.
     manifest = read_manifest(folder / MANIFEST, key)
     if not manifest or any(
         read_done_record(markers, number, path) is None for number, path in enumerate(paths)

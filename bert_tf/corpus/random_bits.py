@@ -39,6 +39,7 @@ def random_integers(bits: tf.Tensor, limit: int) -> tf.Tensor:
     Returns:
       int32 of the shape of `bits`.
     """
+    # A multiplication instead of a modulo: upper * limit / 2**32 needs fewer than 64 bits.
     upper = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
     scaled = upper * tf.constant(limit, tf.uint64)
     return tf.cast(tf.bitwise.right_shift(scaled, tf.constant(32, tf.uint64)), tf.int32)
@@ -46,6 +47,7 @@ def random_integers(bits: tf.Tensor, limit: int) -> tf.Tensor:
 
 def mix64(state: tf.Tensor) -> tf.Tensor:
     """Returns SplitMix64's output for a state, uint64 of any shape."""
+    # There are two multipliers for three shifts; the last shift has no product.
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         shifted = tf.bitwise.right_shift(state, tf.constant(shift, tf.uint64))
         state = tf.bitwise.bitwise_xor(state, shifted) * tf.constant(multiplier, tf.uint64)

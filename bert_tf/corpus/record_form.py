@@ -56,6 +56,7 @@ def _describe_record(records: RecordFiles, index: int) -> RecordForm:
     is_masked = "masked_lm_ids" in lengths
     expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
     file_names = {}
+    # The lengths that occur on each axis; a second one is an error.
     axes = {"": {1}, "T": set(), "P": set()}
     for feature in expected:
         # The name of google-research/bert, or of the Model Garden.
@@ -65,6 +66,7 @@ def _describe_record(records: RecordFiles, index: int) -> RecordForm:
                 f"Feature {feature.file_name} is missing in {records.locate(index)}; "
                 f"it holds {sorted(lengths)}. Make the records with create_pretraining_data."
             )
+        # An empty list shows no type.
         if lengths[name] and kinds[name] != feature.file_dtype:
             raise ValueError(
                 f"Feature {name} holds {kinds[name].__name__} in {records.locate(index)}, expected "

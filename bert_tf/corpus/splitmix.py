@@ -38,6 +38,7 @@ def hash64(*keys: np.ndarray | int) -> np.ndarray:
     """Mixes 64-bit integers, negative ones and hashes among them, to one; keys broadcast."""
     state = np.zeros(1, np.uint64)
     for key in keys:
+        # Two's complement: NumPy refuses to convert a negative Python int to uint64.
         if isinstance(key, int):
             key = key & 0xFFFFFFFFFFFFFFFF
         state = state * np.uint64(GAMMA) + np.asarray(key).astype(np.uint64)
@@ -47,11 +48,13 @@ def hash64(*keys: np.ndarray | int) -> np.ndarray:
 
 def uniform(*keys: np.ndarray | int) -> np.ndarray:
     """Returns float64 in [0, 1), a pure function of the keys."""
+    # A float64 has 53 bits of mantissa, so each of the 2**53 values is exact and below 1.
     return (hash64(*keys) >> np.uint64(11)) * UNIT
 
 
 def mix64(state: np.ndarray) -> np.ndarray:
     """Returns SplitMix64's output for a state, uint64 of any shape."""
+    # There are two multipliers for three shifts; the last shift has no product.
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         state = (state ^ state >> np.uint64(shift)) * np.uint64(multiplier)
     return state ^ state >> np.uint64(SHIFTS[-1])

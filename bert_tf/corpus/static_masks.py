@@ -84,6 +84,7 @@ def mask_rows(
       vocab: the vocabulary.
     """
     positions = np.arange(ids.shape[1])
+    # [n, T]. The length excludes padding: [PAD] is not among WordPiece's `never_masked`.
     is_candidate = ~np.isin(ids, never_masked(vocab)) & (positions < lengths[:, None])
     counts = count_predictions(lengths, config)
     if config.do_whole_word_mask:
@@ -93,17 +94,21 @@ def mask_rows(
         starts = _word_starts(is_candidate, continues)
         is_selected = _select_words(is_candidate, starts, keys, counts)
     else:
+        # 2.0 is above every draw, so other tokens rank last; the second line drops those that
+        # are still selected where a count exceeds the number of candidates.
         order = uniform(keys[:, None], SELECT, positions)
         is_selected = _rank(np.where(is_candidate, order, 2.0)) < counts[:, None]
         is_selected &= is_candidate
     rows, columns = np.nonzero(is_selected)  # ascending in each row
     labels = ids[rows, columns]
+    # [number of selected tokens] each, from here to `masked`.
     action = uniform(keys[rows], ACTION, columns)
     drawn = (uniform(keys[rows], REPLACEMENT, columns) * len(vocab)).astype(np.int64)
     masked = ids.copy()
     changed = np.where(action < 0.9, drawn, labels)
     masked[rows, columns] = np.where(action < 0.8, vocab.mask_id, changed)
 
+    # The k-th selected token of a row goes to slot k of its P slots.
     slots = (is_selected.cumsum(axis=1) - 1)[rows, columns]
     shape = (len(ids), config.max_predictions_per_seq)
     masked_lm_positions = np.zeros(shape, np.int64)
@@ -137,7 +142,9 @@ def _select_words(
 ) -> np.ndarray:
     """Selects whole words in random order, skipping each that would exceed the count."""
     num_rows, length = is_candidate.shape
+    # Other tokens get word T, an additional column that is never taken.
     word_numbers = np.where(is_candidate, starts.cumsum(axis=1) - 1, length)  # [n, T]
+    # One bincount for all rows: each row has T + 1 bins.
     flat = (np.arange(num_rows)[:, None] * (length + 1) + word_numbers).ravel()
     sizes = np.bincount(flat, minlength=num_rows * (length + 1)).reshape(num_rows, length + 1)
     sizes = sizes[:, :length]  # [n, T], tokens of each word; 0 beyond the last word
@@ -146,6 +153,7 @@ def _select_words(
     total = np.zeros(num_rows, np.int64)
     is_taken = np.zeros((num_rows, length + 1), bool)
     rows = np.arange(num_rows)
+    # The k-th drawn word of all rows at once, up to the largest number of words of a row.
     for words in ranked.T[: int(starts.sum(axis=1).max(initial=0))]:
         size = sizes[rows, words]
         fits = (size > 0) & (total + size <= counts)

@@ -49,6 +49,7 @@ def read_whole_lines(
     Raises:
       ValueError: if a line is not UTF-8, or is longer than MAX_LINE_BYTES.
     """
+    # One byte early: if it is a line break, the line at `start` belongs to this part.
     offset = max(0, start - 1)
     line = b""
     if start:
@@ -108,10 +109,12 @@ def _cut_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
     """Yields (offset, line or chunk) from `start`, as if a line started there."""
     if start:
         file.seek(start)
+    # A line break this close to a multiple prevents a split there.
     window = BLOCK_BYTES // 4
     offset = line_start = start
     rest = b""
     while True:
+        # The first multiple past `offset` that is at least a window past the start of the line.
         multiple = -(-max(offset + 1, line_start + window) // BLOCK_BYTES) * BLOCK_BYTES
         size = multiple + window - offset
         line = rest + file.readline(size - len(rest))
@@ -120,6 +123,7 @@ def _cut_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
             return
         if len(line) == size and not line.endswith(b"\n"):
             end = _end_of_chunk(line, multiple - offset)
+            # The bytes read past the split begin the next chunk.
             rest = line[end:]
             line = line[:end]
         yield offset, line

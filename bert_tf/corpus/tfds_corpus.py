@@ -58,6 +58,7 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
             f"tfds:{name} has no split {split!r}; it has {sorted(builder.info.splits)}."
         )
     info = builder.info.splits[split]
+    # Examples per part, if all have the average size.
     step = max(1, info.num_examples * part_bytes // max(1, info.num_bytes))
     starts = range(0, info.num_examples, step)
     return [(f"{name}:{split}", at, min(at + step, info.num_examples)) for at in starts]
@@ -83,6 +84,7 @@ def read_dataset(name: str, start: int, stop: int, text_field: str) -> Iterator[
     """
     tfds = _import_datasets()
     name, _, split = name.partition(":")
+    # In the stored order, so that documents have the same numbers in each run.
     examples = tfds.load(name, split=f"{split}[{start}:{stop}]", shuffle_files=False)
     for number, example in enumerate(tfds.as_numpy(examples), start):
         if text_field not in example:

@@ -36,6 +36,7 @@ SPARE_FILES = 256  # Other files that a training process opens.
 def masked_crc(data: bytes) -> int:
     """Returns the CRC-32C of `data` as TFRecord files store it."""
     crc = google_crc32c.value(data)
+    # A rotation by 15 bits, and kMaskDelta of TensorFlow's crc32c.h.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -66,6 +67,7 @@ def encode_varints(rows: np.ndarray) -> list[bytes]:
         return [row.tobytes() for row in values.astype(np.uint8)]
     width = -(-largest.bit_length() // 7)
     shifts = 7 * np.arange(width, dtype=np.uint64)
+    # Still with the bits above: so a group is used if it or a higher one has a bit.
     groups = values[:, :, None] >> shifts  # [n, T, width]
     used = groups > 0  # [n, T, width]
     # Zero is one byte.
@@ -102,6 +104,7 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
 def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
     """Returns the map entry `name: values` of each row, nested as in example.proto."""
     if rows.dtype.kind in "iub":
+        # Protobuf tags are field << 3 | 2: here field 3 of Feature, and field 2 for floats.
         list_tag = 0x1A
         packed = encode_varints(rows)
     elif rows.dtype.kind == "f":
@@ -113,6 +116,7 @@ def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
     key = field_header(0x0A, len(encoded_name)) + encoded_name
     entries = []
     for values in packed:
+        # Outwards: packed values, Int64List or FloatList, Feature, map entry.
         numbers = field_header(0x0A, len(values)) + values
         feature = field_header(list_tag, len(numbers)) + numbers
         entry = key + field_header(0x12, len(feature)) + feature
@@ -215,6 +219,7 @@ class RecordFiles:
         records = []
         for row, (file, start) in enumerate(frames):
             mapped = self._maps[file]
+            # The CRC of the length was checked when the file was opened.
             length, _ = HEADER.unpack_from(mapped, start)
             start += HEADER.size
             record = mapped[start : start + length]
@@ -276,6 +281,7 @@ def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
     start = 0
     size = len(mapped)
     unpack = HEADER.unpack_from
+    # Without the record itself.
     frame_size = HEADER.size + FOOTER.size
     while start + HEADER.size <= size:
         length, crc = unpack(mapped, start)

@@ -43,6 +43,7 @@ def permuted_ranks(
     # The inverse of a permutation: the rank of each token in the order.
     ranks = tf.argsort(order, axis=1)  # From 0.
     is_ranked = targets | specials if ranks_specials else targets
+    # Rank 0 is below every query rank: all tokens see a token that is not ranked.
     key_ranks = tf.where(is_ranked, ranks + 1, 0)
     query_ranks = tf.where(targets, key_ranks, key_ranks + 1)
     return key_ranks, query_ranks
@@ -60,6 +61,7 @@ def causal_ranks(is_causal: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf
     """
     positions = tf.range(length)[None]
     key_ranks = tf.where(is_causal[:, None], positions, 0)
+    # A token at position t has key rank t and query rank t + 1: it sees 0..t, itself included.
     query_ranks = tf.where(is_causal[:, None], positions + 1, 1)
     return key_ranks, query_ranks
 

@@ -53,15 +53,18 @@ def write_part(
       documents: documents of sentences of token ids.
       token_bytes: 2 or 4.
     """
+    # Arrays, because a list of ints would take 8 bytes and more for each token.
     tokens = array.array("H" if token_bytes == 2 else "i")
     sentence_bounds = array.array("q", [0])
     document_bounds = array.array("q", [0])
     num_tokens = num_sentences = num_documents = 0
     with (
         atomic_write(path, "wb") as file,
+        # Bounds come behind all tokens: they are kept here until the tokens are written.
         tempfile.TemporaryFile(dir=path.parent) as sentence_file,
         tempfile.TemporaryFile(dir=path.parent) as document_file,
     ):
+        # Three buffers, each with its file; `_flush` empties them into it.
         outputs = (
             (tokens, file),
             (sentence_bounds, sentence_file),
@@ -129,6 +132,7 @@ class TokenStore:
         """Returns (file, first sentence, one past the last sentence) of a document."""
         file = int(self._document_starts.searchsorted(document, side="right")) - 1
         row = document - int(self._document_starts[file])
+        # Behind the tokens and the s + 1 sentence bounds.
         offset = self._bounds_offset(file) + (self._sentence_counts[file] + 1 + row) * BOUND_BYTES
         first, last = self._read(file, offset, 2 * BOUND_BYTES).cast("q")
         return file, first, last
@@ -159,6 +163,7 @@ class TokenStore:
         file, first, last = self.locate(document)
         bounds = self.bounds(file, first, last)
         tokens = self.tokens(file, bounds[0], bounds[-1])
+        # Bounds count from the start of the file, `tokens` from the start of the document.
         return np.split(tokens, np.array(bounds[1:-1], np.int64) - bounds[0])
 
     def close(self) -> None:
@@ -172,11 +177,13 @@ class TokenStore:
     def _read(self, file: int, offset: int, size: int) -> memoryview:
         if file not in self._descriptors:
             if len(self._descriptors) >= MAX_OPEN_FILES:
+                # A corpus may have more parts than a process may open files.
                 self.close()
             self._descriptors[file] = os.open(self.paths[file], os.O_RDONLY)
         return memoryview(os.pread(self._descriptors[file], size, offset))
 
     def __del__(self) -> None:
+        # `__init__` may have raised before it set them.
         if hasattr(self, "_descriptors"):
             self.close()
 
@@ -188,6 +195,7 @@ def _read_footer(path: pathlib.Path) -> tuple[int, int, int, int]:
         footer = file.read()
     if len(footer) == FOOTER.size:
         token_bytes, tokens, sentences, documents = FOOTER.unpack(footer)
+        # The two kinds of bounds have s + 1 and d + 1 values.
         expected = token_bytes * tokens + (sentences + documents + 2) * BOUND_BYTES + FOOTER.size
         if token_bytes in TOKEN_TYPES and size == expected:
             return token_bytes, tokens, sentences, documents

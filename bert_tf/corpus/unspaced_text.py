@@ -85,6 +85,7 @@ def split_long_run(text: str, span: Span) -> list[Span]:
     if len(units) <= LONGEST_RUN:
         return [span]
     starts = [units[index][0] for index in cut_units(text, units, LONGEST_RUN)]
+    # Characters of other scripts before the first unit belong to the first part.
     starts[0] = span[0]
     return list(zip(starts, [*starts[1:], span[1]], strict=True))
 

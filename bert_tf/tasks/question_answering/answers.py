@@ -139,6 +139,7 @@ class QuestionAnswers(abc.ABC):
         given = questions if contexts is None else (questions, contexts)
         if is_empty(given):
             return []
+        # The options select among spans; the windows stay those of `reading`, as in training.
         config = dataclasses.replace(self.reading, **options)
         examples = make_examples(
             read_asked(given), self.tokenizer, self.max_seq_length, self.reading
@@ -256,10 +257,12 @@ class Ranked(NamedTuple):
           config: options for selecting the answer.
           null_probability: probability of no answer, if the n-best list has no entry for it.
         """
+        # The texts of an n-best list are different, so that they can be keys.
         probability_of_text = {}
         for entry, probability in zip(self.entries, probabilities(self.entries), strict=True):
             probability_of_text[entry.text] = probability
         if self.best is None:
+            # No span is allowed: "" is the only possible answer.
             return Answer("", -1, -1, 0.0, self.null_odds, 1.0)
         score = self.best.score
         if config.version_2_with_negative and self.null_odds > config.null_score_diff_threshold:
@@ -320,6 +323,7 @@ def with_rows(
     questions: Iterable[SquadQuestion], features: Sequence[SquadFeature]
 ) -> Iterator[tuple[SquadQuestion, list[int]]]:
     """Yields each question with the indices of its windows in `features`."""
+    # A context without words has no windows: its question gets an empty list.
     rows = collections.defaultdict(list)
     for row, feature in enumerate(features):
         rows[feature.question_id].append(row)
@@ -338,6 +342,7 @@ def choose_answers(
     """
     predictions = {}
     for name, entries in nbest.items():
+        # In version 2 the list also contains "", which only the odds may choose.
         best = next((entry["text"] for entry in entries if entry["text"]), "")
         predictions[name] = "" if null_odds[name] > threshold else best
     return predictions
@@ -346,6 +351,7 @@ def choose_answers(
 def _check_logits(
     features: Sequence[SquadFeature], start_logits: np.ndarray, end_logits: np.ndarray
 ) -> None:
+    # Batches are padded, so that logits may be longer than any row.
     longest = max((len(feature.ids) for feature in features), default=0)
     for name, logits in (("start_logits", start_logits), ("end_logits", end_logits)):
         if logits.ndim != 2 or len(logits) != len(features) or logits.shape[1] < longest:
@@ -353,6 +359,7 @@ def _check_logits(
                 f"{name} have shape {logits.shape}, expected [{len(features)}, at least {longest}]:"
                 " a row for each feature."
             )
+        # A sort accepts NaN silently, and the answer would be arbitrary.
         is_invalid = ~np.isfinite(logits).all(axis=1)  # [features]
         if is_invalid.any():
             question_id = features[int(is_invalid.argmax())].question_id
@@ -375,6 +382,7 @@ def _null_candidate(
     A window without the answer scores no answer high, so that one window with an answer is enough.
     """
     if not len(starts):
+        # Without windows, "" is the only entry, and its probability is 1 for any score.
         return Candidate("", 0.0, 0.0)
     columns = [window.class_position for window in windows]
     rows = np.arange(len(windows))
@@ -409,9 +417,11 @@ def _find_spans(
     """
     spans_of_windows = []
     for number, window in enumerate(windows):
+        # Stable: of equal logits the earlier position comes first, as with `top_k` in the graph.
         first = np.argsort(-starts[number], kind="stable")[:n_best_size, None]  # [n, 1]
         last = np.argsort(-ends[number], kind="stable")[None, :n_best_size]  # [1, n]
         is_span = may_be_answers(window, first, last, max_answer_length)  # [n, n]
+        # Row by row, which keeps the better start first, then the better end.
         start_index, end_index = np.nonzero(is_span)
         start = first[start_index, 0]
         end = last[0, end_index]
@@ -457,6 +467,7 @@ def best_first(spans_of_windows: Sequence[Spans]) -> Spans:
         nothing = np.zeros(0, np.int64)
         return Spans(nothing, nothing, nothing, nothing, nothing)
     spans = Spans(*map(np.concatenate, zip(*spans_of_windows, strict=True)))
+    # Stable, so that equal sums keep the order of windows and starts.
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
     return Spans(*(values[order] for values in spans))
 
@@ -516,6 +527,7 @@ def to_json(entries: Sequence[Candidate]) -> list[dict[str, Any]]:
 def probabilities(entries: Sequence[Candidate]) -> list[float]:
     """Returns the softmax of the scores of an n-best list."""
     best = max(entry.score for entry in entries)
+    # The difference to the maximum, so that `exp` does not overflow.
     weights = [math.exp(entry.score - best) for entry in entries]
     total = sum(weights)
     return [weight / total for weight in weights]

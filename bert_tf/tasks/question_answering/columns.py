@@ -18,6 +18,7 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
     Raises:
       ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
+    # The type tells the two formats apart: ([q1, q2], [c1, c2]) would fit both.
     if isinstance(x, list) and x and all(map(_is_pair, x)):
         x = tuple(zip(*x, strict=True))
     if not isinstance(x, tuple) or len(x) != 2:

@@ -18,6 +18,7 @@ class ContextTokens:
         self.tokens = tokens
         self.lengths = tokens.lengths()
         self._characters = Characters(contexts)
+        # From bytes to characters, ragged int32 [B, (tokens)].
         self._starts = self._characters.before(tokens.starts)
         self._ends = self._characters.after_marks(self._characters.before(tokens.ends))
 
@@ -33,6 +34,7 @@ class ContextTokens:
 
         def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
             chosen = self._gather(column, answered, tf.gather(index, answered))  # [A]
+            # Ragged with 0 or 1 spans in a row, because `Characters` works on ragged offsets.
             return tf.RaggedTensor.from_row_lengths(chosen, counts)
 
         start = gather_offsets(self._starts, first)
@@ -57,4 +59,5 @@ class ContextTokens:
 
     def _gather(self, column: tf.RaggedTensor, contexts: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         """Returns the values of single tokens."""
+        # row_splits has the number of tokens before each context, in the flat values of all.
         return tf.gather(column.values, tf.gather(self.tokens.ids.row_splits, contexts) + index)

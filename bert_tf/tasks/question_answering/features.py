@@ -193,6 +193,7 @@ def _read_question(
         values = {**values, "id": str(values["id"])}
     question_id = field(values, "id", str, where)
     where = f"{path}, question {question_id}"
+    # SQuAD 1.1 does not have the field, and a file to predict may leave it out.
     is_impossible = False
     if version_2 and (is_training or "is_impossible" in values):
         is_impossible = field(values, "is_impossible", bool, where)
@@ -231,8 +232,10 @@ def _find_words(context: str) -> tuple[list[str], list[int]]:
 def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
     """Returns the indices of the first and the last word that the answer overlaps."""
     starts = _find_words(context)[1]
+    # The last words that begin at or before the answer's first and last character.
     first = bisect.bisect_right(starts, answer.start) - 1
     last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
+    # -1 if the answer begins with white space before the first word.
     return max(first, 0), last
 
 
@@ -274,6 +277,7 @@ def make_features(
     context_start = vocab.text_start + len(query) + vocab.num_separators
     span = _answer_span(question, tokenizer)
     num_special = num_special_tokens(True, vocab.num_separators)
+    # The window gets what the question and the special tokens leave of the row.
     windows = make_windows(len(ids), max_seq_length - len(query) - num_special, doc_stride)
     features = []
     for number, is_max_context in enumerate(find_max_context(windows)):
@@ -353,6 +357,7 @@ def make_examples(
         impossible_ids = {question.id for question in questions if question.is_impossible}
         is_impossible = [feature.question_id in impossible_ids for feature in features]
         labels["is_impossible"] = np.array(is_impossible, np.float32)
+    # In version 2, impossible questions have no answers; in version 1, every question has one.
     answered = [bool(question.answers) for question in questions]
     is_labelled = any(answered) if config.version_2_with_negative else all(answered)
     rows = TokenizedDataset(texts, labels, pad_id=tokenizer.vocab.pad_id)
@@ -393,6 +398,7 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
         return None
     ids, starts, ends = _context_tokens(context, tokenizer)
     first_word, last_word = _answer_words(answer, context)
+    # With the end of the context, so that every word ends before an entry of the list.
     word_starts = [*_find_words(context)[1], len(context)]
     if not isinstance(tokenizer.vocab, Vocab):
         begin = word_starts[first_word]
@@ -408,10 +414,12 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
         # Tokens that overlap the answer, without those that are only a space.
         inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
         return (int(inside[0]), int(inside[-1])) if inside.size else None
+    # From characters to tokens: no WordPiece token crosses the start of a word.
     first = int(np.searchsorted(starts, word_starts[first_word]))
     last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1
     answer_ids = tokenizer.encode(answer.text)
     if answer_ids:
+        # As in the original's _improve_answer_span: the first tokens equal to those of the answer.
         for start in range(first, last - len(answer_ids) + 2):
             if ids[start : start + len(answer_ids)] == answer_ids:
                 return start, start + len(answer_ids) - 1
@@ -430,6 +438,7 @@ def make_windows(num_tokens: int, max_length: int, doc_stride: int) -> list[tupl
         windows.append((start, end))
         if end == num_tokens:
             break
+        # A stride longer than a window would skip tokens.
         start += min(max_length, doc_stride)
     return windows
 

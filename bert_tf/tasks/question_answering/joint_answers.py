@@ -74,6 +74,7 @@ class Beams(NamedTuple):
         scores = {}
         for name in (START_SCORES, END_SCORES, NO_ANSWER):
             if name in outputs:
+                # Sums of scores are in float64, as in `answers`.
                 scores[name] = np.stack(outputs[name]).astype(np.float64)
                 if not np.isfinite(scores[name]).all():
                     raise ValueError(f"{name} are not finite; check the model that computed them.")
@@ -93,6 +94,7 @@ class Beams(NamedTuple):
           is_answerable: whether the head has a score for no answer.
         """
         return cls(
+            # No row is looked up, so that any K will do.
             starts=np.zeros([0, 1], np.int32),
             start_scores=np.zeros([0, 1]),
             ends=np.zeros([0, 1, 1], np.int32),
@@ -170,8 +172,10 @@ def _rank(
             if config.version_2_with_negative:
                 entries = [Candidate("", 0.0, 0.0)]
         elif beams.no_answer is None:
+            # A head without this score never prefers no answer.
             odds = -NO_SPAN_ODDS
         else:
+            # A window without the answer scores no answer high, so that the lowest score counts.
             odds = float(beams.no_answer[rows].min())
         yield Ranked(question, best, odds, entries)
 
@@ -187,7 +191,9 @@ def _find_spans(
     for number, (window, row) in enumerate(zip(windows, rows, strict=True)):
         first = beams.starts[row]  # [K]
         last = beams.ends[row]  # [K, K]
+        # Each start has separate ends, unlike those of the plain head, which are combined freely.
         is_span = may_be_answers(window, first[:, None], last, max_answer_length)
+        # Row by row, which keeps the better start first, then the better end.
         start_index, end_index = np.nonzero(is_span)
         spans = Spans(
             window=np.full(len(start_index), number),

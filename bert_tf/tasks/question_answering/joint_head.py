@@ -54,6 +54,7 @@ def best(logits: Tensor, mask: Tensor, count: int) -> tuple[Any, Any]:
     """
     scores = tf.where(mask > 0, ops.log_softmax(logits, axis=-1), NO_SCORE)
     missing = tf.maximum(count - tf.shape(scores)[-1], 0)
+    # Only the last axis is padded, at its end, so that positions stay valid.
     paddings = tf.concat([tf.zeros([scores.shape.rank - 1, 2], tf.int32), [[0, missing]]], 0)
     return tuple(tf.math.top_k(tf.pad(scores, paddings, constant_values=NO_SCORE), count))
 

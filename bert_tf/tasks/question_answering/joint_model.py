@@ -88,6 +88,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
                 "are scored given the start."
             )
         seed = self.bert.draw_dropout_seed(training, dropout_seed)
+        # [B, T, D]
         sequence = self.bert(inputs, training=training, dropout_seed=seed)["sequence_output"]
         if self.config.head_transform:
             sequence = self.transform(sequence)
@@ -96,12 +97,14 @@ class BertJointSpanLabeler(BertSpanLabeler):
         beam_size = 0 if training else reading.beam_size
         outputs = self.head(sequence, answer_mask(inputs), starts, beam_size=beam_size)
         if self.answerable is not None:
+            # It reads the start scores as well: they weight the tokens of its second vector.
             outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])
         return outputs
 
     def find_answers(
         self, examples: SquadExamples, outputs: list[dict[str, Any]], config: SquadConfig
     ) -> list[Answer]:
+        # Without windows there are no outputs to stack.
         beams = Beams.without_rows(self.answerable is not None)
         if outputs:
             columns = {}
@@ -137,6 +140,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
     ) -> Any:
         """Computes Keras' metrics of the outputs that have labels."""
         if isinstance(y, Mapping):
+            # The beams have no labels, and Keras pairs each output that it gets with labels.
             y_pred = {name: y_pred[name] for name in y}
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -144,6 +148,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
     def default_metrics(self) -> Any:
         metrics = super().default_metrics
         if self.answerable is not None:
+            # A logit above 0 is a probability above one half.
             accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
             metrics = {**metrics, NO_ANSWER: [accuracy]}
         return metrics

@@ -30,6 +30,7 @@ def recorded_reading(
     for name in SquadConfig.names():
         value = settings.get(name, "")
         if value and name not in without:
+            # Settings are recorded as text, and bool("false") is True.
             recorded[name] = value == "true" if types[name] is bool else types[name](value)
     return SquadConfig(**recorded) if recorded else None
 

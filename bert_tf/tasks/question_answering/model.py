@@ -123,6 +123,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         return examples
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        # Keras matches labels and weights, [B] each, to the outputs by name.
         labels = {START: batch["start_positions"], END: batch["end_positions"]}
         weights = batch["example_weights"]
         inputs = {name: batch[name] for name in INPUTS}
@@ -157,6 +158,7 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         **arguments: Any,
     ) -> Self:
         """Creates the model from a loaded checkpoint, whose head determines the class."""
+        # Only the base class chooses its class by the head, and only if it keeps that head.
         for head, model_class in CLASSES_OF_HEADS.items():
             if cls is BertSpanLabeler and head in checkpoint.heads and not new_head:
                 model = model_class.from_checkpoint(checkpoint, allow_missing, **arguments)

@@ -53,6 +53,7 @@ class Squad(Program):
 
     def check_missing_head(self, weights: "Checkpoint | None", do_train: bool) -> None:
         """Reports the value of --span_head that fits the weights, if they have the other head."""
+        # The two heads have different weights, so that the flag must name the checkpoint's.
         other = "squad" if self.is_joint else "joint_squad"
         span_head = "independent" if self.is_joint else "joint"
         if weights and other in weights.heads and self.head not in weights.heads:
@@ -138,6 +139,7 @@ def warn_if_all_empty(predictions: SquadPredictions, threshold: float) -> None:
         return
     remedy = "train longer, or check the training file"
     if predictions.null_odds:
+        # The threshold is the usual cause: with odds above it, no answer is not empty.
         lowest = min(predictions.null_odds.values())
         remedy = (
             f"--null_score_diff_threshold={threshold:g} is below all null odds, the lowest of "

@@ -248,6 +248,7 @@ class QuestionAnsweringServing(Serving):
           rows: the tokens of the windows.
           shows_most: bool ragged [R, (tokens)], whether a span may begin at a token.
         """
+        # Counted from the window's first token: negative in the question. [R, N] and [R, N, N]
         first = spans.first
         last = spans.last
         sizes = (windows.ends - windows.firsts)[:, tf.newaxis]  # [R, 1]

@@ -34,6 +34,7 @@ class SquadTask(RowsTask):
     def __init__(self, *arguments: Any, config: SquadConfig, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.config = config
+        # best_f1 does not depend on the threshold, which is often chosen after the training.
         self.best_metric = "best_f1" if config.version_2_with_negative else "f1"
 
     def _losses(self, batch: Batch, outputs: Any) -> Any:
@@ -96,6 +97,7 @@ def _official_format(questions: list[SquadQuestion]) -> dict[str, Any]:
     """Returns questions in the format of the official scripts."""
     rows = []
     for question in questions:
+        # A question without answers is impossible: the scripts expect an empty list.
         answers = [{"text": answer.text} for answer in question.answers]
         rows.append({"id": question.id, "answers": answers})
     return {"data": [{"paragraphs": [{"qas": rows}]}]}

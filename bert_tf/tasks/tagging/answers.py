@@ -61,6 +61,7 @@ class TaggerAnswers(abc.ABC):
             return []
         column = read_column(texts, "texts")
         offsets: list[list[tuple[int, int]]] = []  # stays empty for lists of words
+        # The first value decides; the functions that read the column check the others.
         if isinstance(column[0], str):
             raw_texts = read_texts(column)
             sentences = []
@@ -77,6 +78,7 @@ class TaggerAnswers(abc.ABC):
             for word, (label, score) in zip(words, tags, strict=True):
                 answer.append({"word": word, "label": label, "score": score})
             answers.append(answer)
+        # Lists of words have no offsets: then this loop is empty.
         for answer, spans in zip(answers, offsets, strict=bool(offsets)):
             for tagged_word, (start, end) in zip(answer, spans, strict=True):
                 tagged_word["start"] = start
@@ -98,6 +100,7 @@ class TaggerAnswers(abc.ABC):
         Raises:
           ValueError: if a value is not a text.
         """
+        # Lists of words have no text in which an entity could be located.
         texts = [] if is_empty(texts) else read_texts(texts)
         tagged = zip(texts, self.tag(texts, batch_size), strict=True)
         return [join_words(self.known_labels, text, words) for text, words in tagged]
@@ -134,6 +137,7 @@ def best_tags(scores: np.ndarray, labels: Sequence[str]) -> list[tuple[str, floa
     if not len(scores):
         return []
     best = scores.argmax(axis=-1)
+    # Log-probabilities may be given as well: their softmax is the probabilities.
     probabilities = softmax(scores).max(axis=-1)
     return [
         (labels[index], float(probability))
@@ -161,6 +165,7 @@ def gather_words(
         raise ValueError(
             f"{len(outputs)} predictions for {len(rows)} rows; expected equal numbers."
         )
+    # The first row has the type and the shape of all: ids [T] as well as scores [T, C].
     first = np.asarray(outputs[0]) if rows else np.zeros([0], np.int64)
     shape = first.shape[1:]
     gathered = []

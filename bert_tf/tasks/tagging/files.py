@@ -201,6 +201,7 @@ def write_tagged(
     if tables := list(filter(is_tagged_table, names)):
         _write_tables(names, tables, path_out, tags, reading)
         return
+    # All files are read before the output is opened, which may be one of them.
     files = [_parse(file, word_column, None) for file in names]
     _check_tags(files, tags, path_in)
     remaining_tags = itertools.chain.from_iterable(tags)
@@ -239,6 +240,7 @@ def _write_tables(
             f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "
             f"are tags for {len(tags)} with {sum(map(len, tags))}; expected tags for all."
         )
+    # One iterator, so that each file takes its tags where the previous one stopped.
     remaining_tags = iter(tags)
     with atomic_write(path_out) as output:
         for name in names:
@@ -286,6 +288,7 @@ def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
     if all(map(is_integer_text, unified)):
         # Ids, as Hugging Face's data sets have them: 10 after 9.
         return tuple(sorted(unified, key=int))
+    # "O" first, because False is less than True.
     return tuple(sorted(unified, key=lambda name: (name != "O", name)))
 
 
@@ -386,6 +389,7 @@ def _kind(columns: list[str], is_conllu: bool) -> str:
     if is_conllu:
         is_remark = columns[0].startswith("#") or _OTHER_ID.fullmatch(columns[0])
         return _REMARK if is_remark else _WORD
+    # In a file of tabs, the columns of this line may still be separated by spaces.
     is_document = _DOCSTART in columns or columns[0].startswith(_DOCSTART + " ")
     return _DOCUMENT if is_document else _WORD
 
@@ -444,6 +448,7 @@ def _looks_like_conllu(texts: Sequence[str]) -> bool:
         columns = _split(text.rstrip("\r\n"), "\t")
         if any(columns) and not columns[0].startswith("#"):
             is_long = len(columns) == len(CONLLU_COLUMNS)
+            # The columns ID and HEAD.
             return bool(is_long and _ID.fullmatch(columns[0]) and _HEAD.fullmatch(columns[6]))
     return False
 

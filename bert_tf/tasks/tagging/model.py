@@ -139,6 +139,7 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         label_loss: LabelLoss | None = None,
     ) -> WeightedSum:
         if weights is None:
+            # Without weights, every token that is not padding counts.
             weights = x["input_mask"]
         weights = ops.cast(weights, "float32")
         if len(weights.shape) == 1:

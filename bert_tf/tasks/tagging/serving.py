@@ -102,6 +102,7 @@ class TaggingServing(Serving):
         # The last word is the last that is not "": a "" between words is a word without tokens.
         positions = tf.range(1, 1 + tf.shape(words)[1])
         counts = tf.reduce_max(tf.where(words != "", positions, 0), axis=1)  # [B]
+        # If W is 0, `reduce_max` returns the lowest integer.
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
         tokens = self._word_tokens(check_utf8(given.values))
         tags = self.tag_words(tokens, given.row_splits)

@@ -104,6 +104,7 @@ class TaggingTask(RowsTask):
     def answers(self, examples: TaggedExamples, outputs: Tensor) -> list[list[str]]:
         """Returns the tag of each word of each sentence."""
         tags = []
+        # The tags at the first tokens of words: [T] for each row, [W] for each sentence.
         for ids in gather_words(examples.tag_rows, outputs["tag_ids"], examples.sentences):
             tags.append([self.labels[label_id] for label_id in ids])
         return tags

@@ -95,6 +95,7 @@ def main(_: list[str]) -> None:
 
 def show_results(searcher: "Searcher") -> None:
     """Prints the documents found for each query, given as flags or typed."""
+    # The default must not exceed a small index; a given --k is checked by `search`.
     k = K.value if K.present else min(K.value, len(searcher.index))
     for query in QUERY.value or typed_lines("Type a query; an empty line ends."):
         (hits,) = searcher.search([query], k)
@@ -121,6 +122,7 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
     run: dict[str, dict[str, float]] = {}
     results = searcher.search(list(beir.queries.values()), k)
+    # Dictionaries keep their order: the hits of a query have the same index as its id.
     for query, hits in zip(beir.queries, results, strict=True):
         run[query] = {}
         for row, score in zip(hits.rows, hits.scores, strict=True):

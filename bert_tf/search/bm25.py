@@ -64,6 +64,7 @@ class Bm25:
         }
         tokens = self._library.tokenize(list(map(with_pairs, texts)), **self._tokens)
         self._index = self._library.BM25(k1=k1, b=b, method="lucene")
+        # bm25s cannot index an empty vocabulary, for example that of stop words alone.
         self._has_words = bool(tokens.vocab)
         if self._has_words:
             self._index.index(tokens, show_progress=False)
@@ -111,6 +112,7 @@ class Bm25:
     def _scores(self, queries: Sequence[str]) -> Iterator[np.ndarray]:
         """Yields the scores of all documents for each query, float32 [N]."""
         pairs = list(map(with_pairs, queries))
+        # Words and not ids: a query may have words that no document has.
         words = self._library.tokenize(pairs, return_ids=False, **self._tokens)
         for query_words in words:  # One query at a time: each needs N numbers of memory.
             if query_words and self._has_words:

@@ -106,6 +106,7 @@ class Job:
             write_json(path, values)
             return
         recorded = read_json(path)
+        # As JSON stores them: tuples are read back as lists.
         current = json.loads(json.dumps(values))
         for name in current:
             if recorded.get(name) != current[name]:
@@ -175,6 +176,7 @@ def make_job(
         folder=absolute_path(folder),
         base=str(pathlib.Path.cwd()),
         source=absolute_path(model),
+        # Generated ids contain the relative names of inputs, so these are kept as given.
         inputs=tuple(inputs),
         model=fingerprint(checkpoint, embedding),
         pooling=pooling,
@@ -202,6 +204,7 @@ def read_file(job: Job, number: int) -> list[int]:
       ValueError: naming file and line, if a document cannot be read.
     """
     marker = read_marker(job, number)
+    # A list, as it is read back from JSON.
     source = list(job.inputs[number])
     values = read_json(marker) if is_whole(marker) else {}
     if values and values.get("source", source) == source:  # Earlier releases did not record it.
@@ -213,11 +216,14 @@ def read_file(job: Job, number: int) -> list[int]:
             return recorded_counts
     digests = _write_texts(job, number)
     ids = _ids_path(job, number)
+    # Sorted, so that `check_ids` reads ranges of many files without loading them whole.
+    # The empty array is for a file without documents.
     with atomic_write(ids, "wb") as output:
         np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
     write_checksum(ids)
     counts = [len(part) for part in digests]
     paths = _files_of_input(job, number, len(counts))
+    # The marker comes last: it exists only if every file that it names is complete.
     write_json(marker, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
     write_checksum(marker)
     return counts
@@ -303,6 +309,7 @@ def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) ->
     if not repeated:
         return
     wanted = np.array(sorted(repeated), np.uint64)
+    # The sorted ids show which files can be skipped: texts are much slower to read.
     has_repeated = [contains_any(np.load(file, mmap_mode="r"), wanted) for file in files]
     seen: dict[str, str] = {}  # Different ids may share a digest, so the ids are compared in full.
     for name in names:
@@ -328,6 +335,7 @@ def _repeated_digests(files: Sequence[pathlib.Path], at_once: int) -> set[int]:
     """
     total = sum(len(np.load(file, mmap_mode="r")) for file in files)
     count = -(-total // at_once)
+    # Hashes are spread evenly, so equal ranges hold about equally many ids.
     limits = [np.uint64(i * (1 << 64) // count) for i in range(1, count)]
     repeated: set[int] = set()
     digests = None
@@ -345,6 +353,7 @@ def _repeated_digests(files: Sequence[pathlib.Path], at_once: int) -> set[int]:
             slices.append(np.array(file_digests[first:last]))
         digests = np.concatenate(slices)
         del slices
+        # Equal digests become neighbours.
         digests.sort()
         repeated.update(digests[1:][digests[1:] == digests[:-1]].tolist())
     return repeated
@@ -396,9 +405,11 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
             write_record(marker, {**origin, "vectors": file_crc(path)})
             return 0
     elif any(values.get(key) != value for key, value in origin.items()):
+        # Other texts or another model.
         drop(path)
     elif is_unchanged(path, values.get("vectors")):
         return 0
+    # Checked only now, because most shards of a resumed job need no texts.
     if not is_unchanged(texts, texts_crc):
         raise OSError(f"{texts} is corrupt; run the same command again.")
     embedder = embedder or load_embedder(job)

@@ -116,6 +116,7 @@ def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
     paragraphs: list[str] = []
     first = words = part = 0
 
+    # A closure: it reads the variables of the loop below when it is called.
     def passage() -> tuple[str, Document]:
         key = f"{name}:{first}"
         if part > 1:  # Several passages begin in this line.
@@ -152,6 +153,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
     with open_decompressed(path) as file:
         for number, line in numbered_lines(file, path):
             try:
+                # A byte order mark may precede the first line.
                 text = line.decode("utf8" if number > 1 else "utf-8-sig").strip()
             except UnicodeDecodeError as error:
                 raise not_utf8(f"{path} line {number}", path, error) from None
@@ -161,6 +163,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                     "documents, or leave it out."
                 )
             count = len(word_spans(text))
+            # A line that is too long by itself is cut; all its runs have its number.
             if count > PASSAGE_WORDS:
                 if lines:
                     yield first, join_lines(lines)
@@ -172,6 +175,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 first = first if lines else number
                 words = count + (words if lines else 0)
                 lines.append(text)
+            # A blank line ends a paragraph; a paragraph that has become long ends at this line.
             if lines and (not text or words >= PASSAGE_WORDS):
                 yield first, join_lines(lines)
                 lines = []
@@ -184,6 +188,7 @@ def _runs(line: str) -> Iterator[str]:
     for start, stop in sentence_spans(line):
         sentence = line[start:stop]
         words = word_spans(sentence)
+        # The index of the first word of each run.
         firsts = cut_units(sentence, words, PASSAGE_WORDS)
         for first, following in zip(firsts, [*firsts[1:], len(words)], strict=True):
             run = sentence[words[first][0] : words[following - 1][1]]

@@ -76,6 +76,7 @@ def embedder_of_index(
     try:
         return SearchEmbedder(source, pooling, max_seq_length, batch_size)
     except ValueError as error:
+        # The user named this model, so advice about a moved one would mislead.
         if model:
             raise
         raise ValueError(
@@ -114,6 +115,7 @@ def fingerprint(checkpoint: Checkpoint, embedding: EmbeddingConfig) -> str:
     only in these are comparable.
     """
     digest = hashlib.sha256()
+    # Sorted, because formats store the weights in different orders.
     for name, value in sorted(checkpoint.weights.items()):
         if name.startswith(("bert/", HEAD)) and not name.startswith("bert/pooler/"):
             digest.update(f"{name} {value.shape}\n".encode())

@@ -54,9 +54,11 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
         faiss_index = faiss.IndexHNSWFlat(size, HNSW_LINKS, inner)
         faiss_index.hnsw.efConstruction = EF_CONSTRUCTION
     elif kind == "ivf_pq":
+        # About sqrt(N) lists of sqrt(N) vectors balance finding the lists and reading them.
         lists = max(1, int(count**0.5))
         # The number of codes must divide the dimension.
         codes = next(n for n in (size // 4, size // 2, size) if n and size % n == 0)
+        # 8 bits per code: one of 256 centroids for each part of the vector.
         faiss_index = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
         shuffled = np.random.default_rng(SEED).permutation(count)
         sample = shuffled[: max(MIN_IVF_PQ, TRAINED_ROWS * lists)]
@@ -64,11 +66,13 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
         faiss_index.train(index.vectors(np.sort(sample)))
     else:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
+    # In blocks, because `index.vectors` copies rows into memory.
     for start in range(0, count, BLOCK_ROWS):
         faiss_index.add(index.vectors(np.arange(start, min(start + BLOCK_ROWS, count))))
     path = _path(index, kind)
     with atomic_write(path, "wb") as file:
         file.write(faiss.serialize_index(faiss_index).data)
+    # The record comes last: a file without a matching checksum is refused.
     record = {**_record_of(index, kind), "crc32c": file_crc(path)}
     write_json(path.with_suffix(".json"), record)
     return path
@@ -137,11 +141,14 @@ class FaissIndex:
         self.index.check_k(k)
         queries = self.index.as_queries(queries)
         if self.kind == "hnsw":
+            # HNSW finds at most efSearch documents, so it must not be below k.
             self._faiss.hnsw.efSearch = max(k, 8 * PROBES)
+        # Scores of quantized vectors are approximate: more candidates are rescored exactly.
         wanted = min(len(self.index), RESCORED * k) if self.kind == "ivf_pq" else k
         scores, rows = self._faiss.search(queries, wanted)
         if self.kind == "ivf_pq":
             return self.index.rescore(queries, rows, k)
+        # Where FAISS found fewer than k documents, it returns the row -1.
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
 
 

@@ -104,6 +104,7 @@ class Index:
             self._ranges.append(ranges)
         if len(set(self.ids)) != len(self.ids):
             raise ValueError(f"{folder} contains a document id twice; build the index again.")
+        # The row of each segment's first document, and the number of all documents.
         self._starts = np.cumsum([0, *manifest.segments])
 
     def __len__(self) -> int:
@@ -113,6 +114,7 @@ class Index:
         """Returns the text of a document; "" if the index stores no texts."""
         if not self._texts:
             return ""
+        # The last segment that starts at or before the row.
         segment = int(np.searchsorted(self._starts, row, "right")) - 1
         return self._texts[segment][row - int(self._starts[segment])]
 
@@ -145,6 +147,7 @@ class Index:
             else:
                 scores, rows = top_k(queries, vectors, count, chunk_rows)
             segment_scores.append(scores)
+            # Rows of the segment become rows of the index.
             segment_rows.append(rows + self._starts[i])
         scores = np.concatenate(segment_scores, axis=1)  # [Q, candidates]
         rows = np.concatenate(segment_rows, axis=1)
@@ -226,7 +229,9 @@ class Index:
           rows: int64 [Q, c], c >= k, all different; -1 marks an empty slot.
           k: how many are kept.
         """
+        # Empty slots keep -inf, so they come last.
         scores = np.full(rows.shape, -np.inf, np.float32)
+        # One query at a time: the candidates of all would take [Q, c, D] of memory.
         for query, query_rows, query_scores in zip(queries, rows, scores, strict=True):
             is_candidate = query_rows >= 0
             query_scores[is_candidate] = self.vectors(query_rows[is_candidate]) @ query
@@ -238,6 +243,7 @@ class Index:
         Raises:
           ValueError: naming the document, if its vector contains numbers that are not finite.
         """
+        # int8 indexes store exact vectors in addition to the rounded ones.
         stored = self._exact or self.segments
         segments = np.searchsorted(self._starts, rows, "right") - 1
         vectors = np.empty([len(rows), self.manifest.dimension], np.float32)
@@ -320,6 +326,7 @@ def build_index(
         shutil.rmtree(building, ignore_errors=True)  # left by a build that was killed
         building.mkdir(parents=True)
         try:
+            # The first batch determines dimension and texts; see `_checked`.
             manifest = Manifest(
                 model=model,
                 source=source,
@@ -366,6 +373,7 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
             raise
         if after.segments == before.segments:
             raise ValueError(f"There are no documents to add to {folder}; the input is empty.")
+        # Until this replaces the manifest, readers see the index without the new segments.
         after.write(folder)
     return after
 

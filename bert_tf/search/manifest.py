@@ -108,6 +108,7 @@ def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
     """
     values = read_json(path)
     version = values.get("format")
+    # Not isinstance: True is an int in Python.
     if type(version) is not int or not 1 <= version <= FORMAT:
         raise ValueError(
             f"{path} has format {version!r}, expected {FORMAT} or less; build the index again."

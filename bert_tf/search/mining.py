@@ -98,6 +98,7 @@ class Rules(NamedTuple):
         nearest = ranked[self.range_min : self.range_max]
         kept = [document for document in nearest if lowest <= scores[document] <= highest]
         if self.is_random and len(kept) > self.num_negatives:
+            # Keys depend on seed, query and document alone, so other queries change nothing.
             random_keys = numpy_random_bits(self.seed, query, 0, np.array(kept, np.int64))
             order = np.argsort(random_keys, kind="stable")[: self.num_negatives]
             kept = [kept[i] for i in order]
@@ -151,6 +152,7 @@ def mine(
         for number, (query, positives) in enumerate(
             zip(collection.queries, collection.positives, strict=True)
         ):
+            # The ranks of the rules do not count positives, so these are removed first.
             ranked = _other_documents(collection, number, rows[number])[: rules.range_max]
             candidates = [*ranked, *positives]
             if cross_encoder:
@@ -160,6 +162,7 @@ def mine(
                 # Both are prepared for the model's similarity: the dot product is the score.
                 values = documents[candidates] @ queries[number]
             scores = dict(zip(candidates, map(float, values), strict=True))
+            # The lowest one: the margins must hold for every positive.
             lowest_positive = min(scores[document] for document in positives)
             negatives = rules.choose(number, ranked, scores, lowest_positive)
             num_negatives += len(negatives)
@@ -179,6 +182,7 @@ def mine(
 
 def _other_documents(collection: Collection, query: int, rows: np.ndarray) -> list[int]:
     """Returns the rows with distinct texts, without those of the query, its positives and ""."""
+    # By text and not by row: a copy of a positive would be a false negative.
     excluded = {collection.documents[row] for row in collection.positives[query]}
     excluded |= {collection.queries[query], ""}
     others: dict[str, int] = {}

@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
 
     from bert_tf.search.index import Batch
 
+# Never change it: a resumed run must derive the same UUIDs from the ids of documents.
 NAMESPACE = uuid.UUID("8e0a3f0c-2d0b-5d8e-9d0c-2f1f5b6f7a10")
 POINTS_AT_ONCE = 256
 
@@ -48,6 +49,7 @@ def write_qdrant(
         collection = f"{name}-{version}"
         count = 0
         for batch in batches:
+            # Only the first batch tells the dimension.
             if not client.collection_exists(collection):
                 distances = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
                 params = models.VectorParams(
@@ -61,6 +63,7 @@ def write_qdrant(
             count += len(batch.ids)
         if not count:
             raise ValueError("There are no documents to write; the input is empty.")
+        # Writing an id again replaces its point, so a resumed run has the same count.
         if (stored := client.count(collection, exact=True).count) != count:
             raise ValueError(
                 f"{collection!r} of {target} has {stored} points, expected {count}: another "
@@ -86,6 +89,7 @@ def _switch_alias(client: "QdrantClient", name: str, collection: str) -> None:
         changes.append(models.DeleteAliasOperation(delete_alias=delete))
     create = models.CreateAlias(collection_name=collection, alias_name=name)
     changes.append(models.CreateAliasOperation(create_alias=create))
+    # A single request, so that searches never find the name without a collection.
     client.update_collection_aliases(change_aliases_operations=changes)
 
 

@@ -79,6 +79,7 @@ def by_beam(
         call = RunInference(ShardHandler(job))  # loads the model once per worker
     else:
         call = beam.Map(functools.partial(step, job))
+    # Without Reshuffle, Beam fuses all steps, and one worker would get every key.
     pipeline | "Shards" >> beam.Create(list(keys)) | beam.Reshuffle() | step.__name__ >> call
     try:
         pipeline.run().wait_until_finish()
@@ -114,6 +115,7 @@ def by_spark(
     pairs = [pair.partition("=") for pair in shlex.split(options)]
     if wrong := [name for name, is_pair, _ in pairs if not is_pair]:
         raise ValueError(f"--spark_options has {wrong[0]!r}; expected NAME=VALUE.")
+    # spark-submit and options name the master; otherwise use this machine.
     if not options and "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets this variable
         pairs = [("spark.master", "=", f"local[{count_workers(num_workers)}]")]
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -77,6 +77,7 @@ class Searcher:
         if rerank_k < 1:
             raise ValueError(f"rerank_k is {rerank_k}, expected 1 or more.")
         manifest = Manifest.read(pathlib.Path(folder))
+        # Word search needs no model; "" skips the comparison of fingerprints.
         fingerprint = ""
         if mode != "words":
             self._embedder = embedder_of_index(folder, model, max_seq_length)
@@ -112,6 +113,7 @@ class Searcher:
         self.index.check_k(k)
         if self._reranker is None:
             return self._retrieve(queries, k)
+        # The reranker reads `rerank_k` documents even if fewer are returned.
         retrieved = self._retrieve(queries, min(len(self.index), max(k, self._rerank_k)))
         results = []
         for query, hits in zip(queries, retrieved, strict=True):
@@ -126,6 +128,7 @@ class Searcher:
             return hits
         logits = self._reranker.logits([(query, self.index.text(row)) for row in first])
         order = np.argsort(-logits, kind="stable")
+        # Below all logits, so that the scores stay in descending order.
         below = logits.min() - 1 - np.arange(len(rest), dtype=np.float32)
         scores = np.concatenate([logits[order], below])
         rows = np.concatenate([first[order], rest])
@@ -136,6 +139,7 @@ class Searcher:
         if self._mode == "words":
             scores, rows = self._words.search(queries, k)
             hits = []
+            # BM25 is 0 without a common word; such documents only fill up to k.
             for query_scores, query_rows in zip(scores, rows, strict=True):
                 shares_word = query_scores > 0
                 hits.append(Hits(query_scores[shares_word], query_rows[shares_word]))
@@ -144,6 +148,7 @@ class Searcher:
         if self._mode == "vectors":
             scores, rows = self._search_vectors(vectors, k)
             return list(map(Hits, scores, rows))
+        # Deeper than k: the best fused document may be further down in both rankings.
         depth = min(len(self.index), max(k, HYBRID_K))
         vector_scores, vector_rows = self._search_vectors(vectors, depth)  # [Q, depth] each
         word_scores, word_rows = self._words.search(queries, depth)
@@ -170,6 +175,7 @@ class Searcher:
             similarities.append(self.index.vectors(rows) @ query)  # [candidates]
         word_scores = self._words.score(queries, candidates)
         runs = [_run(similarities, candidates), _run(word_scores, candidates)]
+        # The lowest possible cosine; dot products have no lower bound.
         lowest = -1.0 if self.index.manifest.similarity == "cosine" else None
         return weighted_fusion(runs, self._weights, [lowest, 0.0])
 

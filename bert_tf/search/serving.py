@@ -61,6 +61,7 @@ class VectorStore(tf.Module):
         coarse = tf.gather(self.parts["vectors"], rows)  # [B, C, D], C candidates
         fine = tf.gather(self.parts["rest"], rows)  # [B, C, D]
         scales = tf.gather(self.parts["scales"], rows)  # [B, C]
+        # Restores the vectors but for their length; see `vectors.quantization`.
         exact = tf.cast(coarse, tf.float32) + tf.cast(fine, tf.float32) / 254.0
         exact = exact * self.parts["steps"] + self.parts["offsets"]
         scores = tf.einsum("bd,bcd->bc", queries, exact) * scales
@@ -77,6 +78,7 @@ class VectorStore(tf.Module):
         scales = self.parts.get("scales")
         shifts = None
         if self.dtype == "int8":
+            # As in `Index._search_int8`: only the products with int8 values remain for the scan.
             shifts = tf.linalg.matvec(queries, self.parts["offsets"])  # [B]
             queries = queries * self.parts["steps"]
 
@@ -87,6 +89,7 @@ class VectorStore(tf.Module):
             factors = None if scales is None else scales[first:last]
             chunk = score(queries, vectors[first:last], factors, shifts)  # [B, last - first]
             chunk_scores, chunk_rows = best_of(chunk, tf.minimum(k, last - first))
+            # Earlier rows come first, because top_k keeps the order of equal scores.
             scores = tf.concat([scores, chunk_scores], axis=1)
             rows = tf.concat([rows, chunk_rows + first], axis=1)
             scores, order = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
@@ -179,6 +182,7 @@ class SearchServing(Serving):
         count = self.store.count
         message = f"k must be between 1 and {count}, the number of documents"
         check_k = tf.debugging.Assert((k >= 1) & (k <= count), [message, k], name="check_k")
+        # The results depend on the check, so that the graph cannot skip it.
         with tf.control_dependencies([check_k]):
             k = tf.identity(k)
         query = check_utf8(query)
@@ -207,6 +211,7 @@ class SearchServing(Serving):
         reranked = reranker.from_texts(query, texts)
         scores = tf.gather(reranked["scores"], reranked["order"], batch_dims=1)
         first = tf.gather(first, reranked["order"], batch_dims=1)
+        # Below the lowest reranked score, so that the scores stay in descending order.
         below = scores[:, -1:] - 1.0 - tf.range(tf.shape(rest)[1], dtype=tf.float32)
         return tf.concat([scores, below], axis=1), tf.concat([first, rest], axis=1)
 

@@ -34,6 +34,7 @@ class SparseEncoder(TextModel):
         self, model: BertSplade, tokenizer: Tokenizer, max_seq_length: int = 0, batch_size: int = 16
     ) -> None:
         length = max_seq_length or min(MOST_TOKENS, model.config.longest_row)
+        # The model returns the vectors themselves, so there is nothing to select.
         super().__init__(model, tokenizer, lambda weights, _: weights, length, batch_size)
         self.model = model
 

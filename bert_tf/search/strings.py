@@ -40,11 +40,13 @@ class Strings(Sequence):
     def __getitem__(self, index: int) -> str:  # type: ignore[override]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
+        # Negative indices count from the end.
         index %= len(self)
         start = self._ends[index - 1] if index else 0
         return self._bytes[start : self._ends[index]].tobytes().decode("utf8")
 
     def __iter__(self) -> Iterator[str]:
+        # All bytes at once: reading a memory map string by string is slower.
         content = self._bytes.tobytes()
         start = 0
         for end in self._ends.tolist():
@@ -57,5 +59,6 @@ def write(folder: pathlib.Path, name: str, strings: Sequence[str]) -> list[pathl
     encoded = [text.encode("utf8") for text in strings]
     paths = [folder / f"{name}.utf8", folder / f"{name}.ends.npy"]
     paths[0].write_bytes(b"".join(encoded))
+    # Ends and not lengths, so that one string is found without a sum.
     np.save(paths[1], np.cumsum([len(text) for text in encoded], dtype=np.int64))
     return paths

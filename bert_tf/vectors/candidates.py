@@ -13,5 +13,6 @@ def best_candidates(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.nd
       rows: rows of the candidates, [Q, c].
       k: at most c.
     """
+    # lexsort sorts by its last key first: by descending score, then by row.
     order = np.lexsort((rows, -scores), axis=1)[:, :k]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)

@@ -94,6 +94,7 @@ def _search(
         factors = None if scales is None else scales[part]
         # This does not copy an array with aligned memory, as in NumPy's files.
         chunk = tf.convert_to_tensor(np.asarray(documents[part]))
+        # tf.function traces again for each Python int, but not for each NumPy number.
         *best, is_finite = _better(*best, query, shifts, chunk, factors, np.int64(first), k)
         if not is_finite:
             raise ValueError(
@@ -174,6 +175,7 @@ def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     missing = -count % BLOCK
     # -inf is below every score, so padding is chosen last.
     padded = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    # [Q, ceil(N / BLOCK), BLOCK]
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, BLOCK])
     chosen = tf.math.top_k(
         tf.reduce_max(blocks, axis=2), tf.minimum(k, tf.shape(blocks)[1]), sorted=False
@@ -181,5 +183,6 @@ def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     chosen = tf.sort(chosen, axis=1)  # Equal scores are then in the order of their indices.
     candidates = tf.gather(blocks, chosen, batch_dims=1)  # [Q, blocks, BLOCK]
     values, order = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), k)
+    # From indices within the candidates to indices within the scores.
     block = tf.gather(chosen, order // BLOCK, batch_dims=1)
     return values, block * BLOCK + order % BLOCK

@@ -39,8 +39,10 @@ class Quantized:
 def quantize(vectors: np.ndarray) -> Quantized:
     """Rounds vectors, float32 [N, D], to int8; the error is at most half a step of a dimension."""
     lengths = np.linalg.norm(vectors, axis=1)
+    # A vector of zeros must not be divided by 0.
     lengths = np.where(lengths < LEAST_LENGTH, 1, lengths).astype(np.float32)
     unit = vectors / lengths[:, None]  # [N, D]
+    # The range of each dimension, [D] each.
     low = unit.min(axis=0)
     high = unit.max(axis=0)
     # The middle of the range, so that both ends are equally far.

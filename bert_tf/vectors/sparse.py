@@ -91,7 +91,9 @@ class SparseIndex:
         for index in range(len(queries)):
             total = np.zeros(self._count)
             for token_id, weight in zip(*queries.row(index), strict=True):
+                # Token ids are sorted: the documents of a token are the range from first to last.
                 first, last = np.searchsorted(self._token_ids, [token_id, token_id + 1])
+                # A document has a token at most once, so the rows differ and += adds to each.
                 total[self._rows[first:last]] += weight * self._weights[first:last]
             scores, documents = best_candidates(total[None].astype(np.float32), rows, k)
             best_scores[index] = scores[0]

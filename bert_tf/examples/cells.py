@@ -38,6 +38,7 @@ def read_list(cell: str) -> list[Any] | None:
     opening = text[:1]
     if opening not in _BRACKETS or len(text) < 2 or text[-1] != _BRACKETS[opening]:
         return None
+    # A comma may follow the last item, as in (1,).
     inner = text[1:-1].rstrip(" \t\r\n,")
     items: list[Any] = []
     end = 0

@@ -99,6 +99,7 @@ def read_pairs(values: Texts) -> tuple[list[str], list[str] | None]:
     Raises:
       ValueError: as `read_texts` and `read_pair_columns`.
     """
+    # A tuple of strings is a column of texts; any other tuple is two columns.
     is_columns = isinstance(values, tuple) and not all(isinstance(v, str | bytes) for v in values)
     if is_columns or isinstance(values, list) and values and _begins_pairs(values[0]):
         return read_pair_columns(values)
@@ -189,6 +190,7 @@ def read_tuples(x: Column) -> list[list[Any]]:
                 f"x is a list of tuples with {', '.join(map(str, sorted(sizes)))} values; expected "
                 "tuples of the same length, of two values or more."
             )
+        # Rows become columns.
         return [list(column) for column in zip(*x, strict=True)]
     is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
     given = x if is_columns else (x,)
@@ -235,6 +237,7 @@ def read_label_ids(
     if len(labels) > 1 and all(_is_row_of_bits(value, len(labels)) for value in column):
         return _one_hot_indices(column, name)
     known = LabelNames(labels)
+    # Empty unless all names are numbers; otherwise a number is an index.
     numbers = {value: index for index, value in enumerate(numbers_of(labels) or ())}
     indices = [_label_index(value, known, numbers) for value in column]
     unknown = [row for row, index in enumerate(indices) if index is None]
@@ -340,6 +343,7 @@ def _frame_by_labels(values: Labels, labels: Sequence[str], name: str) -> Labels
         return values
     given = list(values.columns)
     names = list(map(str, given))
+    # Columns named 0, 1, 2 .. are in the order of the labels already.
     if len(names) < 2 or names == list(map(str, range(len(labels)))):
         return values.to_numpy() if len(names) > 1 else values
     if sorted(names) != sorted(labels):

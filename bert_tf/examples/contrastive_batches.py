@@ -69,6 +69,7 @@ class ContrastiveDataset:
         counts = [len(group) for group in negatives]
         self._negative_starts = np.cumsum([0, *counts])
         self._negatives = np.array(list(itertools.chain.from_iterable(negatives)), np.int64)
+        # Every step looks up its plan; two, because the next epoch is prepared before one ends.
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
         # The expected number of tokens in an epoch, for the rates in the log.
         num_tokens = rows.lengths[queries].sum() + rows.lengths[positives].sum()
@@ -105,6 +106,7 @@ class ContrastiveDataset:
         # Each epoch continues in the list of negatives where the previous one ended.
         chosen = (epoch * self.num_negatives + slots) % np.maximum(counts, 1)[:, None]
         has_negative = slots < counts[:, None]  # [n, M - 1]
+        # Index 0 must exist even without negatives; `where` replaces its value below.
         flat = self._negatives if len(self._negatives) else np.zeros([1], np.int64)
         rows = flat[np.where(has_negative, starts[:, None] + chosen, 0)]
         negatives = np.where(has_negative, rows, NO_TEXT)
@@ -136,6 +138,7 @@ class ContrastiveDataset:
         size = len(self)
         order = np.arange(size)
         if seed is not None:
+            # Positions count on over the epochs, so each epoch has another order.
             order, _ = order_examples(epoch * size + order, size, seed)
         batches = self._batches(order, epoch, batch_size)
         return list(itertools.islice(batches, self.batches_per_epoch(batch_size)))
@@ -152,6 +155,7 @@ class ContrastiveDataset:
             return
         documents, _ = self.documents(order, epoch)
         rows = np.concatenate([self.queries[order][:, None], documents], axis=1)
+        # NO_TEXT reads the last text, which `where` replaces.
         texts = np.where(rows == NO_TEXT, NO_TEXT, self.texts[rows])
         groups = [frozenset(group) - {NO_TEXT} for group in texts.tolist()]
         for batch in _deal(groups, batch_size):
@@ -187,6 +191,7 @@ class ContrastiveDataset:
         batch["document_weights"] = (documents != NO_TEXT).astype(np.float32)
         batch["example_weights"] = (queries != NO_TEXT).astype(np.float32)
         if self.scores:
+            # With negatives, one score for each; without, as many as all examples have.
             num_scores = self.num_negatives or min(map(len, self.scores))
             scores = np.zeros([num_rows, num_scores], np.float32)
             for index, example in enumerate(examples):
@@ -292,6 +297,7 @@ def _make_batches(
     """Returns the shard's part of the batches whose examples and epoch `choose` returns."""
     shard_rows = shard.rows(batch_size)
     longest = (buckets[-1], buckets[-1])
+    # A batch without examples has the names, types and shapes of all batches.
     sample = dataset.batch(np.zeros([0], np.int64), 0, len(shard_rows), longest)
 
     def bucket(longest: int) -> int:
@@ -302,6 +308,7 @@ def _make_batches(
         # The lengths are those of the whole batch, so that all workers have the same.
         longest_query, longest_document = dataset.longest(examples, epoch)
         lengths = (bucket(longest_query), bucket(longest_document))
+        # The rows of this shard that the batch has; `batch` fills up the others.
         local_examples = examples[shard_rows[shard_rows < len(examples)]]
         return list(dataset.batch(local_examples, epoch, len(shard_rows), lengths).values())
 

@@ -62,6 +62,7 @@ def check_distinct(names: Iterable[str]) -> None:
     """
     found: dict[str, str] = {}
     for name in names:
+        # Casefolding may break the normal form, so it is applied again.
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
         other = found.setdefault(key, name)
         if other != name:

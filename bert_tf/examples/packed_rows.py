@@ -80,16 +80,18 @@ def plan_rows(lengths: np.ndarray, row_length: int, num_parts: int = 1) -> Plan:
     order = _deal(examples.sum(axis=1), num_parts)
     parts = examples[order].reshape(num_parts, -1)  # [parts, B / parts * C]
     starts = []
+    # All parts have as many rows as the fullest, so that they form one array.
     num_rows = 1
     for part in parts:
         part_starts, part_rows = first_fit(part, row_length)
         starts.append(part_starts)
         num_rows = max(num_rows, round_up(part_rows))
-    positions = np.full([num_parts, num_rows * row_length], EMPTY, np.int32)
+    positions = np.full([num_parts, num_rows * row_length], EMPTY, np.int32)  # [parts, R * T]
     for i, part in enumerate(parts):
         # Text and offset of each token in the part, both [tokens].
         text = np.repeat(np.arange(len(part)), part)
         offset = np.arange(len(text)) - np.repeat(np.cumsum(part) - part, part)
+        # Position in the packed rows <- position in the padded batch.
         positions[i, starts[i][text] + offset] = text * row_length + offset
     return Plan(
         order.astype(np.int32),
@@ -103,6 +105,7 @@ def _deal(sizes: np.ndarray, num_parts: int) -> np.ndarray:
 
     Example: sizes 9, 1, 5, 6 in two parts: 0 and 1, 2 and 3.
     """
+    # [B / parts, parts]: each turn gives one example to every part.
     turns = np.argsort(-sizes, kind="stable").reshape(-1, num_parts)
     # Every second turn goes backwards: no part always gets the longer of two.
     turns[1::2] = turns[1::2, ::-1].copy()
@@ -128,6 +131,7 @@ def first_fit(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, int]:
     for index in order[lengths[order] > 0]:
         # The first row with enough room; an empty row is always left.
         row = int(np.argmax(free >= lengths[index]))
+        # The used part of the row ends here: row * T + (T - free).
         starts[index] = (row + 1) * row_length - free[row]
         free[row] -= lengths[index]
     return starts, int(np.count_nonzero(free < row_length))
@@ -139,5 +143,6 @@ def round_up(num_rows: int) -> int:
     Up to 63 all numbers are kept, up to 127 every second, then every fourth, and so on: this adds
     at most 3 %.
     """
+    # Keeps the six leading bits, so that at most 1 / 32 is added.
     step = 1 << max(0, num_rows.bit_length() - 6)
     return max(1, -(-num_rows // step) * step)

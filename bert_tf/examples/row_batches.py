@@ -36,6 +36,7 @@ def training_batches(
     """
 
     def choose(step: int) -> tuple[np.ndarray, int]:
+        # Positions count on over the epochs: a batch may contain the end of one.
         positions = np.arange(step * batch_size, (step + 1) * batch_size)
         row_ids, _ = order_examples(positions, len(rows), seed)
         return row_ids, int(rows.lengths[row_ids].max())
@@ -61,6 +62,7 @@ def evaluation_batches(
 
     def choose(step: int) -> tuple[np.ndarray, int]:
         row_ids = order[step * batch_size : (step + 1) * batch_size]
+        # The first example of a batch is its longest.
         return row_ids, int(rows.lengths[row_ids[0]])
 
     num_steps = -(-len(rows) // batch_size)
@@ -92,6 +94,7 @@ def epoch_batches(
         epoch, index = divmod(step, num_steps)
         ids = np.arange(index * batch_size, min((index + 1) * batch_size, len(rows)))
         if seed is not None:
+            # Each epoch has another order of the same examples.
             ids, _ = order_examples(epoch * len(rows) + ids, len(rows), seed)
         return ids, int(rows.lengths[ids].max())
 
@@ -110,9 +113,11 @@ def _batches(
 ) -> tf.data.Dataset:
     """Returns the shard's part of the batches whose example indices `choose` returns."""
     shard_rows = shard.rows(batch_size)
+    # A batch without examples has the names, types and shapes of all batches.
     sample = rows.batch(np.zeros([0], np.int64), len(shard_rows), buckets[-1])
     # The axis of tokens, whose size differs from batch to batch.
     axes = dict.fromkeys(sample, -1) | dict.fromkeys(rows.token_scores, -2)
+    # Features without an axis of tokens have a fixed shape.
     without_tokens = {*rows.labels, "row_ids", "example_weights"}
 
     def make(step: np.ndarray) -> list[np.ndarray]:

@@ -54,6 +54,7 @@ class TokenizedDataset:
         self.token_scores: dict[str, np.ndarray] = {}
         self._token_labels: dict[str, np.ndarray] = {}
         for name, values in (token_labels or {}).items():
+            # The empty array is for a dataset without examples.
             flat = np.concatenate([*values, np.zeros([0], np.int32)])
             self._token_labels[name] = flat.astype(np.int32)
         wrong = [name for name, values in self.labels.items() if len(values) != len(self)]
@@ -95,12 +96,14 @@ class TokenizedDataset:
         """
         positions = np.arange(length)  # [T]
         mask = positions < self._sizes[row_ids][..., None]  # [n, C, T]
+        # [n, C, T]; padding reads index 0, which `gather` replaces.
         flat_positions = np.where(mask, self._starts[row_ids][..., None] + positions, 0)
         shape = [len(row_ids), length]
         if self.num_choices:
             shape.insert(1, self.num_choices)
 
         def gather(flat: np.ndarray, empty: int = 0) -> np.ndarray:
+            # Without any tokens even index 0 does not exist.
             values = np.where(mask, flat[flat_positions] if len(flat) else empty, empty)
             return _fill(values.reshape(shape).astype(np.int32), num_rows, empty)
 

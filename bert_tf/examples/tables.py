@@ -227,6 +227,7 @@ def read_table(
         if names is None:
             names = _check_header(cells, where)
             continue
+        # A collector suppresses the error of a row; without one the error is raised.
         with errors or contextlib.nullcontext():
             if len(cells) != len(names):
                 raise wrong_width(where, cells, names)
@@ -285,9 +286,11 @@ def read_cells(
         is_quoted = delimiter != "\t"
     blank = rows = 0
     for number, cells in _csv(path, delimiter) if is_quoted else _tsv(path, delimiter):
+        # A blank line is an error only if a row follows.
         if not cells or len(cells) == 1 and cells[0].isspace():
             blank = blank or number
             continue
+        # The line sep=; of Excel is not a row.
         if number == 1 and _SEPARATOR_LINE.fullmatch(delimiter.join(cells)):
             continue
         if blank:
@@ -425,6 +428,7 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yields (first line, cells)."""
     reader = csv.reader(_read_lines(path), delimiter=delimiter, strict=True)
     while True:
+        # A quoted text may have line breaks, so a row is named by its first line.
         number = reader.line_num + 1
         try:
             cells = next(reader)
@@ -465,9 +469,11 @@ def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
     with contextlib.closing(book):
         for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
             cells = [_excel_text(value) for value in values]
+            # Empty cells after the last column, which were only formatted, are not data.
             while len(cells) > width and not cells[-1]:
                 cells.pop()
             if any(cells):
+                # The first row has the names, so it determines the width.
                 width = width or len(cells)
                 yield f"{path} line {number}", cells + [""] * (width - len(cells))
     if not width:
@@ -505,6 +511,7 @@ def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
     first = next(lines, None)
     if first is None:
         raise ValueError(f"{path} is empty; expected a JSON object on each line.")
+    # One list, perhaps over several lines.
     if first[1].lstrip().startswith("["):
         size = len(first[1])
         text = [first[1]]

@@ -47,8 +47,10 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         expected = np.sum(softmax(scaled) * logits, axis=-1)  # [N]
         return float(np.mean(expected - logits[np.arange(len(labels)), labels]))
 
+    # Bisection in log T, because the bounds are a factor of 400 apart.
     low = math.log(LEAST_TEMPERATURE)
     high = math.log(LARGEST_TEMPERATURE)
+    # 60 halvings reach the precision of float64.
     for _ in range(60):
         middle = (low + high) / 2
         if slope(math.exp(middle)) > 0:  # The scores are too large.
@@ -91,10 +93,12 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> ChosenThreshold | 
     rights = np.bincount(groups, labels)  # [V]
     predicted = np.cumsum(counts[::-1])[::-1]  # examples with this score or a higher one
     right = np.cumsum(rights[::-1])[::-1]
+    # [V]: the F1 if all examples from this score upwards are positive.
     f1 = 2 * right / (predicted + num_true)
     if values[0] == 0.0:
         f1[0] = 0.0  # No probability is below 0, so no threshold makes all examples positive.
     values = values.astype(np.float64)
+    # [V]: the middle between each score and the next lower one; below the lowest is 0.
     thresholds = (np.concatenate([[0.0], values[:-1]]) + values) / 2
     best = np.flatnonzero(f1 == f1.max())
     index = best[np.argmin(np.abs(thresholds[best] - THRESHOLD))]
@@ -130,11 +134,13 @@ def reliability(
     """
     labels = np.asarray(labels)
     if labels.ndim == 2:
+        # Yes has probability p and no has 1 - p, so the confidence is at least 0.5.
         confidence = np.maximum(probabilities, 1 - probabilities).ravel()
         right = ((probabilities > 0.5) == (labels == 1)).ravel()
     else:
         confidence = probabilities.max(axis=-1)
         right = probabilities.argmax(axis=-1) == labels
+    # ceil, because an interval includes its upper end.
     indices = np.ceil(confidence * num_bins).astype(int) - 1
     indices = np.clip(indices, 0, num_bins - 1)
     bins = []
@@ -176,4 +182,5 @@ def log_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
         of_labels = np.where(labels == 1, probabilities, 1 - probabilities)
     else:
         of_labels = probabilities[np.arange(len(labels)), labels]
+    # A probability that underflowed to 0 must not make the loss infinite.
     return float(-np.mean(np.log(np.maximum(of_labels, np.finfo(np.float64).tiny))))

@@ -182,6 +182,7 @@ def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     coefficient"; for two classes Matthews 1975.
     """
     both = np.stack(_label_pair(labels, predictions))
+    # Classes that never occur do not change the correlation.
     classes, indices = np.unique(both, return_inverse=True)
     true, predicted = indices.reshape(both.shape)
     matrix = confusion_matrix(true, predicted, len(classes))
@@ -349,6 +350,7 @@ def _report(
 
 def _mean(name: str, rows: list[ClassScores], weights: np.ndarray, total: int) -> ClassScores:
     columns = np.array([row[1:4] for row in rows]).T  # [3, C]
+    # np.average fails if all weights are 0.
     means = [float(np.average(column, weights=weights)) if total else 0.0 for column in columns]
     return ClassScores(name, means[0], means[1], means[2], total)
 

@@ -94,6 +94,7 @@ def join_words(
     Returns:
       A dict per entity: `type`, `start`, `end`, `text`, and `score`, the lowest of its words'.
     """
+    # Labels of another form, such as parts of speech, are rejected by `spans`.
     try:
         spans(labels)
         join = spans
@@ -155,6 +156,7 @@ def evaluate_entities(
         predicted_spans = _row_spans(predicted_row, number)
         true.update(span.type for span in true_spans)
         found.update(span.type for span in predicted_spans)
+        # Spans of one sentence are distinct, so sets lose none.
         correct.update(span.type for span in set(true_spans) & set(predicted_spans))
         tokens += len(true_row)
         same += sum(a == b for a, b in zip(true_row, predicted_row, strict=True))

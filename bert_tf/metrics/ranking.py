@@ -105,6 +105,7 @@ def evaluate_queries(
             scores.pop(query, None)
         # Negative grades are not relevant, like documents without a grade.
         gains = [max(0, grades.get(name, 0)) for name in rank(scores, ties)]
+        # All relevant documents, whether or not the run has them: the best possible ranking.
         ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
         values[query] = {}
         for name, (kind, cut) in cuts.items():
@@ -135,9 +136,11 @@ def rank(scores: Mapping[str, float], ties: str = "trec_eval") -> list[str]:
         bad = names[int(np.argmax(np.isnan(values)))]
         raise ValueError(f"The score of document {bad!r} is NaN; a ranking needs numbers.")
     if ties == "given":
+        # Stable: equal scores keep the order of the run.
         return [names[i] for i in np.argsort(-values, kind="stable")]
     with np.errstate(over="ignore"):
         stored = values.astype(np.float32).tolist()  # trec_eval compares float32.
+    # Reversed as a whole: among equal scores the higher id comes first.
     order = sorted(range(len(names)), key=lambda i: (stored[i], names[i]), reverse=True)
     return [names[i] for i in order]
 

@@ -89,6 +89,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Returns ranks from 1, float64 [N]; equal values get the mean of the ranks they fill."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    # The last rank of each group of equal values, minus half of the others in it.
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 

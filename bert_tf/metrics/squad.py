@@ -239,6 +239,7 @@ def _best_scores(
     scores = {}
     for key, question in questions.items():
         texts = [answer["text"] for answer in question["answers"]]
+        # A question without answers has the answer "", as in the script.
         answers = [text for text in texts if normalize_answer(text)] or [""]
         scores[key] = max(metric(predictions[key], answer) for answer in answers)
     return scores
@@ -261,6 +262,7 @@ def _best_threshold(
         if key not in scores:
             continue
         if answerable[key]:
+            # "" was wrong and counted 0, so answering adds the score.
             score += scores[key]
         elif predictions[key]:
             # "" was right, and the model's answer is not.

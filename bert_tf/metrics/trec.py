@@ -62,6 +62,7 @@ def run_lines(run: Run, tag: str = "bert_tf") -> Iterator[str]:
     for query, scores in run.items():
         _check_ids(scores, "Document id")
         for position, name in enumerate(rank(scores), 1):
+            # repr keeps all digits, so that the order is the same when the run is read.
             yield f"{query} Q0 {name} {position} {float(scores[name])!r} {tag}\n"
 
 

@@ -37,6 +37,7 @@ class TextEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # Tells the checks of scikit-learn that X is a column of strings.
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags

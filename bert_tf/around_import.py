@@ -24,6 +24,7 @@ class AroundImport(importlib.abc.MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name or self._is_asking_others:
             return None
+        # `find_spec` asks all finders, also this one, which must not answer itself.
         self._is_asking_others = True
         try:
             spec = importlib.util.find_spec(name)

@@ -51,8 +51,10 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
     """
     path = pathlib.Path(path).expanduser()
     check_regular(path)  # Check first, because opening a device may have side effects.
+    # O_NONBLOCK: opening does not wait if the path has become a pipe since the check.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
+        # The opened file counts: the path may have been replaced since the check.
         status = os.fstat(descriptor)
         _check_mode(path, status.st_mode)
         size = status.st_size
@@ -92,6 +94,7 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
     Raises:
       ValueError: if it has more values, or is not JSON.
     """
+    # Counted without parsing: nearly every value follows a comma or an opening bracket.
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
     if count > MAX_JSON_VALUES:
         raise ValueError(f"{source} has {count} values; expected at most {MAX_JSON_VALUES}.")
@@ -117,11 +120,13 @@ def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) 
     """
     info = archive.getinfo(name)
     _check_method(info, source)
+    # The header may state any size, but no member is larger than its archive.
     packed = min(info.compress_size, pathlib.Path(source).stat().st_size)
     limit = min(MAX_BYTES, FREE_MEMBER_BYTES + MAX_RATIO * packed)
     if info.file_size > limit:
         raise ValueError(f"{source}: {name} has {info.file_size} bytes; expected at most {limit}.")
     with archive.open(info) as member:
+        # One byte more than allowed shows that the header states too small a size.
         content = member.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"{source}: {name} has more than {limit} bytes.")

@@ -133,6 +133,7 @@ def write(model: str, folder: str) -> None:
     )
     from bert_tf.search.manifest import Manifest
 
+    # Documents are read twice, so that a fault in them is found before the model is loaded.
     if ADD.value:
         length = length_of_added(Manifest.read(pathlib.Path(folder)), folder)
         count = count_documents(folder)
@@ -204,6 +205,7 @@ def count_documents(folder: str) -> int:
     from bert_tf.search.faiss_index import check_faiss
     from bert_tf.search.index import Index
 
+    # Only the ids are needed here; `add_to_index` compares the checksums.
     existing = set(Index(folder, checks_files=False).ids) if ADD.value else set()
     count = 0
     for document in read_documents(INPUT.value):

@@ -26,6 +26,7 @@ class FlagOfFields(flags.Flag):
     def parse(self, argument: str) -> None:
         try:
             values = self.form.read(argument)
+            # The field may have the same name as the flag (masked_lm_prob).
             own = values.pop(self.name, argument)
             if self.form.adds:
                 self._check_names(values)
@@ -50,6 +51,7 @@ class FlagOfFields(flags.Flag):
     def _reset(self) -> None:
         """Resets the fields that an earlier use of this flag set."""
         for name, uses in self._set.items():
+            # A flag that was given separately since then keeps that value.
             if flags.FLAGS[name].present == uses:
                 flags.FLAGS[name].unparse()
         self._set = {}
@@ -63,12 +65,14 @@ class FlagOfFields(flags.Flag):
         if value is None:
             flag.unparse()
             return
+        # A preset does not replace a value that the user gave.
         if self.form.is_preset and flag.present:
             return
         try:
             flag.parse(str(value))
         except flags.IllegalFlagValueError as error:
             raise ValueError(str(error).removeprefix("flag --")) from None
+        # absl sets this only for the flags that it finds on the command line.
         flag.using_default_value = False
         self._set[name] = flag.present
 
@@ -88,6 +92,7 @@ def warn_of_fields(arguments: list[str]) -> None:
     for argument in arguments[1:end]:
         name = argument.partition("=")[0].lstrip("-")
         if name not in within:
+            # absl's form of --NAME=false is --noNAME.
             name = name.removeprefix("no")
         if argument.startswith("-") and name in within:
             warn_of_earlier_name(f"--{name}", new_form(name, within[name]))

@@ -78,6 +78,7 @@ def convert(
     source.check(starts_of_names(allow_unexpected))
 
     def adapted(part: Checkpoint) -> Checkpoint:
+        # Added words come after trimming, which would otherwise remove them.
         part = adapt(with_casing(part, do_lower_case), vocab_file=vocab_file)
         if text_files:
             part = trim_vocabulary(part, lambda: read_every_text(text_files))
@@ -211,6 +212,7 @@ def outputs_of(
     }
     if {"masked_lm", "next_sentence"} & set(checkpoint.heads):
         with_head = dataclasses.replace(checkpoint, config=head_config)
+        # Only the heads of this model are used, on the vectors of the encoder above.
         model = BertPretrainer.from_checkpoint(with_head, allow_missing=["cls/predictions/"])
         if "masked_lm" in checkpoint.heads:
             predicted = gather_positions(encoded["sequence_output"], batch["masked_lm_positions"])
@@ -234,6 +236,7 @@ def outputs_of(
 def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
     """Returns two sequences of ids spread over the vocabulary; half of the second is padding."""
     length = min(16, config.max_position_embeddings, config.longest_row)
+    # Multiples of a prime spread the ids over the vocabulary.
     ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
     mask = np.ones((2, length), np.int32)
     mask[1, (length + 1) // 2 :] = 0

@@ -92,6 +92,7 @@ def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
         ]
     text = f"{name}/*" if path.is_dir() else name
     columns = Columns(FLAGS.text_column, FLAGS.text_b_column, FLAGS.label_column)
+    # A given format says that the files are text, not tables.
     files = sorted(glob.glob(text)) if FLAGS.input_format == "auto" else []  # noqa: PTH207
     tables = [file for file in files if is_labelled_table(pathlib.Path(file), columns)]
     diagnoses = [diagnose_table(table, columns) for table in tables]
@@ -120,6 +121,7 @@ def _holds_records(path: pathlib.Path) -> bool:
     """Returns whether a file has TFRecords, by its first bytes or, if damaged, by its name."""
     if not path.is_file() or path.name.startswith(".") or path.suffix == ".json":
         return False
+    # A record begins with 8 bytes of length and 4 of their checksum.
     with path.open("rb") as file:
         return is_tfrecord(file.read(12)) or ".tfrecord" in path.name
 

@@ -102,11 +102,13 @@ def main(_: list[str]) -> None:
             raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
         job.open()
         counts = read(job)
+        # Checked again under the lock: another process may have written the index meanwhile.
         has_index = INDEX.value and check_index(job)
         embed(job, counts)
         if INDEX.value and not has_index:
             write_index(job, list(counts), similarity)
         if QDRANT.value:
+            # Each job has its own collection; the old one is searched until the new is complete.
             version = f"{file_crc(folder / 'job.json')}-{similarity}"
             embedded = batches(job, list(counts), TEXTS.value)
             count = write_qdrant(QDRANT.value, COLLECTION.value, version, embedded, similarity)
@@ -165,11 +167,13 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     for count in run_step(embed_shard, job, list(counts)):
         done += int(count)
         now = time.monotonic()
+        # Beam returns no counts, and Spark returns all at the end.
         if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
             last = now
             rate = done / (now - start)
             left = (todo - done) / rate
             logging.info("%d of %d, %.1f texts per second, %.0f s left.", done, todo, rate, left)
+    # Counted on the disk, because Beam returns no results.
     if lost := [name for name in counts if not job.vectors(name).exists()]:
         raise OSError(f"{job.vectors(lost[0])} is missing; run the same command again.")
     seconds = time.monotonic() - start
@@ -231,6 +235,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     from bert_tf.search.index import build_index
 
     folder = index_folder()
+    # First without checksums, so that an index that appears before a kill is recognized.
     write_json(index_record(job), index_values())
     manifest = build_index(
         folder,

@@ -35,6 +35,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     try:
         with temporary.open(mode, encoding=encoding) as file:
             yield file
+            # On the disk before the rename: after a crash the path never has a part of the content.
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -79,6 +80,7 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
     with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as has_lock:
         if not has_lock:
             raise ValueError(f"Another process is writing {path}; wait until it ends.")
+        # This process has the lock, so any leftovers are those of killed processes.
         for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
         hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -116,6 +116,7 @@ def _numbers(ranges: str) -> list[str]:
     numbers = []
     for span in ranges.split(","):
         first, _, last = span.partition("-")
+        # Slurm keeps leading zeros: n[08-10] are n08, n09 and n10.
         numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last or first) + 1)]
     return numbers
 

@@ -155,6 +155,7 @@ class Workers:
             SECRET_VARIABLE: self._secret,
             **self.gpu_shares[index],
         }
+        # Appended, so that a restart keeps the output of the attempt that failed.
         with self.logs[index].open("ab") as log:
             return subprocess.Popen(
                 self.words,
@@ -213,6 +214,7 @@ class Workers:
 def free_ports(count: int) -> list[int]:
     """Returns free ports of this machine."""
     with ExitStack() as stack:
+        # All are open at once, because a closed port could be given out again.
         servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
         return [stack.enter_context(server).getsockname()[1] for server in servers]
 

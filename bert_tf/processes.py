@@ -59,6 +59,7 @@ def map_in_processes(
         futures = collections.deque(_submit(pool, function, first))
         while futures:
             result = futures.popleft().result()
+            # Before the caller gets the result, so that no worker waits for the caller.
             futures.extend(_submit(pool, function, itertools.islice(rest, 1)))
             yield result
 

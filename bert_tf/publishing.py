@@ -96,6 +96,7 @@ def export(
     path = pathlib.Path(folder).expanduser()
     version = version or next_version(path)
     check_new(path, version)
+    # `load` reads folders, so the model is first written to one.
     with tempfile.TemporaryDirectory() as temporary:
         source = pathlib.Path(temporary, "model")
         write_checkpoint(checkpoint, source, "bert_tf")

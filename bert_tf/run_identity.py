@@ -198,9 +198,11 @@ def check_files(
     for name, digest in file_digests(folder, without).items():
         stating = [holder for holder in identities if name in identities[holder].sha256]
         different = [holder for holder in stating if identities[holder].sha256[name] != digest]
+        # No record or checkpoint matches the file, so the file itself has changed.
         if different and len(different) == len(stating):
             changed.append(name)
             continue
+        # Some match: those that do not are from another run.
         for holder in different:
             foreign.setdefault(holder, []).append(name)
     # The run's id is that of the record if it matches, or of the first identity that matches.

@@ -6,7 +6,7 @@
 
 Files have a word a line with its tag in columns, and blank lines between sentences (CoNLL), or are
 CoNLL-U, JSON (tokens with tags, or texts with spans) or tables: docs/tagging.md lists them. The
-first piece of a word carries its label; long sentences are cut in windows, and each word is tagged
+first token of a word carries its label; long sentences are cut in windows, and each word is tagged
 once. The predictions are the input again, with a tag for each word.
 """
 

@@ -58,6 +58,7 @@ def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
         return
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
+        # File descriptor 2 and not sys.stderr, because C++ writes directly to it.
         terminal = os.dup(2)
         os.dup2(held.fileno(), 2)
         try:

@@ -59,6 +59,7 @@ class AddedTokenMatcher(tf.Module):
         for token in sorted(tokens, key=lambda token: token.content not in unread):
             contents.setdefault(normalize(token.content), token)
         contents.pop("", None)  # A token of deleted characters is never found.
+        # RE2 takes the first alternative that matches: the longest has to come first.
         self._contents = sorted(contents, key=len, reverse=True)
         self._pattern = "|".join(map(re.escape, self._contents))
         _check_size(self._pattern, len(contents))
@@ -92,6 +93,7 @@ class AddedTokenMatcher(tf.Module):
         marked = tf.strings.regex_replace(strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER)
         split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
         parts = split.values
+        # Counted through all strings; the markers are not in the parts.
         ends = tf.cumsum(tf.strings.length(parts, "UTF8_CHAR"))
         is_token = count_up(split.row_lengths()) % 2 == 1
         token_parts = tf.where(is_token)[:, 0]
@@ -144,6 +146,7 @@ class AddedTokenMatcher(tf.Module):
         is_space = tf.reduce_any(code_points[:, tf.newaxis] == spaces, axis=1)
         others = tf.where(~is_space)[:, 0]
         size = tf.size(code_points, tf.int64)
+        # The characters that are not white space, and one before the first and after the last.
         bounds = tf.concat([[-1], others, [size]], 0)
         previous = tf.gather(bounds, tf.searchsorted(bounds, first, "left") - 1)
         following = tf.gather(bounds, tf.searchsorted(bounds, last, "left"))

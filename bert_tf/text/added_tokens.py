@@ -74,6 +74,7 @@ class AddedTokenSplitter:
         # Each text between two added tokens is one token of this model: the unknown one.
         model = tokenizers.models.WordLevel({"": 0}, unk_token="")
         self._tokenizer = tokenizers.Tokenizer(model)
+        # `tokenizers` then finds special tokens but leaves them as text: these are the unread ones.
         self._tokenizer.encode_special_tokens = True
         contents: dict[str, AddedToken] = {}
         for token in tokens:

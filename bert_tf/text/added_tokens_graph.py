@@ -86,6 +86,7 @@ class AddedTokenFinder(tf.Module):
     ) -> None:
         super().__init__()
         contents = {normalize(token.content): ids[token.content] for token in tokens}
+        # RE2 takes the first alternative that matches.
         longest_first = sorted(contents, key=len, reverse=True)
         self._pattern = "|".join(map(re.escape, longest_first))
         self._ids = string_table([key.encode() for key in contents], list(contents.values()))
@@ -99,6 +100,7 @@ class AddedTokenFinder(tf.Module):
         marked = tf.strings.regex_replace(
             parts.strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER
         )
+        # The tokens of an earlier search are not searched.
         marked = tf.where(parts.ids < 0, marked, parts.strings)
         split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
         is_token = count_up(split.row_lengths()) % 2 == 1

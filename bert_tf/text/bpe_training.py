@@ -75,6 +75,7 @@ def train_bpe_vocab(
     tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
     tokenizer.pre_tokenizer = byte_level(add_prefix_space=True)
     trainer = hugging_face.trainers.BpeTrainer(
+        # One row less: the mask token comes after all others.
         vocab_size=vocab_size - 1,
         min_frequency=MIN_FREQUENCY,
         special_tokens=list(FIRST_TOKENS),

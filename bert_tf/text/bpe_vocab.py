@@ -77,6 +77,7 @@ class BpeVocab(BaseVocab):
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
+        # An added token without an id comes first here, and `_check` reports it.
         in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
         object.__setattr__(self, "added_tokens", tuple(in_order))
         _check(self, "vocabulary")
@@ -206,6 +207,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     lines = merges_bytes.decode("utf-8").replace("\r\n", "\n").split("\n")
     merges = []
     for number, line in enumerate(lines, start=1):
+        # The first line of GPT-2's file; merges may also begin with #.
         if line and not line.startswith("#version"):
             merges.append(read_merge(f"{merges_path}, line {number}", line))
     names = special_names(path.parent, ids, {})
@@ -237,6 +239,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     ids = dict(model["vocab"])
     added = read_added_tokens(path, content)
     for token, index in added.values():
+        # Added tokens may be among the model's tokens; either way they have a row.
         if ids.setdefault(token.content, index) != index:
             raise ValueError(
                 f"{path}: {token.content!r} has id {index} among the added tokens and "
@@ -252,6 +255,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         tokens=tokens_in_id_order(path, ids),
         merges=[read_merge(path, merge) for merge in model["merges"]],
         added_tokens=tuple(token for token, _ in added.values()),
+        # True if absent, as in `tokenizers`; in tokenizer_config.json absent means False.
         add_prefix_space=json_field(pre_tokenizer, "add_prefix_space", bool, path) is not False,
         normalizer=normalizer,
         **packing,
@@ -327,6 +331,7 @@ def read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) ->
         if kind == "RobertaProcessing":
             fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
             fields |= {"num_separators": 2, "second_type": 0}
+            # One part of a sequence that trims the offsets is enough.
             fields["trim_offsets"] |= part.get("trim_offsets", True)
         elif kind == "BertProcessing":
             fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
@@ -362,8 +367,10 @@ def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, An
     cls = names[0]
     sep = names[-1]
     class_type = types[0]
+    # A pair has CLS, A, B and the last SEP, and the separators between A and B.
     separators = len(names) - 4
     is_known = separators in (1, 2) and names == [cls, "A", *[sep] * separators, "B", sep]
+    # The types of CLS; of A and the separators; of B and its SEP.
     is_typed = types == [class_type] + [0] * (1 + separators) + types[-1:] * 2
     is_typed &= single_types == [class_type, 0, 0] and (class_at_end or class_type == 0)
     if not (is_known and is_typed and single == [cls, "A", sep]):
@@ -403,6 +410,7 @@ def special_names(
             if isinstance(value, str) and value in known:
                 names.setdefault(name, value)
     for name, usual in _NAMES.items():
+        # If none is known, the usual name stays, and `_check` reports it as missing.
         names.setdefault(name, next((token for token in usual if token in known), usual[0]))
     return names
 
@@ -447,6 +455,7 @@ def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
 def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str, Any]:
     cls = (vocab.cls, vocab.cls_id)
     sep = (vocab.sep, vocab.sep_id)
+    # RoBERTa's released files have this processor; other forms need a template.
     if (vocab.num_separators, vocab.second_type) == (2, 0):
         return {
             "type": "RobertaProcessing",

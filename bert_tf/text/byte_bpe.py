@@ -62,6 +62,7 @@ class ByteBpe:
             vocab.ids[token.content] for token in vocab.added_tokens if not token.normalized
         }
         contents = [token.content for token in vocab.added_tokens]
+        # Some are searched for in the text itself, some in the normalized text.
         contents += [self._normalize(content) for content in contents]
         self._added_beginnings = common_prefixes(contents)
 

@@ -109,6 +109,7 @@ class ByteBpeTokenizer(tf.Module):
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         row_lengths = decoded.row_lengths()
         rows = decoded.value_rowids()
+        # [N], the index of each character in its string.
         starts = count_up(row_lengths)
         code_points = decoded.values
 
@@ -133,7 +134,9 @@ class ByteBpeTokenizer(tf.Module):
             return self._join(parts)
 
         contents = [re.escape(token.content) for token in self.vocab.added_tokens]
+        # \C is any byte, so the strings need not be UTF-8.
         pattern = rf"\C*(?:{'|'.join(contents)})\C*"
+        # Decided for the batch: most batches have no added token and nothing for NFC to change.
         is_special = tf.reduce_any(tf.strings.regex_full_match(strings, pattern))
         if self.vocab.normalizer:
             is_special |= tf.reduce_any(look_up(_nfc_kinds(), code_points) != _NFC_PLAIN)
@@ -166,6 +169,7 @@ class ByteBpeTokenizer(tf.Module):
         if not self.vocab.trim_offsets:
             return starts, ends
         if self.vocab.add_prefix_space:
+            # The space that `_add_spaces` put before a text is not a character of the text.
             leading = tf.where((starts == 0) & (leading == 1), 0, leading)
         starts = tf.minimum(starts + leading, ends)
         return starts, tf.maximum(ends - trailing, starts)
@@ -174,10 +178,12 @@ class ByteBpeTokenizer(tf.Module):
         self, characters: Characters, word_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the token ids of all words, int32 [P], and their row splits, int64 [W + 1]."""
+        # An added token is a word of U+0000 here; its id replaces the result below.
         code_points = tf.where(characters.is_added, 0, characters.code_points)
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
         )
+        # [U]: a word that is repeated is looked up and merged once.
         unique, unique_index = tf.unique(words, tf.int64)
         whole = self._whole_words.lookup(unique)
         others = tf.where(whole < 0)
@@ -213,6 +219,7 @@ class ByteBpeTokenizer(tf.Module):
         """
         sizes = tf.strings.length(words)
         values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
+        # [bytes of all words]: each byte is a symbol at first.
         symbols = tf.gather(self._byte_ids, tf.cast(values, tf.int32))
         owners = tf.repeat(tf.range(tf.size(words)), sizes)
         symbols, owners = self._merges.merge(symbols, owners, tf.size(words))
@@ -233,6 +240,7 @@ class ByteBpeTokenizer(tf.Module):
             tf.gather(characters.is_added, word_splits[:-1]), token_splits[1:] - token_splits[:-1]
         )
         tokens = self.vocab.tokens
+        # Tokens are written with one character per byte.
         num_bytes = np.array([len(token) for token in tokens], np.int32)
         num_bytes = tf.where(is_added, 1, tf.gather(num_bytes, ids))
         after = tf.cumsum(num_bytes)
@@ -282,6 +290,7 @@ def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
         if token in added:
             continue
         word = bytes(BYTE_OF_CHARACTER[char] for char in token)
+        # The merges of a word's bytes may end in other tokens than the one with these bytes.
         if tokenizer.encode_bytes(word) == [index]:
             words.append(word)
             ids.append(index)
@@ -291,10 +300,12 @@ def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
 def _add_spaces(characters: Characters) -> Characters:
     """Adds a space before each text, and each part after an added token, unless it has one."""
     wants_space = characters.is_first & ~characters.is_added & (characters.code_points != ord(" "))
+    # A character that wants a space is taken twice; its first copy becomes the space.
     source = tf.repeat(
         tf.range(tf.size(wants_space)), tf.where(wants_space, 2, tf.ones([], tf.int32))
     )
     is_same = source[1:] == source[:-1]
+    # 0 if there are no characters, where nothing may be appended.
     size = tf.minimum(tf.size(source), 1)
     is_space = tf.concat([is_same, tf.fill([size], False)], 0)
     is_second = tf.concat([tf.fill([size], False), is_same], 0)
@@ -363,6 +374,7 @@ def _normalize(parts: Parts) -> Parts:
     kinds = look_up(_nfc_kinds(), decoded.values)
     is_first = count_up(decoded.row_lengths()) == 0
     follows_unknown = tf.concat([[False], kinds[:-1] == _NFC_UNKNOWN], 0)
+    # A segment starts at each character that cannot compose with the one before it.
     is_start = is_first | (kinds != _NFC_COMPOSING) | follows_unknown
     seg_starts = tf.where(is_start)[:, 0]
     seg_splits = tf.concat([seg_starts, tf.shape(kinds, tf.int64)], 0)
@@ -376,6 +388,7 @@ def _normalize(parts: Parts) -> Parts:
     of_segment = tf.repeat(tf.range(tf.size(segments)), lengths)
     is_changed = tf.gather(normal != segments, of_segment)
     first = tf.gather(seg_splits, of_segment)
+    # All characters of a changed segment get the offsets of the whole segment.
     same = tf.where(is_changed, first, first + tf.cast(count_up(lengths), tf.int64))
     last = tf.where(is_changed, tf.gather(seg_splits, of_segment + 1) - 1, same)
     return Parts(

@@ -101,6 +101,7 @@ def check_charsmap(charsmap: bytes) -> None:
         num_nodes += len(bases)
         if not len(bases):
             return
+        # A child is at base ^ label, and so at most at base | 255.
         if num_nodes > _MAX_KEY_BYTES * len(units) or (bases | 255).max() >= len(units):
             break
         _, _, positions = _children(bases, units)
@@ -128,16 +129,19 @@ def _children(bases: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Returns the parent, the label and the position of each child of the nodes."""
     labels = np.arange(1, 256)
     positions = bases[:, np.newaxis] ^ labels  # [nodes, 255]
+    # A unit has the label of its edge in its lowest 8 bits; the highest bit marks values.
     parents, indices = np.nonzero((units[positions] & 0x800000FF) == labels)
     return parents, labels[indices], positions[parents, indices]
 
 
 def _has_rule(positions: np.ndarray, units: np.ndarray) -> np.ndarray:
+    # Bit 8 of a unit says whether a key ends at the node (darts.h, has_leaf).
     return (units[positions] >> 8 & 1).astype(bool)
 
 
 def _child_bases(positions: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Returns the position to which the label of a child is added, for each node."""
+    # darts.h, offset: 22 bits, shifted by 8 more if bit 9 is set.
     found = units[positions]
     return positions ^ ((found >> 10) << ((found & 0x200) >> 6))
 

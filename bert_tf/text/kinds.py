@@ -191,6 +191,7 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
     vocab = tokenizer.vocab
     if not isinstance(vocab, Vocab):
         return tokenizer.encode(text.replace(MASK, vocab.tokens[vocab.mask_id]))
+    # WordPiece would read a written [MASK] as three words.
     first, *others = text.split(MASK)
     token_ids = tokenizer.encode(first)
     for part in others:

@@ -72,4 +72,5 @@ def composing_characters() -> frozenset[str]:
 def _segment_pattern() -> re.Pattern:
     unknown = "".join(sorted(map(re.escape, unknown_characters())))
     composing = "".join(sorted(map(re.escape, composing_characters())))
+    # An unknown character alone, or any character with those that may compose with it.
     return re.compile(f"[{unknown}]|[\\s\\S][{composing}]*")

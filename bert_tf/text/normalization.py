@@ -48,6 +48,7 @@ def align(text: str, steps: list[dict[str, Any]]) -> list[Aligned]:
             aligned = _strip(aligned, step)
         else:
             aligned = _normalize_characters(aligned, kind)
+            # Marks of neighbouring characters are not in order yet.
             if kind == "NFKD":
                 aligned = _sort_marks(aligned)
     return aligned
@@ -121,6 +122,7 @@ def _apply_rules(aligned: list[Aligned], rules: dict[str, str]) -> list[Aligned]
             last += 1
         cluster = aligned[first:last]
         characters = "".join(item.character for item in cluster)
+        # A small cluster is replaced as a whole, by the rule of its shortest prefix that has one.
         if len(characters.encode()) <= MAX_CLUSTER_BYTES:
             prefixes = [characters[:size] for size in range(1, len(characters) + 1)]
             found = next((prefix for prefix in prefixes if prefix in rules), None)
@@ -128,6 +130,7 @@ def _apply_rules(aligned: list[Aligned], rules: dict[str, str]) -> list[Aligned]
                 result.extend(_sourced(rules[found], cluster))
                 first = last
                 continue
+        # Other clusters are replaced character by character.
         for item in cluster:
             result.extend(_sourced(rules.get(item.character, item.character), [item]))
         first = last
@@ -139,6 +142,7 @@ def _joins(before: str, character: str) -> bool:
     continuing, prepended, controls = _cluster_classes()
     if before == "\r" and character == "\n":
         return True
+    # UAX 29: GB3 above, GB4 and GB5 here, GB9 to GB9b below. Other clusters have 6 bytes or more.
     if before in controls or character in controls:
         return False
     return character in continuing or before in prepended

@@ -28,6 +28,7 @@ from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 from bert_tf.type_names import Tensor
 
 _KEPT = -1  # of a segment that is not replaced
+# Three code points of 21 bits fit in an int64.
 _CODE_BITS = 21
 _PER_CHARACTER = ("NFKD", "StripAccents", "Lowercase")
 _RUNS_OF_SPACES = re.compile(r" \{(\d+),\}")
@@ -76,6 +77,7 @@ def make_steps(normalizer_steps: list[dict[str, Any]]) -> list[Step]:
     while rest:
         step = rest.pop(0)
         kind = step["type"]
+        # Consecutive steps of this kind share one table; each NFKD begins another.
         if kind in _PER_CHARACTER:
             group = [step]
             sorts_marks = kind == "NFKD"
@@ -279,6 +281,7 @@ def _string_starts(
     """Returns the starts of segments, bool [N], and 0 where one is the string, int32 [N]."""
     size = tf.size(is_text)
     is_match = is_text
+    # A match starts where each character of the string follows in the same part.
     for offset, code in enumerate(codes):
         is_code = characters.code_points == code
         is_same_part = characters.parts[offset:] == characters.parts[: tf.maximum(size - offset, 0)]
@@ -293,6 +296,7 @@ def _string_starts(
         nth = tf.range(size) - tf.gather(run_starts, run)
         is_match &= nth % len(codes) == 0
     is_inside = tf.zeros_like(is_match)
+    # The other characters of a match belong to its segment, and start none.
     for offset in range(1, len(codes)):
         padding = tf.zeros([tf.minimum(offset, size)], tf.bool)
         is_inside |= tf.concat([padding, is_match], 0)[:size]
@@ -309,6 +313,7 @@ def _run_starts(
     is_same_part = tf.concat([[False], characters.parts[1:] == characters.parts[:-1]], 0)[:size]
     is_start = ~(is_space & before & is_same_part)
     segment = tf.cumsum(tf.cast(is_start, tf.int32)) - 1
+    # [segments], and from there on [N]: the size of each character's segment.
     lengths = tf.math.bincount(segment, dtype=tf.int32)
     is_long = tf.gather(lengths, segment) >= shortest
     return is_start, tf.where(is_space & is_long, 0, _KEPT)
@@ -326,11 +331,13 @@ class _CharsmapStep:
         for index, key in enumerate(rules):
             if len(key) == 1:
                 of_character[ord(key)] = index
+            # A cluster of at most 5 bytes has at most 3 characters: only one of them is ASCII.
             elif len(key) <= 3:
                 keys.append(_cluster_key(*map(ord, key)))
                 values.append(index)
         self._of_character = PagedTable.pack(of_character)
         order = np.argsort(keys)
+        # One more key, so that a search never ends past the last one.
         self._keys = np.append(np.array(keys, np.int64)[order], np.iinfo(np.int64).max)
         self._values = np.append(np.array(values, np.int32)[order], _KEPT).astype(np.int32)
 
@@ -338,6 +345,7 @@ class _CharsmapStep:
         code_points = characters.code_points
         alone = tf.where(is_text, look_up(self._of_character, code_points), _KEPT)
         kinds = look_up(_cluster_kinds(), code_points)
+        # Usually there are none, and a look-up for each character is enough.
         has_clusters = tf.reduce_any((kinds != _OTHER) & (kinds != _CONTROL))
 
         def replace_characters() -> Characters:
@@ -377,6 +385,7 @@ class _CharsmapStep:
         third = _next_in_cluster(code_points, cluster, 2)
         pair = self._look_up(_cluster_key(code_points, second))
         triple = self._look_up(_cluster_key(code_points, second, third))
+        # The shortest prefix with a rule decides: one character, then two, then three.
         whole = tf.where(pair >= 0, pair, triple)
         whole = tf.where(alone >= 0, alone, whole)
         is_replaced = tf.gather(is_whole, cluster) & ~joins & (whole >= 0) & is_text

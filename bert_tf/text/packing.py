@@ -40,6 +40,7 @@ def add_special_tokens(
     type_ids = [0] * len(ids)
     if ids_b is not None:
         ids += [*[vocab.sep_id] * (vocab.num_separators - 1), *ids_b, vocab.sep_id]
+        # The separators between the texts have the type of the second one.
         type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
     if vocab.class_at_end:
         ids.append(vocab.cls_id)
@@ -106,6 +107,7 @@ def pack(
         second = cut[1][::-1]
     else:
         first, second = truncate_longest_first(ids_a, ids_b, room)
+    # An empty second text gets no [SEP], as in google-research/bert.
     return add_special_tokens(vocab, first, second or None)
 
 

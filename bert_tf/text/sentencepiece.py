@@ -129,6 +129,7 @@ class SentencePiece:
         normalized = "".join(item.character for item in aligned)
         for word, (first, last) in self._tokenizer.pre_tokenizer.pre_tokenize_str(normalized):
             items = aligned[first:last]
+            # U+2581 was put before the word; its source is that of the first character.
             has_prefix = len(word) > len(items)
             if has_prefix:
                 items = [items[0], *items]
@@ -139,9 +140,11 @@ class SentencePiece:
                 end = covered[-1].end
                 if self.vocab.trim_offsets and word[position] == SPACE_SYMBOL:
                     if has_prefix and position == 0:
+                        # There is no space to leave out: the prefix alone is an empty token.
                         end = start if len(covered) == 1 else end
                     else:
                         num_spaces = len(token.value) - len(token.value.lstrip(SPACE_SYMBOL))
+                        # The token starts after the last of its spaces.
                         start = min(covered[num_spaces - 1].end, end)
                 position += len(token.value)
                 yield Span(token.id, start + offset, end + offset)

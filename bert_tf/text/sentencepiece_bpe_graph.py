@@ -42,7 +42,7 @@ class SentencePieceBpeModel(tf.Module):
                 of_character[ord(token)] = index
         self._of_character = PagedTable.pack(of_character)
         self._sizes = np.array([len(token) for token in vocab.tokens], np.int32)
-        self._sizes[self._byte_ids] = 0  # counted by their last byte
+        self._sizes[self._byte_ids] = 0  # One symbol, whatever the length of the name.
         self._merges = MergeTable.build(vocab.ids, vocab.merges)
 
     def encode(self, code_points: tf.Tensor, word_splits: tf.Tensor) -> WordTokens:
@@ -56,6 +56,7 @@ class SentencePieceBpeModel(tf.Module):
         lengths = splits[1:] - splits[:-1]
         words = tf.repeat(tf.range(tf.size(lengths)), lengths)  # [N]
         of_character = look_up(self._of_character, code_points)
+        # [N], symbols of each character: the token itself, or one for each byte.
         widths = tf.where(of_character >= 0, 1, utf8_bytes(code_points))
         owners = tf.repeat(words, widths)  # [symbols]
         symbols = tf.where(
@@ -102,6 +103,7 @@ def _bytes_of(code_points: tf.Tensor, widths: tf.Tensor) -> tf.Tensor:
     codes = tf.repeat(code_points, widths)
     num_bytes = tf.repeat(widths, widths)
     nth = count_up(widths)
+    # UTF-8: the first byte has a prefix for the length and the highest bits, each other one 6 bits.
     shift = 6 * (num_bytes - 1 - nth)
     bits = tf.bitwise.right_shift(codes, shift)
     leading = tf.gather([0, 0, 0xC0, 0xE0, 0xF0], num_bytes)

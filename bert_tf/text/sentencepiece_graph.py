@@ -76,6 +76,7 @@ class SentencePieceTokenizer(tf.Module):
     def __init__(self, vocab: SentencePieceVocab, name: str = "sentencepiece_tokenizer"):
         super().__init__(name)
         self.vocab = vocab
+        # [V], the number of U+2581 at the start of each token.
         self._num_symbols = np.array(
             [len(token) - len(token.lstrip(SPACE_SYMBOL)) for token in vocab.tokens], np.int64
         )
@@ -189,6 +190,7 @@ class SentencePieceTokenizer(tf.Module):
         rows = decoded.value_rowids()
         characters = Characters(decoded.values, rows, starts, starts + 1)
 
+        # Always normalized as a whole first: some added tokens are searched for in the result.
         found = self._normalize(characters, tf.ones_like(rows, tf.bool))
 
         def read_plain() -> _Text:
@@ -239,6 +241,7 @@ class SentencePieceTokenizer(tf.Module):
 
     def _normalize(self, characters: Characters, is_text: tf.Tensor) -> Characters:
         """Applies the normalizer to the parts that are text."""
+        # [parts]: a step changes the number of characters, but not the number of parts.
         marks = tf.math.segment_max(tf.cast(is_text, tf.int32), characters.parts)
         for step in self._steps:
             is_text = tf.gather(marks, characters.parts) > 0
@@ -279,6 +282,7 @@ class SentencePieceTokenizer(tf.Module):
         is_symbol = (text.code_points == _SPACE_CODE) & ~text.is_added
         wants_prefix = is_start & ~is_symbol & ~text.is_added
         if self._prefix == "first":
+            # Only the start of a string, not the text after an added token.
             wants_prefix &= text.starts == 0
         if self._prefix == "never":
             wants_prefix = tf.zeros_like(wants_prefix)
@@ -288,6 +292,7 @@ class SentencePieceTokenizer(tf.Module):
                 follows = tf.concat([[False], is_symbol[:-1]], 0)[: tf.size(is_symbol)]
                 starts_word &= ~follows
             is_start |= starts_word
+        # A character that wants a prefix is taken twice; its first copy becomes U+2581.
         source = tf.repeat(
             tf.range(tf.size(wants_prefix)), tf.where(wants_prefix, 2, tf.ones([], tf.int32))
         )
@@ -302,10 +307,12 @@ class SentencePieceTokenizer(tf.Module):
 
     def _encode(self, text: _Text, word_splits: tf.Tensor) -> _Encoded:
         """Returns the tokens of all words."""
+        # An added token is a word of U+0000 here; its id replaces the result below.
         code_points = tf.where(text.is_added, 0, text.code_points)
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
         )
+        # [U]: a word that is repeated is looked up and divided once.
         unique, unique_index = tf.unique(words, tf.int64)
         whole = self._whole_words.lookup(unique)
         others = tf.where(whole < 0)
@@ -373,6 +380,7 @@ def _check_bpe_pre_tokenizer(vocab: SentencePieceVocab) -> None:
         if step["type"] == "Replace" and step["pattern"] == {"String": " "}:
             spaces_are_replaced = step["content"] == SPACE_SYMBOL
     for step in vocab.pre_tokenizer_steps():
+        # A split at spaces finds none once the normalizer has replaced them all.
         never_splits = step["type"] == "Split" and step["pattern"] == {"String": " "}
         if not (never_splits and spaces_are_replaced):
             raise ValueError(
@@ -392,6 +400,7 @@ def _words_of_one_token(
         is_word = token.startswith(SPACE_SYMBOL) and SPACE_SYMBOL not in token[1:]
         if not is_word or token in added or index == vocab.unk_id:
             continue
+        # The model decides: several shorter tokens may be more probable than the whole word.
         found = reference.model.tokenize(token)
         if len(found) == 1 and found[0].id == index:
             words.append(token.encode())

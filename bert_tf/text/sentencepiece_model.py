@@ -197,6 +197,7 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         raise ValueError("expected a Unigram model; save it as tokenizer.json.")
     if not any(entry.type == _UNKNOWN for entry in proto.pieces):
         raise ValueError("the model has no unknown token; expected one.")
+    # The rows of the encoder: those of fairseq, of the .model, and of the tokenizer class.
     pairs = list(layout.before)
     for entry in proto.pieces[layout.skipped :]:
         score = entry.score
@@ -234,6 +235,7 @@ def _tokens_after(layout: _Layout, scored: list[str], settings: dict[str, Any]) 
         numbered = [(int(key), token) for key, token in decoder.items() if key.isdecimal()]
         for index, token in sorted(numbered, key=lambda pair: pair[0]):
             content = token.get("content")
+            # Rows have no gaps: a token counts only if its id is the next row.
             if index == len(scored) + len(tokens) and content and content not in known:
                 tokens.append(content)
                 known.add(content)
@@ -289,6 +291,7 @@ def _pre_tokenizer(layout: _Layout, settings: dict[str, Any]) -> dict[str, Any]:
 def _normalizer(layout: _Layout, proto: "ModelProto", settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the normalizer of the converted tokenizer."""
     steps: list[dict[str, Any]] = []
+    # The steps and their order are those of transformers' convert_slow_tokenizer.py.
     lowers = settings.get("do_lower_case")
     if lowers is None:
         lowers = layout.lowers

@@ -84,6 +84,7 @@ class SentencePieceVocab(BaseVocab):
         object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "scores", tuple(map(float, self.scores)))
         object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
+        # An added token without an id comes first here, and `_check` reports it.
         in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
         object.__setattr__(self, "added_tokens", tuple(in_order))
         _check(self)
@@ -214,6 +215,7 @@ def _check(vocab: SentencePieceVocab) -> None:
             if step.get("type") == "Precompiled":
                 check_charsmap(decode_charsmap(step))
     try:
+        # What the checks above miss would otherwise fail with the first text.
         tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
     except Exception as error:  # `tokenizers` raises plain Exception
         raise ValueError(f"`tokenizers` cannot read it: {error}") from None
@@ -239,6 +241,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
     model = content["model"]
     added = read_added_tokens(path, content)
     packing: dict[str, Any] = read_post_processor(path, content.get("post_processor"))
+    # A setting of byte-level BPE; the field of this class is not read from files.
     packing.pop("trim_offsets")
     names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
     scores: list[float] = []
@@ -259,6 +262,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
         merges = [read_merge(path, merge) for merge in model["merges"]]
         names["unk"] = model.get("unk_token") or "<unk>"
     for token, index in added.values():
+        # An added token may be the next row after those of the model.
         if index == len(tokens):
             tokens.append(token.content)
         if index > len(tokens) or tokens[index] != token.content:
@@ -268,6 +272,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
             )
     rows = set()
     for token, index in added.values():
+        # Written by `to_tokenizer_json(with_rows=True)`: the row exists, but no token has it.
         if scores and index >= len(scores) and token.content == row_name(index):
             rows.add(token.content)
     known = set(added) | {names["unk"]}
@@ -339,6 +344,7 @@ def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:
         return {
             "type": "Unigram",
             "unk_id": vocab.unk_id,
+            # Tokens without a score are left out: no text is divided into them.
             "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
             "byte_fallback": False,
         }

@@ -29,6 +29,7 @@ def to_bytes(
     """Converts character offsets in the strings to byte offsets, int32 [P]."""
     offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")[1]
     sizes = tf.cast(tf.strings.length(strings), tf.int64)[:, tf.newaxis]
+    # [B, (characters + 1)]: where each character begins, and the end of the string.
     bounds = tf.concat([offsets, sizes], axis=1)
     first = tf.gather(bounds.row_splits, rows)
 

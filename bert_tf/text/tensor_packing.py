@@ -18,6 +18,7 @@ MIN_LENGTH = 2  # [CLS] and [SEP]; the length of an empty batch.
 
 def cut(tokens: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) -> tf.RaggedTensor:
     """Returns the first tokens of each text, or the last: as many as `lengths` int64 [B] says."""
+    # [B]: the index of the first token that is kept, in its text and then in the flat tokens.
     firsts = tokens.row_lengths() - lengths if keep_tail else tf.zeros_like(lengths)
     starts = tokens.row_splits[:-1] + firsts
     return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
@@ -47,6 +48,7 @@ def longest_first_lengths(
     half = -(-room // 2)
     if as_tokenizers:
         half = tf.where(first <= second, room // 2, half)
+    # The first text keeps half of the room, and all that the second leaves.
     kept = tf.minimum(first, tf.maximum(half, room - second))
     return kept, tf.minimum(second, room - kept)
 
@@ -86,11 +88,13 @@ def cut_windows(
     size = room - short
     half = (size + 1) // 2
     step = tf.maximum(tf.constant(1, tf.int64), half)
+    # [B], the number of windows of each text: the length of the range in `pack_windows`.
     counts = -(-tf.maximum(tf.constant(1, tf.int64), long - size + half) // step)
     owners = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [R]
+    # [R] each, from here on: the windows of all texts, one after the other.
     starts = tf.ragged.range(counts).values * tf.gather(step, owners)
     sizes = tf.minimum(tf.gather(size, owners), tf.gather(long, owners) - starts)
-    # The shorter text begins every window; only the longer one is cut into parts.
+    # Every window has the start of the shorter text; only the longer one is cut into parts.
     is_first_longer = tf.gather(lengths >= other_lengths, owners)
     nothing = tf.zeros_like(starts)
     shorts = tf.gather(short, owners)
@@ -130,6 +134,7 @@ def pack_rows(
     parts = [tf.concat([*start, first, sep], axis=1)]
     if second is not None:
         has_second = tf.cast((second.row_lengths() > 0) | as_tokenizers, tf.int64)
+        # [B, (0 or 1)]: a text that is ignored gets no separator.
         last = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second, validate=False
         )
@@ -146,6 +151,7 @@ def pack_rows(
     width = tf.reduce_max(tf.concat([lengths, [MIN_LENGTH]], 0)) if length is None else length
     positions = tf.range(width, dtype=tf.int64)[tf.newaxis, :]  # [1, T]
     is_token = positions < lengths[:, tf.newaxis]  # [B, T]
+    # parts[0] ends with the first separator; all that follows is of the second type.
     is_second = is_token & (positions >= parts[0].row_lengths()[:, tf.newaxis])
     if not vocab.second_type:
         is_second = tf.zeros_like(is_token)

@@ -405,6 +405,7 @@ def _expand(characters: _Characters, tables: unicode_tables.CodePointTables) -> 
         index = tf.where(is_long, distance - unicode_tables.LONG, 0)
         first = tf.gather(tables.long_splits, index)
         length = tf.where(is_long, tf.gather(tables.long_splits, index + 1) - first, 1)
+        # [new N] each: the index of the source, and the number among its replacements.
         source = tf.repeat(tf.range(tf.size(length)), length)
         nth = tf.range(tf.size(source)) - tf.gather(tf.cumsum(length, exclusive=True), source)
         expanded = characters.gather(source)
@@ -431,6 +432,8 @@ def _sort_marks(
     rows = characters.rows
 
     def sort() -> tuple[tf.Tensor, tf.Tensor]:
+        # Marks are sorted up to the next character of class 0 or the next string. Classes are
+        # below 256, so the key sorts by group first and by class within it.
         is_bound = tf.concat([[True], rows[1:] != rows[:-1]], 0) | (classes == 0)
         order = tf.argsort(tf.cumsum(tf.cast(is_bound, tf.int64)) * 256 + classes, stable=True)
         return tf.gather(code_points, order), tf.gather(kinds, order)

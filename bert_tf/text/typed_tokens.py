@@ -33,6 +33,7 @@ class TypedTokens:
         if not text:
             return
         self.num_texts += 1
+        # Most texts have no bracket, and need no search for the tokens.
         if not any(character in text for character in self._first_characters):
             return
         for token in self._tokens:
@@ -79,6 +80,7 @@ class CountingTokenizer:
         return CountingTokenizer, (self._tokenizer,)
 
     def __getattr__(self, name: str) -> Any:
+        # copy and pickle ask for such names before `__init__` has run: no endless recursion.
         if name.startswith("__") or name == "_tokenizer":
             raise AttributeError(name)
         return getattr(self._tokenizer, name)

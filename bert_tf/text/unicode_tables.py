@@ -42,6 +42,7 @@ _CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+# The joiners, and circled or squared letters, which Unicode counts as alphabetic symbols.
 _OTHER_WORD_CHARACTERS = (
     (0x200C, 0x200D),
     (0x24B6, 0x24E9),
@@ -180,6 +181,7 @@ def code_point_tables(
     for code_point in range(NUM_CODE_POINTS):
         char = chr(code_point)
         category = unicodedata.category(char)
+        # No rule changes unassigned, private-use and surrogate code points.
         if category in ("Cn", "Co", "Cs"):
             continue
         expanded = _expand(char, do_lower_case, strip_accents)
@@ -250,6 +252,7 @@ def _casing(char: str) -> int:
     """
     if is_deleted(char):
         return CASE_IGNORABLE  # deleted before lower-casing
+    # Python's own rule, applied to a capital sigma behind the character.
     if (char + "\u03a3").lower()[-1] == "\u03c2":
         return CASED
     return CASE_IGNORABLE if ("a" + char + "\u03a3").lower()[-1] == "\u03c2" else 0

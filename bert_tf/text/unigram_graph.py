@@ -18,6 +18,7 @@ from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 from bert_tf.text.word_tokens import WordTokens
 
+# SentencePiece's kUnkPenalty: unknown characters score below the rarest token by this much.
 _UNKNOWN_PENALTY = 10.0
 _NO_TOKEN = -1
 _NO_NODE = -1
@@ -80,6 +81,7 @@ class UnigramModel(tf.Module):
         def extend(
             length: tf.Tensor, active: tf.Tensor, nodes: tf.Tensor, found: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
+            # [active]: the characters from which the trie still has a path.
             character = tf.gather(characters, active + length)
             keys = tf.cast(nodes, tf.int64) * self._num_characters + tf.cast(character, tf.int64)
             nodes = self._nodes.lookup(keys)
@@ -133,6 +135,7 @@ class UnigramModel(tf.Module):
         sizes = ends - firsts
         ids = tf.gather_nd(tokens, tf.stack([sizes - 1, firsts], 1))
         is_unknown = ids == self._unk_id
+        # Neighbouring unknown characters of a word are one unknown token, as in `tokenizers`.
         joins = is_unknown[1:] & is_unknown[:-1] & (words[1:] == words[:-1])
         joins = tf.concat([[False], joins], 0)[: tf.size(ids)]
         token = tf.cumsum(tf.cast(~joins, tf.int32)) - 1
@@ -194,6 +197,7 @@ def _step_back(
     """
     order = tf.argsort(word_lengths, direction="DESCENDING", stable=True)
     starts = tf.gather(word_starts, order)
+    # Each word has one node more than characters, so word number w starts w nodes later.
     words = _Words(starts, tf.gather(word_lengths, order), nodes=starts + order)
     return _mark_firsts(_last_lengths(scores, words), words, tf.shape(tokens)[1])
 

@@ -175,6 +175,7 @@ class Vocab(BaseVocab):
         options = default_options
         if options_path.exists():
             values = read_json(options_path)
+            # Tokens with blanks at their ends: their lines in vocab.txt hold a placeholder.
             for token, index in (json_field(values, _ROWS, dict, options_path) or {}).items():
                 if type(index) is not int or not 0 <= index < len(tokens):
                     raise ValueError(
@@ -202,6 +203,7 @@ class Vocab(BaseVocab):
                 rows[token] = self.ids[token]
                 lines[self.ids[token]] = f"[row{self.ids[token]}]"
         if self.options == DEFAULT_OPTIONS:
+            # Options that an earlier vocabulary left at this path would be read with this one.
             options_path.unlink(missing_ok=True)
         else:
             write_json(options_path, {**self.options.to_config(), _ROWS: rows})
@@ -219,6 +221,7 @@ class Vocab(BaseVocab):
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """bool [V], true where the token continues a word ("##" and more)."""
+        # "##" alone is an ordinary token.
         length = len(CONTINUATION_PREFIX)
         return np.array(
             [token.startswith(CONTINUATION_PREFIX) and len(token) > length for token in self.tokens]

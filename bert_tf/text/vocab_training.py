@@ -145,6 +145,7 @@ def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[
     known = set(alphabet)
     suitable = []
     for word, count in word_counts.items():
+        # Words of one character are in the alphabet already, and have nothing to merge.
         if 1 < len(word) <= MAX_WORD_LENGTH and known.issuperset(_split_characters(word)):
             suitable.append((word, count))
     words = dict(sorted(suitable, key=lambda item: (-item[1], item[0]))[:MAX_LEARNING_WORDS])
@@ -349,6 +350,7 @@ def _count_use(words: dict[str, int], known: set[str]) -> collections.Counter[st
         prefix = ""
         while start < len(word):
             end = min(len(word), start + longest)
+            # Ends at one character at the latest: the words consist of the alphabet.
             while prefix + word[start:end] not in known:
                 end -= 1
             use[prefix + word[start:end]] += count

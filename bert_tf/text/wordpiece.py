@@ -300,6 +300,7 @@ class WordPiece:
         spaced_sources: list[int | None] = []
         for char, source in zip(chars, sources, strict=True):
             if is_whitespace(char):
+                # As `normalize` does: added tokens are searched for with plain spaces.
                 char = " "
             is_spaced = self._options.splits_ideographs and is_cjk(char)
             spaced.append(f" {char} " if is_spaced else char)
@@ -326,6 +327,8 @@ class WordPiece:
         sources = [i for i, char in enumerate(text) if not is_deleted(char)]
         chars = "".join([text[i] for i in sources])
         if self.do_lower_case:
+            # One character may become two: İ becomes i and a dot. The text is lowered as a whole,
+            # because the lower case of a sigma depends on its neighbours; its length does not.
             expanded_sources = []
             for char, source in zip(chars, sources, strict=True):
                 expanded_sources.extend([source] * len(char.lower()))

@@ -33,6 +33,7 @@ def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     else:
         first = 0
         for word in split_words(text):
+            # A word of byte-level BPE includes the space before it.
             start = first + len(word) - len(word.lstrip(SPACES))
             end = first + len(word.rstrip(SPACES))
             first += len(word)

@@ -50,6 +50,7 @@ def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Cho
         given.update(config_flags.given(group))
     if "num_train_steps" in given:  # Epochs have no effect.
         given.add("num_train_epochs")
+    # Training continues the record of its folder; otherwise the record of the weights counts.
     if training.do_train:
         source = str(first_record(pathlib.Path(training.output_dir)))
     else:

@@ -24,9 +24,11 @@ def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None
     Two names match if they are spellings of one label (`bert_tf.examples.labels`), or differ only
     in case and separators and the match is unique.
     """
+    # From the strictest comparison to the most tolerant.
     for key in (str, spelling_key(kind_of_spelling(names)), plain_name):
         indices = {key(label): index for index, label in enumerate(names)}
         order = [indices.get(key(label), -1) for label in wanted]
+        # A permutation: each name matches exactly one label.
         if sorted(order) == list(range(len(names))):
             return order
     return None
@@ -76,6 +78,7 @@ def with_labels(checkpoint: Checkpoint, labels: Sequence[str], order: Sequence[i
 
 def spelled_as(labels: tuple[str, ...], found: Iterable[str]) -> tuple[str, ...]:
     """Returns labels of a head as a file spells them, if all match one spelling of the file."""
+    # Lists, because two spellings of a label in the file make the match ambiguous.
     spellings: dict[str, list[str]] = {}
     for name in found:
         spellings.setdefault(plain_name(name), []).append(name)

@@ -298,6 +298,7 @@ def read_configs(task_config: type[Config]) -> Configs:
         for group in (DataConfig, OptimizerConfig, FineTuningConfig):
             names += group.names(from_run=True)
         given = [name for name in NAMES_DATA if name in flags.FLAGS and flags.FLAGS[name].present]
+        # Other data may have another format than those of the run.
         if given and not (training.do_eval and given == ["predict_file"]):
             names = [name for name in names if name not in task_config.names(of_data=True)]
         if "data_dir" in given:

@@ -31,6 +31,7 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
       use: eval or predict.
     """
     eval_file = recorded(str(folder), "eval_file") or _evaluated_file(folder / "eval_results.txt")
+    # The first file that is evaluated becomes the evaluation file of the run.
     if eval_file is None and use == "eval":
         return ""
     if eval_file is not None and is_same_path(eval_file, file):

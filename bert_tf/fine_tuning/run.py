@@ -234,6 +234,7 @@ class Run:
                 (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
             self.train(trainer, examples)
             self.program.read_calibration(self.folder, trainer.task)
+        # Only evaluations during training score checkpoints, and only those of this run.
         has_scores = training.eval_steps if training.do_train else self.start.weights is None
         if tuning.use_best_checkpoint and has_scores:
             if step := trainer.directory.restore_best():

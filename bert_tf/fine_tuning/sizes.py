@@ -56,6 +56,7 @@ def with_sizes(
         return configs._replace(training=training)
     epoch = num_rows / training.train_batch_size
     steps = max(1, int(epoch * tuning.num_train_epochs))
+    # A number of steps takes precedence over epochs and over a share of the run.
     if "num_train_steps" in given:
         steps = optimization.num_train_steps
     warmup = int(steps * optimization.warmup_proportion)
@@ -75,6 +76,7 @@ def with_sizes(
     length = data.max_seq_length
     bytes_per_text = activation_bytes(model, length, 0, training.recompute)
     bytes_per_example = activation_bytes(model, length, predictions_per_row, training.recompute)
+    # Only one of the texts has predictions.
     bytes_per_example += (texts_per_row - 1) * bytes_per_text
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     training = choose_micro_batches(training, bytes_per_example, replicas, before)

@@ -58,6 +58,7 @@ def check_labels(
             f"{list(labels)[:10]} of kind {own_kind}: it must be a model of the same task."
         )
     check_names(teacher, labels, "teacher")
+    # A regression has one output without a label.
     return order or [0]
 
 
@@ -99,6 +100,7 @@ def teacher_outputs(
     def compute_or_read() -> np.ndarray:
         # Runs of several seeds may start at once: one computes, the others wait and read.
         with exclusive(path.with_suffix(".lock"), waits=True):
+            # Read under the lock: the run that had it before may have written the file.
             drop_damaged([path])
             cached = _read(path, rows.num_tokens if scores_tokens(model) else len(rows))
             if cached is not None:

@@ -80,6 +80,7 @@ class LiteZeroShot(ClassifierAnswers):
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
         self.problem_type = "single_label"
+        # A model may lack the class of contradictions.
         self.known_labels = [name for name in INFERENCE_LOGITS if name in lite.card["outputs"]]
         self.num_labels = len(self.known_labels)
         self.tokenizer = lite.tokenizer

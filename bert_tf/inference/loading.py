@@ -101,6 +101,7 @@ def check_as_exported(metadata: Metadata, path: pathlib.Path, requested: Request
     """Raises ValueError if a model was not exported as requested."""
     exported = {**metadata, "pair": len(metadata["inputs"]) == 2}
     for name, value in requested.items():
+        # False is a request for single texts; other values that are false are the defaults.
         is_given = value is not None if name == "pair" else bool(value)
         if is_given and value != exported[name]:
             raise ValueError(

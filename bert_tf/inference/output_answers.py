@@ -84,6 +84,7 @@ class OutputAnswers:
         # Only models of several labels take a threshold.
         least = check_threshold(threshold, self.kind == "multi_label")
         if self.kind == "multi_label":
+            # A threshold of the call replaces the recorded ones of all labels.
             recorded = self._model.card.get("thresholds") if threshold is None else None
             chances = self.probabilities(texts, batch_size)
             return [labels_above(row, least, recorded) for row in chances]
@@ -165,6 +166,7 @@ class OutputAnswers:
         def compute(chosen: list[int]) -> list[Row]:
             return self._model.word_rows([sentences[i] for i in chosen])
 
+        # Characters stand for tokens: the tokenizer is in the graph.
         sizes = [sum(map(len, words)) for words in sentences]
         tagged = []
         for words, row in zip(sentences, by_length(sizes, batch_size, compute), strict=True):
@@ -273,6 +275,7 @@ class OutputAnswers:
             parts = [[column[i] for i in chosen] for column in columns]
             return self._model.rows(*parts)
 
+        # Characters stand for tokens, which only the graph knows.
         sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
         return by_length(sizes, batch_size, compute)
 

@@ -105,6 +105,7 @@ def split_off(x: Column, y: Labels | None, weights: Column | None, share: float)
     is_columns = isinstance(x, tuple) and not isinstance(x[0], str | bytes)
     columns = [read_column(c, "x") for c in x] if is_columns else [read_column(x, "x")]
     count = len(columns[0])
+    # Rounded like Keras' `validation_split`.
     first = int(count * (1.0 - share))
     if not 0 < first < count:
         raise ValueError(f"validation_split={share} of {count} texts leaves one part empty.")
@@ -148,6 +149,7 @@ def count_steps(data: KerasInput, batch_size: int, validation_split: float = 0.0
       ValueError: if the data are infinite, or a generator.
     """
     if isinstance(data, tf.data.Dataset):
+        # An infinite dataset leads to the error at the end.
         if data.cardinality() != tf.data.INFINITE_CARDINALITY:
             return int(data.cardinality())
     elif isinstance(data, keras.utils.PyDataset):

@@ -24,6 +24,7 @@ class LabelAccuracy(keras.metrics.SparseCategoricalAccuracy):
           y_pred: scores, float [..., C].
           sample_weight: float [...]; None: 1.
         """
+        # The rank alone does not tell one-hot rows from a column of indices [..., 1].
         has_rows = len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] != 1
         if has_rows:
             y_true = ops.argmax(y_true, axis=-1)

@@ -24,6 +24,7 @@ def checked_ids(labels: Tensor, weights: Tensor | None, count: int | Tensor) -> 
         is_known |= tf.equal(weights, 0)
     received = ["Received labels from", tf.reduce_min(labels), "to", tf.reduce_max(labels)]
     message = [*received, "expected 0 to", count - 1]
+    # The labels depend on the check, so that the graph cannot skip it.
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_known), message)]):
         return tf.identity(labels)
 

@@ -63,6 +63,7 @@ class RowOutputs:
             model: Any = self
             shape = [None] * (3 if rows.num_choices else 2)  # [B, C, T] or [B, T]
             specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
+            # Tracing is faster without AutoGraph's conversion.
             call = tf.autograph.experimental.do_not_convert(
                 lambda batch: model(batch, training=False)
             )

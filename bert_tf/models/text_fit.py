@@ -554,6 +554,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         rows = examples.rows
         steps = -(-len(rows) // batch_size)
         buckets = self._buckets(rows)
+        # The number of the first batch: those of earlier epochs precede it.
         data, steps = epoch_batches(rows, batch_size, first_epoch * steps, seed, buckets)
         return data.map(self.keras_batch), steps
 

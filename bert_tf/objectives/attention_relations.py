@@ -49,6 +49,7 @@ def relation_losses(student: Tensor, teacher: Tensor, input_mask: Tensor, heads:
     """
     bias = attention_bias(input_mask)  # [B, 1, 1, T]
     log_student, log_teacher = (_log_relations(x, bias, heads) for x in (student, teacher))
+    # KL is the sum over the keys of p (log p - log q), where p is the teacher's.
     terms = ops.exp(log_teacher) * (log_teacher - log_student)  # [B, A, T, T]
     return ops.mean(ops.sum(terms, axis=-1), axis=1)  # [B, T]
 

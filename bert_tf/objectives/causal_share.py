@@ -31,7 +31,7 @@ class MaskedAndCausalLM(MaskedLM):
     def sums_of(
         self, losses: tf.Tensor, is_right: tf.Tensor, weights: tf.Tensor, batch: Batch
     ) -> dict[str, WeightedSum]:
-        is_causal = tf.zeros_like(weights)
+        is_causal = tf.zeros_like(weights)  # [B, P]
         if IS_CAUSAL in batch:  # Absent from a run without causal examples.
             is_causal += tf.cast(batch[IS_CAUSAL], tf.float32)[:, None]
         return {

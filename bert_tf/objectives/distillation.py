@@ -37,6 +37,7 @@ def soft_class_losses(logits: Tensor, teacher_logits: Tensor, temperature: float
     log_student, log_teacher = (
         ops.log_softmax(ops.cast(x, "float32") / temperature) for x in (logits, teacher_logits)
     )
+    # KL is the sum over the classes of p (log p - log q), where p is the teacher's.
     terms = ops.exp(log_teacher) * (log_teacher - log_student)
     return temperature**2 * ops.sum(terms, axis=-1)
 

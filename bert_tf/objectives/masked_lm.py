@@ -90,6 +90,7 @@ class MaskedLM(Objective):
         """
         counts = count_labels(train, "masked_lm_ids", "masked_lm_weights", config.vocab_size)
         labels = count_labels(held_out, "masked_lm_ids", "masked_lm_weights", config.vocab_size)
+        # Plus one, so that a token that never occurs in training has a finite loss.
         probabilities = (counts + 1.0) / (counts + 1.0).sum()
         return {
             "masked_lm_loss": float(-(labels * np.log(probabilities)).sum() / labels.sum()),

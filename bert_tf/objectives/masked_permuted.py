@@ -71,6 +71,7 @@ class MaskedPermutedLM(PermutedLM):
         length = tf.shape(word_ids)[1]
         positions = masked["masked_lm_positions"]  # [B, P]
         is_real = masked["masked_lm_weights"] > 0
+        # T is outside of the row, so unused predictions mark no target.
         targets = masks.positions_to_rows(tf.where(is_real, positions, length), word_ids)
         ranks, _ = permuted_ranks(
             targets,

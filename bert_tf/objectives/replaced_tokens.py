@@ -86,6 +86,7 @@ def mask_with_duplicates(
     # The draw of the k-th prediction hits candidate floor(u * size), in float64 because u has 30
     # bits.
     draws = random_integers(random_bits(seed, *rows, masks.SELECT, tf.range(limit)[None]), 1 << 30)
+    # The middle of the draw's interval, so that the number stays below the size.
     numbers = tf.cast((tf.cast(draws, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
     # Sorted, the positions of the candidates come first: candidate k is in column k.
     candidate_positions = tf.where(candidates, tf.range(length), length)  # [B, T]

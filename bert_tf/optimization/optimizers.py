@@ -253,6 +253,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         norm = global_norm(dense)
         # Gradients that were clipped "before" are within the norm, so this does not change them.
         scale = clip_scale(norm, self.clip_norm)
+        # Leaves the context of the replica: one call updates the copies of all replicas.
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
             tf.distribute.get_strategy(),
@@ -390,6 +391,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _exchange_averages(self) -> None:
         for variable, average in zip(self._trainable_variables, self._averages, strict=True):
+            # A swap, so that a second call restores the weights.
             value = tf.identity(tf.convert_to_tensor(variable.value))
             variable.value.assign(tf.convert_to_tensor(average.value))
             average.value.assign(value)
@@ -479,9 +481,10 @@ def orthogonalized(matrix: tf.Tensor) -> tf.Tensor:
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_tall else matrix  # The smaller square is the cheaper one.
+    # The iteration needs singular values of at most 1, which the Frobenius norm bounds.
     x /= tf.norm(x) + 1e-7
     for _ in range(5):
-        square = tf.matmul(x, x, transpose_b=True)
+        square = tf.matmul(x, x, transpose_b=True)  # [r, r], r = min(R, C)
         polynomial = -4.7750 * square + 2.0315 * tf.matmul(square, square)
         x = 3.4445 * x + tf.matmul(polynomial, x)
     return tf.transpose(x) if is_tall else x

@@ -40,6 +40,7 @@ class GraphTokens(NamedTuple):
     def slice(self, texts: tf.Tensor, firsts: tf.Tensor, ends: tf.Tensor) -> "GraphTokens":
         """Returns R slices, each with tokens `firsts` to `ends` of a text, int64 [R] each."""
         before = tf.gather(self.ids.row_splits, texts)  # tokens of the preceding texts
+        # Indices into the tokens of all texts, ragged [R, (tokens)].
         positions = tf.ragged.range(before + firsts, before + ends)
         return GraphTokens(*(tf.gather(column.values, positions) for column in self))
 
@@ -58,6 +59,7 @@ def number_words(
     ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> GraphTokens:
     """Adds the index of each token's word to a tokenizer's results [B, (words), (tokens)]."""
+    # The index of a word in the batch, minus that of the first word of its text.
     words = tf.range(ids.values.nrows()) - tf.gather(ids.row_splits, ids.value_rowids())  # [words]
     words = tf.cast(tf.gather(words, ids.values.value_rowids()), tf.int32)  # [tokens]
     ids = ids.merge_dims(1, 2)  # [B, (tokens)]
@@ -119,6 +121,7 @@ class Characters:
             firsts = tf.gather(self._splits, offsets.value_rowids())  # [M]
             ends = tf.gather(self._splits, offsets.value_rowids() + 1)  # [M]
             flat = tf.cast(offsets.values, tf.int64) + firsts  # [M]
+            # The first character from the offset on that is not a mark.
             following = tf.gather(others, tf.searchsorted(others, flat))
             # Marks at the start of the next text do not belong to this one.
             return tf.cast(tf.minimum(following, ends) - firsts, tf.int32)
@@ -159,4 +162,5 @@ class Characters:
         end = before + tf.cast(ends, tf.int64)
         # The sum over a text has a power of its position as a factor, which the inverse removes.
         polynomial = (tf.gather(sums, end) - tf.gather(sums, first)) * tf.gather(inverses, first)
+        # The row is one more digit: equal texts of different rows have different keys.
         return polynomial * self.BASE + rows

@@ -167,6 +167,7 @@ def check_model_part(archive: zipfile.ZipFile, path: str | os.PathLike) -> None:
     """
     if CHECKSUM_NAME not in archive.namelist():
         return
+    # The archive follows the model, which ends where the first member begins.
     end = min(member.header_offset for member in archive.infolist())
     with pathlib.Path(path).open("rb") as file:
         checksum = model_checksum(file.read(end))

@@ -113,6 +113,7 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
         for name, spec in function.structured_outputs.items():
             shapes[name] = spec.shape.as_list() if spec.shape.rank is not None else []
     except MemoryError:
+        # The file is not damaged.
         raise
     except Exception as error:  # TensorFlow raises many types for damaged files.
         raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from None

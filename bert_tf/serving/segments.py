@@ -16,5 +16,6 @@ def first_of_largest(scores: tf.Tensor, keys: tf.Tensor, num_keys: tf.Tensor) ->
     """
     largest = tf.math.unsorted_segment_max(scores, keys, num_keys)
     positions = tf.range(tf.size(scores, tf.int64))
+    # Positions with a smaller score become the largest number, which the minimum ignores.
     positions = tf.where(scores == tf.gather(largest, keys), positions, positions.dtype.max)
     return tf.math.unsorted_segment_min(positions, keys, num_keys)

@@ -55,6 +55,7 @@ def check_ramp(training: TrainingConfig) -> None:
     if not start and not steps:
         return
     ratio = full_size // max(1, start)
+    # A power of two has a single bit.
     is_power_of_two = ratio & (ratio - 1) == 0
     if not start or ratio < 2 or not is_power_of_two or full_size % start:
         raise ValueError(

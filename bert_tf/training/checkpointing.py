@@ -145,6 +145,7 @@ class RunDirectory:
           OSError: as `save`.
         """
         writing = self._writing
+        # Forgotten first, so that its error is raised only once.
         self._writing = None
         if writing:
             writing.result()
@@ -251,6 +252,7 @@ class RunDirectory:
             checkpoints and none can be read.
         """
         self.wait()
+        # From the newest on: a damaged checkpoint costs only the steps since the one before.
         for step in reversed(self.steps()):
             try:
                 values = read_bundle(self.prefix(step))
@@ -293,6 +295,7 @@ class RunDirectory:
     def _delete_old(self) -> None:
         best = self.best()
         steps = self.steps()
+        # The newest counts even if it was written by time.
         lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
         # Checkpoints by time do not push out the regular ones.
         kept = set(lasting[-self.keep :])
@@ -311,6 +314,7 @@ class RunDirectory:
 
     def _flush(self, step: int) -> None:
         """Waits until the checkpoint is on the disk, so that it survives a power cut."""
+        # The folder comes last: it has the names of the files.
         for path in [*self.path.glob(f"{PREFIX}-{step}.*"), self.path]:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -320,6 +324,7 @@ class RunDirectory:
 
     def delete_leftovers(self) -> None:
         """Deletes files left by a killed save; only the process that saves may call it."""
+        # Checkpoints that could not be read are not leftovers: they stay for the user to examine.
         complete = {*self.steps(), *self._unreadable}
         for path, match in self._checkpoint_files().items():
             if int(match[1]) not in complete or "tempstate" in match[2]:

@@ -69,6 +69,7 @@ def make_figure(
         return None
     rows = math.ceil(len(curves) / 2)
     figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
+    # It attaches itself to the figure.
     FigureCanvasAgg(figure)
     cells = list(figure.subplots(rows, 2).flat)
     for unused in cells[len(curves) :]:

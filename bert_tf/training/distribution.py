@@ -124,6 +124,7 @@ def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
     """Raises ValueError if a batch cannot be split over replicas and micro-batches, or grow."""
     check_ramp(training)
     micro = training.gradient_accumulation_steps
+    # Small batches of a ramp may have fewer micro-batches; see `Stage.micro_batches`.
     parts = {"train_batch_size": replicas * max(1, micro), "batch_ramp_start": replicas}
     if training.do_eval or training.eval_steps or not training.do_train:
         parts["eval_batch_size"] = replicas
@@ -217,6 +218,7 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
 
 def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
     """Raises ValueError on every host if the hosts have different training examples."""
+    # 24 bits, as `_is_same` needs.
     if not _is_same(strategy, zlib.crc32(fingerprint.encode()) >> 8):
         raise ValueError(
             f"The hosts have different training examples, this one {fingerprint}: they must read "

@@ -70,8 +70,10 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
     # Two products of [T, D] and [D, F], three with a gate, two operations each.
     feed_forward = (6 if config.gated_feed_forward else 4) * t * d * f
     attended = sum(attended_tokens(config, index, t) for index in range(num_layers))
+    # Four projections with kernels [D, D] take 8 T D^2; scores and values take 2 T D S each.
     layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * attended
     projection = 2 * t * e * d if e != d else 0
+    # MLM head: a dense layer and the product with the word table; then pooler and NSP head.
     heads = predictions * (2 * d * e + 2 * e * v) + 2 * d * d + 4 * d
     return float(projection + layers + heads)
 
@@ -110,6 +112,7 @@ def measure_matrix_product(size: int = 2048, repeats: int = 10) -> float:
     It is the best instead of the median rate, which other processes would lower.
     """
     matrix = tf.random.stateless_normal([size, size], [0, 0])
+    # The first product, which starts the threads, is not timed.
     tf.linalg.matmul(matrix, matrix).numpy()
     seconds = []
     for _ in range(repeats):

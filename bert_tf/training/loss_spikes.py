@@ -122,6 +122,7 @@ class LossSpikes:
         """Counts and records a bad step; returns the policy, or "stop" after too many."""
         self._skipped_in_a_row += 1
         action = self.policy
+        # Skipped steps count in a row, rewinds over the whole run.
         count = self._skipped_in_a_row
         if action == "rewind":
             self._rewinds += 1

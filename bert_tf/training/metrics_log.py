@@ -126,6 +126,7 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
       mark: see `is_as_marked`.
     """
     content = path.read_bytes() if path.exists() else b""
+    # Lines from before the checkpoint stay as they are, byte for byte.
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
     kept = [line for line in _parse(content[size:]) if line["step"] <= step]
     lines = content[:size] + b"".join(json_line(line).encode() for line in kept)

@@ -34,6 +34,7 @@ def choose_precision(training: TrainingConfig, strategy: tf.distribute.Strategy)
         logging.info("Precision: %s, as at the start of the run.", chosen)
     elif chosen == "auto":
         chosen, reason = find_precision() if is_chief(strategy) else ("", "as on the first host")
+        # Hosts can exchange only numbers.
         (is_half,) = from_chief(strategy, float(chosen == "mixed_bfloat16"))
         chosen = "mixed_bfloat16" if is_half else "float32"
         logging.info("Precision: %s, %s.", chosen, reason)
@@ -89,6 +90,7 @@ def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
     while not end or time.perf_counter() < end:
         for index, matrix in enumerate(matrices):
             start = time.perf_counter()
+            # Reading an element waits until the product is computed.
             tf.linalg.matmul(matrix, matrix)[0, 0].numpy()
             best[index] = min(best[index], time.perf_counter() - start)
         end = end or time.perf_counter() + seconds  # The first round only warms up.

@@ -30,6 +30,7 @@ class Bar:
             initial=step, unit=" steps", dynamic_ncols=True, leave=False, disable=not is_shown
         )
         self._handler = logging.get_absl_handler()
+        # Each log line first clears the bar, which is drawn again at the next step.
         self._handler.addFilter(self._make_room)
 
     def _make_room(self, _: object) -> bool:

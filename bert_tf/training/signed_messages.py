@@ -47,6 +47,7 @@ class MessageSigner:
     """
 
     def __init__(self, secret: bytes, caller: str, receiver: str, is_caller: bool) -> None:
+        # Both sides contribute a random number, so that no earlier connection can be replayed.
         self._key = bytes.fromhex(_mac(secret, _KEY, caller.encode(), receiver.encode()))
         self._sends = b"0" if is_caller else b"1"
         self._receives = b"1" if is_caller else b"0"

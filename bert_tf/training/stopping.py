@@ -80,6 +80,7 @@ def stoppable(work: Callable[[], int]) -> int:
 @contextlib.contextmanager
 def _raised_notices() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
+        # A repeated notice must not interrupt the clean-up.
         for notice in NOTICES:
             signal.signal(notice, signal.SIG_IGN)
         raise Stopped(number)

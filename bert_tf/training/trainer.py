@@ -297,6 +297,7 @@ class Trainer:
                 self.leave_if_stopped()
                 # Float64 on the host: a float32 sum over many batches would lose small terms.
                 sums += self.eval_step(batch).numpy()
+        # The first columns of a step's row are the same sums; see `row_of`.
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
         return ratios(values, self.task.sum_names, self.task.loss_names)
@@ -465,6 +466,7 @@ class Trainer:
     def _steps_of_call(self) -> int:
         """Returns the number of steps for one call, at most to the next save or evaluation."""
         intervals = filter(None, (self.config.save_checkpoints_steps, self.config.eval_steps))
+        # The next multiple of each interval.
         ends = [(self.step // interval + 1) * interval for interval in intervals]
         ends.append(self.num_train_steps)
         most = min(self.config.iterations_per_loop, min(ends) - self.step)

@@ -66,6 +66,7 @@ class Link:
         self.writer = writer
         self.heard = time.monotonic()  # The last sign of life.
         self.signer: MessageSigner | None = None
+        # Linux closes a connection whose data are not acknowledged for this long.
         milliseconds = int(1000 * NETWORK_SECONDS)
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -119,6 +120,7 @@ class WorkerGroup:
         self._begun: Future[None] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._live(call),), daemon=True)
         self._thread.start()
+        # Waits until the group is complete; raises the error of the thread, if any.
         self._begun.result()
         logging.info("All %d workers are present; this is worker %d.", len(hosts), index)
 
@@ -172,6 +174,7 @@ class WorkerGroup:
             """Anyone can connect: a client that does not identify itself soon is disconnected."""
             link = Link(reader, writer)
             hello = None
+            # Too many clients have not identified themselves: refuse further ones.
             if not strangers.locked():
                 async with strangers:
                     # It is cancelled if the run ends first.
@@ -200,10 +203,12 @@ class WorkerGroup:
                 self._links[index].writer.close()
             self._links[index] = link
             differences[index] = _differences(values, theirs)
+        # TensorFlow's server needs the port.
         server.close()
         wrong = [f"{self._names([i])} has {text}" for i, text in differences.items() if text]
         if not fault and wrong:
             fault = f"All workers must have the same flags, but {'; '.join(wrong)}."
+        # JSON may write a character as up to 12 bytes, and the message must fit.
         for link in self._links.values():
             link.send(fault=fault[: MESSAGE_BYTES // 8])
         if fault:
@@ -335,6 +340,7 @@ class WorkerGroup:
         starts.
         """
         latest = time.monotonic() - SILENT_SECONDS
+        # A copy, because another thread may change the links.
         heard = {index: link.heard for index, link in list(self._links.items())}
         return sorted((i for i in heard if heard[i] < latest), key=heard.__getitem__) or self._told
 
@@ -400,6 +406,7 @@ def own_address(hosts: list[str]) -> str:
     that case this is the address from which this machine would connect to another worker.
     """
     name, port = _split(hosts[0])
+    # AF_INET is the smaller number, so IPv4 comes first.
     known = sorted(socket.getaddrinfo(name, port), key=lambda entry: entry[0])
     found = [str(entry[-1][0]) for entry in known]
     others = [_split(host) for host in hosts if _split(host)[0] != name]

@@ -11,6 +11,7 @@ from bert_tf.serving.saved_models import versions
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a text model's ids model: serving/sst2 -> serving/sst2_ids."""
+    # The path "." has no name.
     folder = folder if folder.name else folder.absolute()
     return folder.with_name(f"{folder.name}_ids")
 

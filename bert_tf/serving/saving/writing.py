@@ -79,6 +79,7 @@ def save(
             except (OSError, tf.errors.OpError) as error:
                 reason = getattr(error, "message", None) or str(error)
                 raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error
+        # Both models are complete, so only a rename can still fail.
         for path, hidden in hidden_folders.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             hidden.rename(path)

@@ -72,6 +72,7 @@ class Judge(NamedTuple):
         if first.dtype.kind == "f":
             return float(np.mean(abs(first - second) <= SAME_NUMBER * np.ptp(second)))
         equal = first == second
+        # An example of several labels is equal if all its labels are.
         return float(np.mean(equal.reshape(len(equal), -1).all(axis=-1)))
 
     def _answers(self, outputs: RowOutputs) -> np.ndarray:
@@ -161,7 +162,7 @@ def check_recorded_files(folder: str, files: str, split: str) -> None:
 def _judge_texts(
     serving: Serving, folder: str, split: str, file: str, path: str, tokenizer: Tokenizer
 ) -> Judge | None:
-    given = _config(ClassifierConfig, folder)
+    given = recorded_config(ClassifierConfig, folder)
     kind = KINDS[serving.kind].problem_type
     glue = glue_task(given.task_name) if given.task_name else None
     if glue and not file:
@@ -203,7 +204,7 @@ def _judge_texts(
 
 
 def _judge_words(serving: Serving, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
-    given = _config(TaggerConfig, folder)
+    given = recorded_config(TaggerConfig, folder)
     sentences = read_tagged(file, given.word_column, column_of(given.tag_column))
     length = serving.max_seq_length
     made = tagging.make_examples(sentences, serving.labels, tokenizer, length, is_labelled=True)
@@ -230,11 +231,14 @@ def _judge_answers(serving: QuestionAnsweringServing, file: str, tokenizer: Toke
 _UNUSED: Sequence[Any] = (None, None, None, [], 0)
 
 
-def _config(cls: type[AnyConfig], folder: str) -> AnyConfig:
-    """Makes a configuration from the texts and integers that a run recorded."""
+def recorded_config(cls: type[AnyConfig], folder: str) -> AnyConfig:
+    """Makes a configuration from the texts, integers and booleans that a run recorded."""
     values = {}
     for name, default in cls().to_dict().items():
         text = recorded(folder, name)
-        if text and isinstance(default, str | int):
+        # Settings are recorded as text, and bool("false") is True.
+        if text and isinstance(default, bool):
+            values[name] = text == "true"
+        elif text and isinstance(default, str | int):
             values[name] = type(default)(text)
     return cls.from_dict(values)

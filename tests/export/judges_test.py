@@ -4,8 +4,9 @@ import types
 
 import pytest
 
+from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.text.vocab import Vocab
-from export.lite.judges import make_judge
+from export.lite.judges import make_judge, recorded_config
 from tests.tiny_model import tiny_words
 
 
@@ -28,3 +29,9 @@ def test_missing_files_are_named_with_the_flags_that_replace_them(
     with pytest.raises(ValueError, match=r"data/gone\.csv") as error:
         make_judge(served, str(tmp_path), split)
     assert all(flag in str(error.value) for flag in flags)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_recorded_flag_is_true_or_false(tmp_path, value):
+    (tmp_path / "run.flags").write_text(f"--skip_unlabelled={str(value).lower()}\n")
+    assert recorded_config(ClassifierConfig, str(tmp_path)).skip_unlabelled is value

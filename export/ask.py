@@ -164,6 +164,7 @@ def name_arguments(arguments: Sequence[str]) -> list[str]:
     named = [program]
     for argument in given:
         if not argument.startswith("--"):
+            # The three names in order, then `MORE_TEXTS` for all further texts.
             argument = f"--{next(names, MORE_TEXTS)}={argument}"
         named.append(argument)
     return named

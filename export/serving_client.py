@@ -204,6 +204,7 @@ class ServingClient:
         while True:
             tries += 1
             try:
+                # At least a millisecond, because a timeout must be above 0.
                 return ask(max(min(self._config.timeout, end - time.monotonic()), 0.001))
             except ServingError as error:
                 pause = wait * random.uniform(0.5, 1.0)

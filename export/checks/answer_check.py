@@ -67,6 +67,7 @@ def make_requests(stored: StoredModel) -> list[Request]:
 
 def odd_texts(stored: StoredModel) -> dict[str, Sequence[str]]:
     """Returns the texts by name; the second texts of pairs are the first in reverse order."""
+    # A model of single texts takes only the first column.
     return dict(zip(stored.card["inputs"], (ODD_TEXTS, ODD_TEXTS[::-1]), strict=False))
 
 
@@ -75,6 +76,7 @@ def text_columns(stored: StoredModel) -> dict[str, np.ndarray]:
     columns = {name: _strings(column) for name, column in odd_texts(stored).items()}
     for name in stored.card.get("lists", []):
         column = columns[name]
+        # Lists of three different texts.
         columns[name] = np.stack([column, np.roll(column, 3), np.roll(column, 5)], axis=1)
     return columns
 
@@ -185,6 +187,7 @@ def compare(
     """
     largest = 0.0
     for request, right, answer in zip(requests, expected, found, strict=True):
+        # Of errors only the codes are compared: the messages of runtimes differ.
         if isinstance(right, tuple) or isinstance(answer, tuple):
             expected_code = right[0] if isinstance(right, tuple) else 0
             code = answer[0] if isinstance(answer, tuple) else 0

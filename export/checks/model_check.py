@@ -67,6 +67,7 @@ def check_answers(
       ValueError: if one is an error or not finite, or if a text that is not UTF-8 is answered or
         changes the answers after it.
     """
+    # The last two requests: one to reject, and the first one again.
     refused = answers[-2:] if stored.takes_texts else []
     count = len(answers) - len(refused)
     check_finite(requests[:count], answers[:count])
@@ -103,6 +104,7 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
     requests = make_requests(stored)
     serving = load_source(stored, source)
     expected = [python_answer(serving, stored, request) for request in requests]
+    # The warm-up requests come before the requests of unusual texts.
     first = len(stored.warmup)
     answers = found[first : first + len(requests)]
     difference = compare(requests, expected, answers, source, tolerance_of(stored))

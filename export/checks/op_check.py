@@ -39,6 +39,7 @@ def check_graph(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
             f"that part with TensorFlow's operations."
         )
     functions = meta_graph.graph_def.library.function
+    # Nodes, functions and the nodes of functions all have attributes.
     marked = [*meta_graph.graph_def.node, *functions]
     for function in functions:
         marked += function.node_def

@@ -40,6 +40,7 @@ def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
         signatures = tf.saved_model.load(str(stored.folder)).signatures
     except Exception as error:  # TensorFlow raises many types for damaged files.
         raise ValueError(f"{stored.folder} cannot be loaded: {first_line(str(error))}") from None
+    # The end of loading, then the time of each answer.
     times = [time.perf_counter()]
     answers = []
     for request in requests:

@@ -151,6 +151,7 @@ def _to_output(values: npt.ArrayLike, kind: str) -> np.ndarray:
         array = given.astype(DTYPES.get(kind, given.dtype))
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("not finite")
+    # A cast to a shorter integer type wraps around silently.
     if array.dtype.kind in "iu" and (array != given).any():
         raise ValueError("out of range")
     return array
@@ -185,6 +186,7 @@ def _check_shape(shape: tuple[int, ...], spec: Spec, num_rows: int) -> None:
     if is_any or not num_rows:  # JSON has no second axis where the first is empty.
         return
     fits = len(shape) == len(expected)
+    # `zip` ends with the shorter shape; their lengths are compared above.
     for size, announced in zip(shape, expected, strict=False):
         fits &= announced in (-1, size)
     if not fits:
@@ -216,6 +218,7 @@ def to_array(name: str, values: npt.ArrayLike, spec: Spec) -> np.ndarray:
             array = np.frompyfunc(_encode, 1, 1)(np.array(values, object))
         else:
             given = np.array(values)
+            # The casting rule rejects floats for integers.
             array = given.astype(DTYPES.get(kind, given.dtype), casting="same_kind")
             # The cast to a shorter integer type wraps around silently.
             if array.dtype.kind != "f" and (array != given).any():

@@ -91,6 +91,7 @@ class RestTransport:
         self._session = requests.Session()
         self._adapter = _Adapter()
         self._session.mount(f"{parts.scheme}://", self._adapter)
+        # Uncompressed, so that an answer takes no more memory than was received.
         self._session.headers["Accept-Encoding"] = "identity"
         self.close = self._session.close
 
@@ -127,6 +128,7 @@ class RestTransport:
     ) -> dict[str, Any]:
         """Sends a request and returns the answer, both within `seconds`."""
         end = time.monotonic() + seconds
+        # `timeout` limits each read, the timer all of them.
         timer = threading.Timer(seconds, self._adapter.cut)
         timer.start()
         try:

@@ -21,6 +21,7 @@ def read_input(path: str) -> list[Row]:
       ValueError: naming the line that is not a JSON object.
     """
     lines = [line.removesuffix("\r") for line in read_lines(path)]
+    # An empty file has one empty line.
     if lines == [""]:
         return []
     if pathlib.Path(path).suffix != ".jsonl":

@@ -183,6 +183,7 @@ def run_rows(call: Call, rows: TokenizedDataset, is_per_token: bool) -> RowOutpu
       rows: N rows.
       is_per_token: whether outputs [B, T, ...] have an axis of tokens.
     """
+    # The longest first, so that rows of a batch have similar lengths.
     order = np.argsort(-rows.lengths, kind="stable")
     collected: RowOutputs = {}
     for number, batch in enumerate(batches(rows, BATCH_SIZE, order.tolist())):
@@ -202,6 +203,7 @@ def median_milliseconds(call: Call, rows: TokenizedDataset) -> float:
     order = np.argsort(rows.lengths, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(TIMED_ROWS, len(order))).astype(int)]
     times = []
+    # The first rows come twice: they warm up the interpreter, and are not timed then.
     for number, batch in enumerate(batches(rows, 1, [*chosen[:WARM_UP_ROWS], *chosen])):
         start = time.perf_counter()
         call(batch)

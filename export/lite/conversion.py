@@ -109,6 +109,7 @@ def convert(
             outputs = _save(serving, folder, text_input)
         signatures = ["serving_default"] + [TEXT_SIGNATURE] * text_input
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=signatures)
+        # The kernels of the tokenizer are custom operations to LiteRT.
         converter.allow_custom_ops = text_input
         # The default optimization stores weights as int8; float16 and int8 change it below.
         if form != "none":
@@ -213,6 +214,7 @@ def _with_files(model: bytes, metadata: dict[str, Any], serving: Serving) -> byt
         for written in sorted(pathlib.Path(folder).iterdir()):
             files[written.name] = written.read_text(encoding="utf8")
     buffer = io.BytesIO(model)
+    # Mode "a" keeps the model and appends the archive.
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
             archive.writestr(

@@ -92,6 +92,7 @@ def check_same_tokens(path: pathlib.Path) -> None:
     from_texts = lite.from_texts(texts)
     for name, values in lite(texts).items():
         difference = float(np.abs(from_texts[name] - values).max())
+        # Also true for NaN.
         if not difference <= 1e-5 * float(np.abs(values).max()):
             raise ValueError(
                 f"The tokenizer in the file changes {name} of sample texts by {difference:.2g}; "

@@ -68,11 +68,12 @@ def find_clear_head(view: AttentionView) -> tuple[int, int]:
     if not is_word.any():
         return 0, 0
     attention = view.probabilities[:, :, is_word]  # [L, N, W, S]
+    # The column of the tokens that are not shown, if any, counts as a word.
     is_other_word = np.append(is_word, True)[: attention.shape[-1]]  # [S]
     others = np.tile(is_other_word, [len(is_word), 1])  # [T, S]
     np.fill_diagonal(others, False)
     share = np.sum(attention * others[is_word], axis=-1).mean(-1)  # [L, N]
-    entropy = -np.sum(attention * np.log(np.maximum(attention, 1e-12)), axis=-1).mean(-1)
+    entropy = -np.sum(attention * np.log(np.maximum(attention, 1e-12)), axis=-1).mean(-1)  # [L, N]
     score = share
     if share.max() > 0.5:
         score = np.where(share > 0.5, -entropy, -np.inf)

@@ -74,6 +74,7 @@ def make_server(model: "DemoModel", host: str) -> uvicorn.Server:
         async def endpoint(request: Request) -> Response:
             inputs = await read_inputs(request)
             async with turn:
+                # The client may have left while it waited.
                 if await request.is_disconnected():
                     raise ClientDisconnect
                 return JSONResponse(await run_in_threadpool(function, inputs))
@@ -185,6 +186,7 @@ class TimedConnection(H11Protocol):
 
     def _check_progress(self, before: tuple[object, ...] | None) -> None:
         cycle: Any = self.cycle  # The last request; None before the first.
+        # The progress of a request: if two checks find the same, nothing was transferred.
         now = cycle and (cycle, cycle.more_body, cycle.response_started, cycle.response_complete)
         is_computing = cycle and not cycle.more_body and not cycle.response_started
         if now == before and not is_computing:

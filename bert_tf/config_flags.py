@@ -225,9 +225,11 @@ def _flags_of_missing(error: Exception) -> str:
     named = []
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
+        # Only flags of paths, and only if the message does not name them.
         if not isinstance(value, str) or not name.endswith(FILE_FLAGS) or f"--{name}" in text:
             continue
         for path in filter(None, map(str.strip, value.split(","))):
+            # A glob without matches is also missing.
             is_missing = isinstance(error, FileNotFoundError) or not glob.glob(path)  # noqa: PTH207
             if path in text and is_missing:
                 named.append(f" (--{name}={path})")
@@ -266,6 +268,7 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
     def guarded(arguments: list[str]) -> int | None:
         logging.get_absl_handler().setFormatter(printable.LogFormatter())
         sys.excepthook = printable.show_uncaught
+        # absl's default hides the lines about progress.
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
         try:
@@ -301,6 +304,7 @@ def parse(arguments: list[str]) -> list[str]:
     A wrong flag ends the program with status 1 and one line, before TensorFlow is loaded.
     """
     try:
+        # The records of runs are left out: users did not write the earlier names in them.
         by_hand = flagfiles.expanded(arguments, with_records=False)
         arguments = with_new_names(flagfiles.expanded(arguments), lambda name: name in flags.FLAGS)
     except (ValueError, OSError) as error:

@@ -209,6 +209,7 @@ def json_lines(
       to_line: returns the line for (index of the text, packed text, array).
     """
     index = 0
+    # Tokens are counted, so that long texts do not need more memory.
     chunks = _chunks(rows, CHUNK_BATCHES * model.batch_size * model.max_seq_length)
     for chunk in logged(chunks, num_rows):
         for row, values in zip(chunk, model.run(chunk), strict=True):

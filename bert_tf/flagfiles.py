@@ -42,6 +42,7 @@ def _lines(
     rest = iter(arguments)
     given = set(map(_name, arguments))
     replaced: set[str] = set()
+    # A flag that is given in addition to the flagfile replaces its alternatives there.
     for name in given & REPLACED.keys():
         replaced |= REPLACED[name] - given
     for argument in rest:
@@ -49,6 +50,7 @@ def _lines(
         if name not in ("--flagfile", "-flagfile"):
             result.append(argument)
             continue
+        # Either --flagfile=NAME, or the name as the next argument.
         path = _found(value if equals else next(rest, ""), inside)
         if path.resolve() in inside:
             raise ValueError(

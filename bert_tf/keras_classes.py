@@ -66,6 +66,7 @@ def register(keras: Any) -> None:
     known = keras.saving.get_custom_objects()
     for module, names in CLASSES.items():
         for name in names.split():
+            # A module that is loaded already has registered the class itself.
             known.setdefault(f"bert_tf>{name}", Located(f"bert_tf.{module}", name))
 
 

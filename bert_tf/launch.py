@@ -89,6 +89,7 @@ def main(command: list[str]) -> int:
     words = [sys.executable, "-m", *command, "--distribution=multi_worker"]
     if not config.local_workers:
         hosts = slurm_config() if config.slurm else listed_config(config.hosts, config.index)
+        # The program replaces this process, so that signals reach it directly.
         os.execve(sys.executable, words, {**os.environ, "TF_CONFIG": hosts})
     return run_here(words, config)
 
@@ -175,6 +176,7 @@ class Workers:
         end = float("inf")
         while True:
             codes = [process.poll() for process in self.processes]
+            # Only the first failure counts: others often follow from it.
             failed = [index for index, code in enumerate(codes) if code]
             if failed and not status:
                 status = self._report(failed[0])

@@ -139,6 +139,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
     results = read_results(run / RESULTS_NAME)
     kind = find_kind(checkpoint, str(run))
+    # Kinds without their own pipeline are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
     base = base_model(flags.get("init_checkpoint", ""), source)
     data = _metadata(folder, checkpoint, kind, flags, results, base)
@@ -269,6 +270,7 @@ def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
     step = shown.pop("global_step", None)
     if not shown:
         return ""
+    # The values that were left out above are those of a baseline.
     has_baseline = len(shown) + (step is not None) < len(results)
     header = "| | this model | unigrams |\n| --- | ---: | ---: |"
     lines = [header if has_baseline else "| | value |\n| --- | ---: |"]

@@ -120,6 +120,7 @@ def with_electra_shares(masking: MaskingConfig, training: TrainingConfig) -> Mas
     names = ("masked_share", "random_share")
     if masking.masking != "dynamic" or set(names) & set(config_flags.given(MaskingConfig)):
         return masking
+    # A resumed run keeps the shares that it started with.
     before = [recorded(training.output_dir, name) for name in names]
     masked_share, random_share = map(float, before if all(before) else ELECTRA_SHARES)
     return dataclasses.replace(masking, masked_share=masked_share, random_share=random_share)

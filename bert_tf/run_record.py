@@ -158,6 +158,7 @@ def read_record(source: pathlib.Path) -> dict[str, str]:
             values = read_flagfile(path)
             if is_choice_record(path):
                 values["pair"] = "true"  # Multiple choice scores pairs.
+            # They were chosen after training, so they replace the recorded ones.
             chosen = source / CALIBRATION_NAME
             if chosen.is_file():
                 values |= read_flagfile(chosen)

@@ -68,6 +68,7 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
         if original in (vocab.cls_id, vocab.sep_id):
             continue
         token = escaped(names[word_id].strip())
+        # By the original token, because the replacement may come from elsewhere in a word.
         is_continuation = vocab.is_continuation[original]
         if position in answers:
             answer = escaped(names[original].strip())

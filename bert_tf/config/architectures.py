@@ -11,6 +11,7 @@ _ROBERTA: Structure = {
     "do_lower_case": False,
     "pad_token_id": 1,
     "type_vocab_size": 1,
+    # 512 positions: fairseq counts from 2, the row after that of padding.
     "max_position_embeddings": 514,
     "position_offset": 2,
     "hidden_act": "gelu_exact",
@@ -25,6 +26,7 @@ ARCHITECTURES: dict[str, Structure] = {
         "do_lower_case": False,
         "num_layer_groups": 1,
         "embedding_size": 128,
+        # As in version 2, which was trained without dropout.
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     },
@@ -43,6 +45,7 @@ ARCHITECTURES: dict[str, Structure] = {
         "type_vocab_size": 0,
         "max_position_embeddings": 8192,
         "position_type": "rotary",
+        # Layers with global attention see larger distances, hence the larger base.
         "rotary_theta": 160000.0,
         "local_rotary_theta": 10000.0,
         "local_attention": 128,
@@ -69,6 +72,7 @@ ARCHITECTURES: dict[str, Structure] = {
         "do_lower_case": False,
         "type_vocab_size": 0,
         "position_type": "disentangled",
+        # position_buckets 256, in each direction.
         "relative_buckets": 512,
         "relative_max_distance": 512,
         "hidden_act": "gelu_exact",
@@ -80,6 +84,7 @@ ARCHITECTURES: dict[str, Structure] = {
         "do_lower_case": False,
         "type_vocab_size": 0,
         "position_type": "transformer_xl",
+        # Attention has only r_w_bias, r_r_bias and r_s_bias, which are not biases of a product.
         "biases": "feed_forward,norm,head,output",
         "hidden_act": "gelu_exact",
         "embedding_norm": False,

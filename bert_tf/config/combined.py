@@ -45,6 +45,7 @@ def read_masked_share(text: str) -> Values:
     elif arrow:
         before = _share(first)
         after = _share(end)
+        # The last share cannot be 0, which means no change.
         if before is not None and after:
             return {"masked_lm_prob": before, "masked_lm_prob_end": after}
     elif (share := _share(text)) is not None:
@@ -58,6 +59,7 @@ def read_masked_share(text: str) -> Values:
 
 def read_mask_unit(text: str) -> Values:
     """Reads --mask_unit: `token`, `word`, `span:5` or `ngram:3`."""
+    # None resets the fields of the units that are not chosen.
     values: Values = dict.fromkeys(
         ("do_whole_word_mask", "span_length", "ngram_length", "span_pieces")
     )

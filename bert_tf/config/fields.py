@@ -124,8 +124,10 @@ class Config:
 
 def check_value(field: dataclasses.Field, kind: type, value: Any) -> None:
     """Raises ValueError or TypeError if `value` does not fit the field's type and range."""
+    # JSON and command lines may have 1 for 1.0.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    # bool is a subclass of int.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(
             f"{field.name}: expected {kind.__name__}, received {value!r} ({type(value).__name__})."

@@ -83,6 +83,7 @@ class MaskingConfig(Config):
 
     def check(self) -> None:
         shares = f"masked_share {self.masked_share:g} and random_share {self.random_share:g}"
+        # Rounding may take a sum of shares slightly above 1.
         if self.masked_share + self.random_share > 1.0 + 1e-9:
             raise ValueError(f"{shares} add up to more than 1; lower one of them.")
         if 0 < self.masked_lm_prob_to < self.masked_lm_prob:

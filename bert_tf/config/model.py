@@ -323,6 +323,7 @@ class ModelConfig(Config):
         """Maximum length of a sequence: the size of the position table, or no limit."""
         if not self.has_position_table:
             return UNLIMITED
+        # The rows before the first position belong to padding.
         return self.max_position_embeddings - self.position_offset
 
     @property

@@ -101,10 +101,12 @@ class Corpus:
         Returns:
           "all", or a description of the sample.
         """
+        # Equal shares of the limit, so that one long file does not fill the sample.
         part_limit = max(PART_BYTES, MAX_CHARACTERS // max(1, len(parts)))
         end = time.monotonic() + MAX_SECONDS
         num_read = 0
         is_all = True
+        # In random order, so that a sample has parts of many files; the seed is fixed.
         for part in random.Random(0).sample(parts, len(parts)):
             before = self.num_characters
             if before >= MAX_CHARACTERS or time.monotonic() > end:
@@ -123,6 +125,7 @@ class Corpus:
 
     def add(self, document: list[str]) -> None:
         """Counts a document, a list of sentences."""
+        # The hash instead of the text, because a corpus may not fit into memory.
         self.documents[hash("\n".join(document))] += 1
         self.words.append(sum(len(line.split()) for line in document))
         self.sentences.append(len(document))
@@ -132,6 +135,7 @@ class Corpus:
             if len(line) >= LONG_LINE:
                 self.num_long += 1
                 self.num_cut += SENTENCE_END.search(line) is None
+            # A printable ASCII line without these characters matches no pattern.
             if not line.isascii() or not line.isprintable() or "<" in line or "&" in line:
                 for lines, (pattern, *_) in zip(self.damaged, DAMAGE, strict=True):
                     if pattern.search(line):
@@ -286,6 +290,7 @@ def _check_vocabulary(corpus: Corpus, diagnosis: Diagnosis, tokenizer: Tokenizer
     total = max(1, corpus.tokens.total())
     unknown = corpus.tokens[vocab.unk_id] / total
     continued = sum(n for index, n in corpus.tokens.items() if vocab.is_continuation[index])
+    # Each word begins with the one token that is not a continuation.
     per_word = total / max(1, total - continued)
     diagnosis.facts |= {
         "tokens per word": f"{per_word:.2f}",

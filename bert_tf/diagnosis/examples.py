@@ -139,6 +139,7 @@ def read_examples(paths: Sequence[pathlib.Path]) -> tuple[Examples | None, int, 
     serialized = []
     locations = []
     count = min(len(records), MAX_RECORDS)
+    # Evenly spaced, because neighbouring records often come from one document.
     for index in np.linspace(0, len(records) - 1, count).astype(np.int64):
         try:
             serialized += records.read(np.array([index]))

@@ -75,6 +75,7 @@ class Diagnosis:
           expected: description of the expectation; "": the warning bound.
           details: examples of the problem.
         """
+        # Where small values are bad, the negated ones are compared.
         sign = 1 if bounds.serious >= bounds.warning else -1
         if not sign * value >= sign * bounds.warning:  # Also for nan.
             return

@@ -128,6 +128,7 @@ class _Table:
             self.labels[str(label)] += 1
         if columns.text in row:
             text = "\t".join(str(row.get(name)) for name in columns[:2] if name)
+            # Counted before the text is added, so that its first occurrence is not a copy.
             self.num_copies += text in self.labels_of_text
             self.labels_of_text.setdefault(text, set()).add(str(label))
 

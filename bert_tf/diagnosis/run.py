@@ -239,6 +239,7 @@ def _find_spikes(curve: Curve, minimum: float) -> list[str]:
     spikes = []
     for i in range(MIN_LINES, len(losses)):
         preceding = losses[max(0, i - WINDOW) : i]
+        # Medians, which earlier spikes hardly change.
         median = np.median(preceding)
         deviation = np.median(np.abs(preceding - median))
         if losses[i] - median > max(minimum, 8 * deviation):

@@ -286,6 +286,7 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
         length = length or min(stated_length(pathlib.Path(folder)), positions)
     # Without a position table there is no limit, but a row ends somewhere.
     length = length or min(positions, checkpoint.config.max_position_embeddings)
+    # A pair has three special tokens.
     if not 3 < length <= positions:
         raise ValueError(
             f"max_seq_length is {length}; the model in {checkpoint.source} has {positions} "

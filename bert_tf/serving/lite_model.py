@@ -180,6 +180,7 @@ def _read_vocab(archive: zipfile.ZipFile, path: str | os.PathLike) -> AnyVocab:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, name)
         options = options_file(file).name
+        # The tokenizer's options are a second file, which only some vocabularies have.
         for member in (name, options) if options in archive.namelist() else (name,):
             pathlib.Path(folder, member).write_bytes(read_member(archive, member, path))
         return read_vocab(file)

@@ -102,7 +102,7 @@ def main(_: list[str]) -> None:
             raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
         job.open()
         counts = read(job)
-        # Checked again under the lock: another process may have written the index meanwhile.
+        # Checked again under the lock: another process may have written the index before.
         has_index = INDEX.value and check_index(job)
         embed(job, counts)
         if INDEX.value and not has_index:

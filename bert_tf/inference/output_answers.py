@@ -166,7 +166,7 @@ class OutputAnswers:
         def compute(chosen: list[int]) -> list[Row]:
             return self._model.word_rows([sentences[i] for i in chosen])
 
-        # Characters stand for tokens: the tokenizer is in the graph.
+        # Characters instead of tokens, because the tokenizer is in the graph.
         sizes = [sum(map(len, words)) for words in sentences]
         tagged = []
         for words, row in zip(sentences, by_length(sizes, batch_size, compute), strict=True):
@@ -275,7 +275,7 @@ class OutputAnswers:
             parts = [[column[i] for i in chosen] for column in columns]
             return self._model.rows(*parts)
 
-        # Characters stand for tokens, which only the graph knows.
+        # Characters instead of tokens, which only the graph computes.
         sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
         return by_length(sizes, batch_size, compute)
 

@@ -35,7 +35,7 @@ class GrpcTransport:
             )
         options = [
             ("grpc.max_receive_message_length", protocol.MAX_ANSWER_BYTES),
-            # -1 is no limit: the server decides what it accepts.
+            # -1: no limit here; the server has its own.
             ("grpc.max_send_message_length", -1),
             # Retries soon after a server has started; gRPC's default is a second.
             ("grpc.initial_reconnect_backoff_ms", 100),

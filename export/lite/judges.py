@@ -233,7 +233,7 @@ _UNUSED: Sequence[Any] = (None, None, None, [], 0)
 
 def recorded_config(cls: type[AnyConfig], folder: str) -> AnyConfig:
     """Makes a configuration from the texts, integers and booleans that a run recorded."""
-    values = {}
+    values: dict[str, Any] = {}
     for name, default in cls().to_dict().items():
         text = recorded(folder, name)
         # Settings are recorded as text, and bool("false") is True.

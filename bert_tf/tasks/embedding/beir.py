@@ -64,6 +64,7 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
                 f"{first[query]}: query {query!r} has no relevant document; delete its lines or "
                 f"give one a score above 0."
             )
+    # Queries of other splits have no judgments in this one.
     judged = {name: text for name, text in queries.items() if name in qrels}
     return Beir(documents, judged, {name: qrels[name] for name in judged})
 

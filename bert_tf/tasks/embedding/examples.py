@@ -216,6 +216,7 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
         if given.get(part):
             names[part] = [given[part]]
         else:
+            # A column that a flag names has that part only, whatever else its name may mean.
             names[part] = [name for name in known if name in row and name not in given.values()]
     numbered = [name for name in row if _NUMBERED.fullmatch(name)]
     # By number: scores follow this order, and negative_10 comes after negative_2.
@@ -228,6 +229,7 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
                 "give --query_column and --positive_column."
             )
     if not names["query"] and not names["positive"] and len(names["text"]) == 1:
+        # Single texts: each is its own positive (SimCSE).
         return {**names, "query": names["text"], "positive": names["text"]}
     if not names["query"] or not names["positive"]:
         raise ValueError(
@@ -258,6 +260,7 @@ def _examples(
     negatives = _texts(row, names["negative"], where)
     if not positives:
         raise RowError(f"{where} has no positive; give one.")
+    # A text as its own negative would be pushed away from itself.
     if both := set(negatives) & {query, *positives}:
         raise RowError(
             f"{where}: {min(both)[:60]!r} is both a negative and the query or a positive; "
@@ -303,6 +306,7 @@ def _number(value: Any, where: str, name: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
+    # NaN is the only number that differs from itself.
     if number != number or number in (float("inf"), float("-inf")):
         raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
     return number

@@ -61,6 +61,7 @@ class TextPacker:
         if key not in self._row_of:
             self._row_of[key] = len(self._packed)
             row = self.pack(side, text)
+            # A text that is exactly as long as a row is counted as well.
             self.num_cut += len(row.ids) == self.embedding.max_seq_length
             self._packed.append(row)
             self._prompt_length_of_row.append(self.prompt_lengths[side])
@@ -85,6 +86,7 @@ class TextPacker:
         """
         numbers: dict[str, int] = {}
         number_of_row = []
+        # A dict keeps the order in which its keys were added, which is that of the rows.
         for _, text in self._row_of:
             number_of_row.append(numbers.setdefault(text, len(numbers)))
         return np.array(number_of_row, np.int64)
@@ -176,6 +178,7 @@ def prepare_training(
     if task.learn_labels and not has_dropout:
         # Without the labels, single texts can learn from the teacher's embeddings.
         _check_single_texts(packer, examples)
+    # A batch has room for `num_negatives` in every example: at most as many as any has.
     most = max(len(example.negatives) for example in examples)
     num_negatives = min(task.num_negatives, most)
     if loss in OF_NEGATIVES and not num_negatives:
@@ -206,6 +209,7 @@ def _check_single_texts(packer: TextPacker, examples: Sequence[EmbeddingExample]
     Query and positive of such an example would be identical, and the loss would teach nothing.
     """
     same = [example for example in examples if example.query == example.positive]
+    # Two prompts would make two embeddings of a single text.
     if 2 * len(same) > len(examples) and len(set(packer.prompts.values())) == 1:
         raise ValueError(
             f"{same[0].source} is a single text, whose two embeddings differ only by dropout "

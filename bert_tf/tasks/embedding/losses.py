@@ -64,9 +64,11 @@ def candidate_scores(
     if similarity == "cosine":
         queries, documents = l2_normalize(queries), l2_normalize(documents)
     size = tf.shape(documents)[-1]
+    # [B, M, D] -> [M * B, D]: column i is the positive of query i.
     candidates = tf.reshape(tf.transpose(documents, [1, 0, 2]), [-1, size])
     scores = scale * tf.matmul(queries, candidates, transpose_b=True)
     counts = tf.reshape(tf.transpose(weights), [-1]) > 0
+    # A filling document would otherwise be a negative, and an easy one.
     return tf.where(counts, scores, LOWEST)
 
 
@@ -96,6 +98,7 @@ def in_batch_negatives(
     losses = _ranking_losses(found)
     count = tf.shape(queries)[0]
     if symmetric:
+        # [B, B], a row for each positive, a column for each query.
         positives = tf.where(weights[:, 0] > 0, tf.transpose(found[:, :count]), LOWEST)
         # In the transposed scores queries are the candidates, without filling ones.
         losses = (losses + _ranking_losses(positives)) / 2.0
@@ -104,6 +107,7 @@ def in_batch_negatives(
 
 def _ranking_losses(scores: tf.Tensor) -> tf.Tensor:
     """Returns the cross-entropy of each row's own column, float32 [B]."""
+    # The first B columns are the positives, in the order of the rows.
     return tf.reduce_logsumexp(scores, axis=-1) - tf.linalg.diag_part(scores)
 
 
@@ -135,12 +139,15 @@ def cosent(
     Reference: https://kexue.fm/archives/8847.
     """
     found = scale * cosines(queries, documents[:, :1])[:, 0]
+    # scale (cos_i - cos_j) in row i and column j, [B, B].
     differences = found[:, None] - found[None, :]
     given = scores[:, 0]
     counts = weights[:, 0] > 0
     is_wrong_way = (given[:, None] < given[None, :]) & counts[:, None] & counts[None, :]
     terms = tf.where(is_wrong_way, differences, LOWEST)
+    # The 0 is the 1 of the formula: log(exp(0) + sum exp(...)).
     total = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(terms, [-1])], axis=0))
+    # One number for the batch, which is not a mean over its examples.
     return WeightedSum(total, tf.ones([]))
 
 
@@ -175,6 +182,7 @@ def same_label(
     pair_weights = tf.linalg.set_diag(pair_weights, tf.zeros_like(text_weights))
     total = 0.0
     num_kinds = 0.0
+    # The mean of each kind, so that the many pairs without a common label do not dominate.
     for kind_weights in (pair_weights * targets, pair_weights * (1.0 - targets)):
         weight = tf.reduce_sum(kind_weights)
         total += tf.math.divide_no_nan(tf.reduce_sum(errors * kind_weights), weight)
@@ -205,6 +213,7 @@ def triplet(
         distances = 1.0 - cosines(queries, documents)
     else:
         distances = tf.norm(queries[:, None] - documents + EPSILON, axis=-1)  # [B, M]
+    # The positive is in column 0. [B, M - 1]
     losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + margin)
     return WeightedSum(tf.reduce_sum(losses * weights[:, 1:]), tf.reduce_sum(weights[:, 1:]))
 
@@ -219,6 +228,7 @@ def margin_mse(
     Reference: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with
     Cross-Architecture Knowledge Distillation".
     """
+    # [B, M]; below, one margin for each negative, [B, M - 1].
     found = dot_products(queries, documents)
     errors = tf.square(found[:, :1] - found[:, 1:] - scores) * weights[:, 1:]
     return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 1:]))
@@ -275,6 +285,7 @@ def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
         size = tf.shape(documents)[-1]
         flat = tf.reshape(documents, [-1, size]), tf.reshape(weights, [-1])
         more = query_factor * _flops(queries, weights[:, 0]) + document_factor * _flops(*flat)
+        # `more` times the weight, so that it is added to the mean, whatever the loss counts.
         return WeightedSum(found.total + found.weight * more, found.weight)
 
     return total
@@ -283,6 +294,7 @@ def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
 def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Returns the sum of the squared means of each number, over rows with a weight."""
     counts = tf.cast(weights > 0, tf.float32)
+    # [V], means over the texts that do not only fill.
     means = tf.linalg.matvec(vectors, counts, transpose_a=True) / tf.reduce_sum(counts)
     return tf.reduce_sum(tf.square(means))
 

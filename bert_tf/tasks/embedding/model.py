@@ -162,6 +162,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
         if "query/input_word_ids" in inputs:
+            # A contrastive batch: the texts of each side pass through this method again.
             seed = self.bert.draw_dropout_seed(training, dropout_seed)
             queries, documents = embed_sides(
                 lambda texts, side_seed: self.call(texts, training, side_seed),
@@ -407,6 +408,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         documents = outputs[:, 1:]  # [B, M, D]
         num_documents = ops.shape(documents)[1]
         loss = make_loss(self._loss_name, self._settings, self.dimension)
+        # `keras_batch` put the weights of the documents before the scores.
         return loss(queries, documents, y[:, :num_documents], y[:, num_documents:])
 
     def own_loss(
@@ -429,6 +431,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         groups: ContrastiveDataset = examples.rows
         steps = groups.batches_per_epoch(batch_size)
         buckets = self._buckets(groups.rows)
+        # Steps count from the first epoch, so that a continued training gets other batches.
         data = contrastive_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
         return data.map(self.keras_batch), steps
 
@@ -495,6 +498,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         names = {field.name for field in dataclasses.fields(EmbeddingConfig)}
         given = {name: arguments.pop(name) for name in names & set(arguments)}
         if isinstance(given.get("pooling"), str):
+            # One pooling may be given as a string; the field is a tuple.
             given["pooling"] = (given["pooling"],)
         default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, checkpoint.config.longest_row))
         embedding = arguments.pop("embedding", None) or checkpoint.embedding or default

@@ -86,6 +86,7 @@ class Retriever(Program):
             self.embedding.max_seq_length,
             self.embedding.similarity,
         )
+        # The run pads texts to the length of the configuration, so that it must be the embedder's.
         length = dataclasses.replace(data, max_seq_length=self.embedding.max_seq_length)
         self.configs = self.configs._replace(data=length)
 
@@ -164,6 +165,7 @@ class Retriever(Program):
         """Creates the model and its task."""
         self.check_rows()
         model = self.make_model(config, **options)
+        # `read_training` chooses the loss, so that without training there is no name of one.
         is_trained = "train" in self.files
         return self.task_class(
             model,

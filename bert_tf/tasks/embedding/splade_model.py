@@ -134,6 +134,7 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
         block = tf.reshape(rows[index], [-1, width])  # [B * BLOCK, E]
         scores = tf.cast(tf.matmul(block, table, transpose_b=True), tf.float32) + bias
         scores = tf.reshape(scores, [-1, BLOCK, vocab_size])
+        # 0 is the lowest result, so that padding never raises a weight.
         scores = tf.where(mask[index][:, :, None], scores, 0.0)
         best = tf.argmax(scores, axis=1, output_type=tf.int32)  # [B, V]
         block_highest = tf.reduce_max(scores, axis=1)  # [B, V]

@@ -65,6 +65,7 @@ class EmbeddingTask(RowsTask):
         if is_ranking:
             self.sum_names = ("loss", "accuracy")
         has_scores = train_rows is not None and bool(train_rows.scores)
+        # The labels that `CachedStep` passes to `batch_sums`.
         self.label_names = ("document_weights", *(["scores"] if has_scores else []))
         self.teacher = teacher or RetrieverConfig()
         if train_rows is not None and "teacher_embedding" in train_rows.rows.labels:
@@ -105,6 +106,7 @@ class EmbeddingTask(RowsTask):
         for side in SIDES:
             mask = tf.cast(batch[f"{side}/input_mask"], tf.int32)
             length = mask.shape[-1] or tf.shape(mask)[-1]
+            # Queries have no axis of documents: [B, T] becomes [B, 1, T].
             mask = tf.reshape(mask, [tf.shape(mask)[0], -1, length])  # [B, M, T]
             # Without unpadding, padding is computed and counts as tokens.
             is_token = mask if self.model.bert.unpad else tf.ones_like(mask)
@@ -199,6 +201,7 @@ class EmbeddingTask(RowsTask):
             ranking = dict(zip(names_found, scores[index].tolist(), strict=True))
             if self.ignore_identical_ids:
                 ranking.pop(query, None)
+            # If the query was not among them, there is one document too many.
             run[query] = dict(list(ranking.items())[:DEPTH])
         return run
 

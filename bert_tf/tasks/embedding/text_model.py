@@ -41,6 +41,7 @@ def read_encoder(
     checkpoint = adapt(checkpoint, vocab_file=vocab_file)
     for note in checkpoint.notes:
         logging.info("%s: %s", path, note)
+    # The result is discarded: this reports fields that contradict the checkpoint.
     merge(checkpoint.config, given, path)
     return checkpoint
 

@@ -227,6 +227,7 @@ class BertDenoiser(BertEmbedder):
             "input_word_ids": ids[:, :-1],
             "input_type_ids": whole["input_type_ids"][:, :-1],
         }
+        # By the mask of the next tokens: the last token of a text predicts nothing.
         layout = find_layout({"input_mask": mask[:, 1:]}, self.bert.unpad)
         labels = layout.unpad(ops.reshape(ids[:, 1:], (-1,)))  # [U]
         weights = layout.unpad(ops.reshape(mask[:, 1:], (-1,)))  # [U]

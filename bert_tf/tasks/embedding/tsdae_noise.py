@@ -43,6 +43,7 @@ def delete_words(text: str, rate: float, *keys: int) -> str:
     draws = uniform(*keys, np.arange(len(words) + 1))  # one per word, and one for the exception
     is_kept = draws[:-1] >= rate
     if not is_kept.any():
+        # Draws are below 1, so that the index is at most that of the last word.
         is_kept[int(draws[-1] * len(words))] = True
     return " ".join(itertools.compress(words, is_kept))
 
@@ -106,6 +107,7 @@ class DamagedTexts:
           [B / W, T]; and `prompt_lengths` int32 [B / W] if the pooling skips a prompt.
         """
         packed = []
+        # Every worker damages the whole batch, since its longest text determines the shapes.
         for index, epoch in zip(examples.tolist(), epochs.tolist(), strict=True):
             damaged_text = delete_words(self.texts[index], self.rate, seed, epoch, index)
             packed.append(self.pack_damaged(damaged_text))

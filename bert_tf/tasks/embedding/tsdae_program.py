@@ -38,6 +38,7 @@ class DenoisingRetriever(Retriever):
         Raises:
           ValueError: naming an example that is not a single text.
         """
+        # Without a file, the examples are the pairs of the BEIR folder.
         if not self.configs.tuning.train_file:
             raise ValueError(
                 "--retrieval_loss=denoising learns from texts: give --train_file, for example "
@@ -82,4 +83,5 @@ class DenoisingRetriever(Retriever):
                 name = f"{DECODER}predictions/{name.removeprefix(head)}"
             weights[name] = weight
         start = dataclasses.replace(start, weights=weights)
+        # No checkpoint has cross-attention, and not every one has a masked-LM head.
         assign_checkpoint(model, start, (*allow_missing, DECODER))

@@ -97,11 +97,13 @@ class ClassifierAnswers(abc.ABC):
         names = self.known_labels
         answers: list[dict[str, Any]] = []
         if self.problem_type == "multi_label":
+            # A threshold of the call replaces those of all labels.
             thresholds = self.decisions.by_label(names) if threshold is None else {}
             for row in class_rows:  # [C]
                 probability_of_label = dict(zip(names, row, strict=True))
                 answers.append(labels_above(probability_of_label, least, thresholds))
             return answers
+        # The likeliest class, unless there are two with a threshold.
         best = self.decisions.choose(class_rows)  # [E]
         for index, row in zip(best, class_rows, strict=True):
             answers.append({"label": names[index], "score": float(row[index])})
@@ -185,6 +187,7 @@ def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> 
       float32 [E, C].
     """
     logits = np.stack(rows)  # [R, C]
+    # In float64, as in the serving graph, so that both give the same answers.
     sums = np.zeros([count, logits.shape[1]], np.float64)
     # Unlike sums[owners] += logits, this adds all rows of a text.
     np.add.at(sums, owners, logits)
@@ -200,6 +203,7 @@ def to_logits(probabilities: np.ndarray, problem_type: str) -> np.ndarray:
     """
     if problem_type == "regression":
         return probabilities
+    # A probability that was rounded to 0 still gets a finite logit.
     smallest = np.finfo(np.float32).tiny
     values = np.clip(probabilities.astype(np.float64), smallest, 1.0)
     if problem_type == "single_label":

@@ -92,6 +92,7 @@ class Decisions:
                     f"The thresholds of the two classes are {values[0]} and {second}; they must "
                     "have a sum of 1. Give one of them."
                 )
+            # `choose` reads only the second; `by_label` shows both.
             values = {0: values.get(0, 1 - second), 1: second}
         return cls(temperature, tuple(values.get(index, THRESHOLD) for index in range(len(labels))))
 
@@ -137,6 +138,7 @@ def parse_thresholds(text: str) -> dict[str, float]:
     Raises:
       ValueError: naming the part that is neither.
     """
+    # JSON is for labels that contain a comma or an equals sign.
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text)
@@ -151,10 +153,12 @@ def parse_thresholds(text: str) -> dict[str, float]:
         return values
     found: dict[str, float] = {}
     for part in filter(str.strip, text.split(",")):
+        # From the right, because a label may contain "=".
         name, _, value = part.rpartition("=")
         try:
             found[name.strip()] = float(value)
         except ValueError:
+            # Without a name, the check below reports the whole part.
             name = ""
         if not name.strip() or not 0 <= found[name.strip()] <= 1:
             raise ValueError(
@@ -165,6 +169,7 @@ def parse_thresholds(text: str) -> dict[str, float]:
 
 
 def _is_number(value: object) -> bool:
+    # bool is a subclass of int.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -212,6 +217,7 @@ def with_best_thresholds(
     thresholds = list(decisions.thresholds or [THRESHOLD] * num_labels)
     if problem_type == "single_label":
         if chosen := best_threshold(probabilities[:, 1], labels):
+            # The probabilities of two classes add up to 1, and so do their thresholds.
             thresholds = [1 - chosen.threshold, chosen.threshold]
     else:
         for index in range(num_labels):
@@ -231,6 +237,7 @@ def settings_of(decisions: Decisions, labels: Sequence[str]) -> dict[str, str]:
     """Returns the settings that differ from the defaults, by the names of flags."""
     settings: dict[str, str] = {}
     if decisions.temperature != 1.0:
+        # repr keeps all digits, so that a loaded model decides exactly as before.
         settings["temperature"] = repr(decisions.temperature)
     if decisions.thresholds:
         settings["thresholds"] = json.dumps(decisions.by_label(labels))

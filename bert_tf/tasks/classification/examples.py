@@ -107,8 +107,10 @@ def read_text_examples(
         has_label = False
         row: dict[str, Any] = {}
         for where, row in read_rows(table, reading, wanted, errors):
+            # The first row decides for the whole table.
             if columns is None:
                 columns = label_columns(row, given)
+            # Objects of JSONL may lack the key in some rows, but not in all.
             has_label |= any(name in row for name in columns)
             with errors:
                 text_a = _text(row, text_column, "--text_column", where)
@@ -137,6 +139,7 @@ def read_text_examples(
 
 def _is_unlabelled(label: str | None, kind: str) -> bool:
     """Returns whether a row has no label; an empty set of several labels is a label."""
+    # Tables write a missing number as nan.
     if kind == "regression" and label and label.lower() == "nan":
         return True
     return label is None or label == "" and kind != "multi_label"
@@ -159,6 +162,7 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
     for sign in OTHER_SEPARATORS:
         for example in examples:
             for name in _split(example.label):
+                # "joy, love" is suspicious only if joy and love are labels elsewhere.
                 parts = [part.strip() for part in name.split(sign)]
                 if len(parts) > 1 and all(part in names or part.isdecimal() for part in parts):
                     raise ValueError(
@@ -182,6 +186,7 @@ def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
       row: the first row.
       given: how labels are read.
     """
+    # The whole name first: a column may have a comma in its name.
     if given.column in row or given.kind != "multi_label":
         return [given.column] if given.column else []
     return split_names(given.column)
@@ -198,6 +203,7 @@ def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> t
     names = tuple(split_names(column)) if kind == "multi_label" else ()
     if len(names) < 2:
         return ()
+    # One column with commas in its name holds labels other than these names.
     return names if _names_in(examples) <= {*names} else ()
 
 
@@ -241,6 +247,7 @@ def read_label(
     if isinstance(value, str) and (
         looks_like_list(value) or value.strip()[:1] in ("(", "{") or value.strip() == "set()"
     ):
+        # As Python and pandas write lists, tuples and sets.
         value = _listed(value, given.kind, where)
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -286,6 +293,7 @@ def _listed(cell: str, kind: str, where: str) -> Any:
     items = read_list(cell)
     if items is not None:
         return items
+    # {"a": 1} is never a list. [a] may be the name of a class, but hardly with commas or quotes.
     is_object = re.fullmatch(r"\{.*:.*\}", cell.strip(), re.DOTALL)
     if is_object or looks_like_list(cell) and (kind == "multi_label" or re.search("[,'\"]", cell)):
         raise RowError(
@@ -304,6 +312,7 @@ def _decisions(row: dict[str, Any], columns: Sequence[str], where: str) -> str |
     if missing := [name for name in columns if name not in row]:
         raise ValueError(_missing_column(row, missing[0], "a name in --label_column", where))
     cells = [_decision_text(row[name]) for name in columns]
+    # -1 in all columns, as in the test set of the Toxic Comment challenge.
     if all(cell in _UNJUDGED for cell in cells):
         return None
     for name, cell in zip(columns, cells, strict=True):
@@ -328,6 +337,7 @@ def label_text(value: Any, where: str) -> str:
     Raises:
       RowError: if it is not a label.
     """
+    # Before numbers, because bool is a subclass of int; "true" is JSON's spelling.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value):
@@ -366,6 +376,7 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
         raise ValueError("no example has a label; check --label_column.")
     names = unify_spellings(found)
     if all(map(_INTEGER.fullmatch, names)):
+        # By value: 10 after 9. Equal values, such as 1 and +1, are sorted as text.
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
@@ -425,6 +436,7 @@ def number_of(label: str, where: str) -> float:
         value = float(label.replace("_", "?"))  # Python takes 1_0 for ten.
     except ValueError:
         value = math.nan
+    # Also true for NaN, for which every comparison is false.
     if not abs(value) <= _LARGEST:
         remedy = ""
         if re.fullmatch(r"[+-]?\d+,\d+", label):
@@ -470,6 +482,7 @@ def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
     known = LabelNames(labels)
     counts: Counter[str] = Counter()
     for example in examples:
+        # A class may contain the separator: then the whole text is a known label.
         is_one = example.label is not None and known.find(example.label) is not None
         names = [example.label or ""] if is_one else _split(example.label)
         counts.update(map(known.name_of, names))

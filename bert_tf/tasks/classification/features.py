@@ -76,6 +76,7 @@ def make_examples(
         else:
             is_tail = long_texts == "tail"
             packed = [pack(vocab, first, second, max_seq_length, is_tail)]
+            # The row has fewer tokens than the text: some were cut off.
             num_cut += size > len(packed[0].ids)
         texts += packed
         owners += [index] * len(packed)
@@ -83,6 +84,7 @@ def make_examples(
     row_labels = labels[owners]
     columns = {LABEL_NAMES[kind]: row_labels}
     if weights is not None:
+        # [N], from the weight of each class, [C].
         columns["example_weights"] = weights[row_labels].astype(np.float32)
     rows = TokenizedDataset(texts, columns, pad_id=vocab.pad_id)
     return TextExamples(

@@ -124,6 +124,7 @@ def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
         raise ValueError(f"Got {len(rows):,} labels for {count:,} texts.")
     examples = []
     for index, row in enumerate(rows):
+        # NaN, which pandas has for a missing value, differs from itself.
         if row is None or row != row or row == "":
             raise ValueError(f"labels[{index}] is {row!r}; label the text, or leave it out.")
         if problem_type == "multi_label":
@@ -135,6 +136,7 @@ def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
 def copied_embedder(source: BertEmbedder | str | pathlib.Path) -> BertEmbedder:
     """Returns an embedder to train, without prompts; a given model stays as it is."""
     if isinstance(source, BertEmbedder):
+        # A classifier reads texts without prompts, so that the pairs have none either.
         embedding = dataclasses.replace(source.embedding, prompts={}, default_prompt=None)
         made = BertEmbedder(source.config, embedding, source.vocab)
         copy_weights(source, made)
@@ -166,6 +168,7 @@ def classifier_config(config: ModelConfig, embedding: EmbeddingConfig) -> ModelC
         )
     if embedding.normalize:
         pooling = f"normalized_{pooling}"
+    # The head reads the embeddings as they are, without a layer in between.
     return dataclasses.replace(config, classifier_pooling=pooling, head_transform=False)
 
 
@@ -183,6 +186,7 @@ def fit_head(model: LabelledModel, examples: TextExamples, problem_type: str) ->
     # The mean over the windows of a text: that of their scores, since the head is linear.
     vectors = mean_of_rows(list(vectors), examples.owners, len(examples.examples))
     weights = fit_logistic(vectors, examples.labels, problem_type, model.num_labels)
+    # [D + 1, C]: the last row is the bias. The head has its weights as [C, D].
     model.head.output_weights.assign(weights[:-1].T)
     model.head.output_bias.assign(weights[-1])
 
@@ -195,6 +199,7 @@ def pooled_vectors(model: LabelledModel, rows: TokenizedDataset) -> np.ndarray:
     vectors = np.zeros([len(rows), model.config.hidden_size], np.float32)
     for start in range(0, len(rows), VECTOR_BATCH_SIZE):
         chosen = order[start : start + VECTOR_BATCH_SIZE]
+        # The first text is the longest of the batch.
         batch = rows.batch(chosen, len(chosen), int(rows.lengths[chosen[0]]))
         vectors[chosen] = compute({name: batch[name] for name in INPUTS}).numpy()
     return vectors

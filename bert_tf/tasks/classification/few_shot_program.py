@@ -85,6 +85,7 @@ class FewShotRun(Run):
         if trainer.is_finished():
             return
         fit_head(trainer.task.model, examples.train, self.problem_type)
+        # The head is fitted at once, so that the run is at its last step.
         trainer.step = trainer.num_train_steps
         with contextlib.closing(trainer.directory):
             trainer.save()
@@ -105,6 +106,7 @@ def run_few_shot(
     folder = pathlib.Path(configs.training.output_dir)
     configs = with_defaults(configs, len(texts.splits["train"]))
     strategy: Any = None  # All runs share one; see `fine_tuning.run.run_program`.
+    # A saved classifier needs no embedder any more.
     if not has_checkpoints(folder):
         loss = pair_loss(configs.task.pair_sampling)
         stages: dict[str, tuple[type[Retriever], str, list[EmbeddingExample]]] = {}
@@ -119,6 +121,7 @@ def run_few_shot(
             if status := run.execute(strategy):
                 return status
             strategy = run.strategy
+            # The next stage starts from the weights of this one.
             source = str(folder / name)
     run = FewShotRun(FewShotClassifier(configs, files, texts), configs, str(folder / "embedder"))
     return run.execute(strategy)
@@ -149,6 +152,7 @@ def with_defaults(configs: Configs, num_texts: int) -> Configs:
 
 def started_from(configs: Configs, source: str) -> Configs:
     """Returns the configuration of a run that starts from the weights of an earlier stage."""
+    # The run directory of the earlier stage has a configuration and a vocabulary.
     training = dataclasses.replace(
         configs.training,
         init_checkpoint=source,
@@ -172,6 +176,7 @@ def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str
       loss: one of `RETRIEVER_LOSSES`.
     """
     task = configs.task
+    # Only the first stage starts from the checkpoint that the command names.
     if source != configs.training.init_checkpoint:
         configs = started_from(configs, source)
     training = dataclasses.replace(configs.training, output_dir=str(folder), do_eval=False)

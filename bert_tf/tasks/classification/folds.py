@@ -56,8 +56,10 @@ def assign_folds(
     order = np.random.default_rng(seed).permutation(len(examples))
     labels = [examples[index].label or "" for index in order]
     keys = np.array(list(map(float, labels)) if is_number else labels)
+    # Stable, so that the order within a label stays that of the shuffle.
     dealt = order[np.argsort(keys, kind="stable")]
     folds = np.empty(len(examples), int)
+    # Every fold gets each K-th example of a label.
     folds[dealt] = np.arange(len(examples)) % num_folds
     return folds
 
@@ -71,6 +73,7 @@ class FoldTexts(LabelledTexts):
     """
 
     def __init__(self, whole: LabelledTexts, is_held_out: np.ndarray) -> None:
+        # Not `super().__init__`, which would read the files again.
         vars(self).update(vars(whole))
         self._whole = whole
         examples = whole.splits["train"]
@@ -125,6 +128,7 @@ class FoldClassifier(Classifier):
         columns = ["row", "fold", "source", "label", "answer"]
         if task.kind != "regression":
             columns += [f"p({label})" for label in task.labels]
+        # Not by this fold's part alone, so that the tables of all folds have the same columns.
         has_pairs = bool(self.configs.task.text_b_column) or any(
             example.text_b for example in self.texts.splits["train"]
         )
@@ -219,7 +223,9 @@ def joined_table(folder: pathlib.Path, num_folds: int) -> str:
     lines: list[str] = []
     for fold in range(1, num_folds + 1):
         text = (folder / f"fold-{fold}" / TABLE).read_text(encoding="utf8")
+        # Not `splitlines`: texts may contain other line separators, such as U+2028.
         header, *of_fold = text.removesuffix("\n").split("\n")
         lines += of_fold
+    # By the number of the example, in the first cell.
     lines.sort(key=lambda line: int(line.partition("\t")[0]))
     return "\n".join([header, *lines]) + "\n"

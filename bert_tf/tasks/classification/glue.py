@@ -178,6 +178,7 @@ def _find_file(task: GlueTask, data_dir: pathlib.Path, split: str) -> pathlib.Pa
     """Returns the first that is there, GLUE's form before others."""
     names = {
         "ax": ("diagnostic.tsv", "AX.tsv"),
+        # Microsoft's first file contains GLUE's dev set as well; see `_mrpc_rows`.
         "mrpc": (f"{split}.tsv", f"msr_paraphrase_{'test' if split == 'test' else 'train'}.txt"),
         "sts-b": (f"{split}.tsv", f"sts-{split}.csv"),
     }.get(task.name, (f"{split}.tsv",))
@@ -205,6 +206,7 @@ def _read_file(task: GlueTask, path: pathlib.Path, split: str) -> list[TextExamp
                 f"{where}: no column {missing[0]!r} but {', '.join(row)}; is this the {split} set "
                 f"of GLUE's {task.folder}?"
             )
+        # A submission names examples by this index, which QQP calls id.
         index = row.get("index", row.get("id", str(number)))
         text_b = row[task.text_b] if task.text_b else ""
         examples.append(TextExample(row[task.text_a], text_b, row.get(task.label), index, where))
@@ -256,6 +258,7 @@ def read_sts_benchmark(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     for where, cells in read_cells(path, delimiter="\t"):
         if len(cells) < len(_STS_COLUMNS):
             raise wrong_width(where, cells, _STS_COLUMNS)
+        # Not strict: the columns after the texts, their sources, are left out.
         yield where, dict(zip(_STS_COLUMNS, cells, strict=False))
 
 
@@ -270,6 +273,7 @@ def _mrpc_rows(path: pathlib.Path, split: str) -> Iterator[tuple[str, dict[str, 
     elif ids.is_file():
         in_dev = {tuple(cells) for _, cells in read_cells(str(ids))}
         for where, row in read_table(str(path), None):
+            # dev has the pairs that are listed, train all others.
             if ((row.get("#1 ID"), row.get("#2 ID")) in in_dev) == (split == "dev"):
                 yield where, row
     else:

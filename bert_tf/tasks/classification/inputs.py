@@ -58,6 +58,7 @@ class LabelledTexts:
         self.columns = given.text_column, given.text_b_column, given.label_column
         if self.glue:
             self.kind = "single_label" if self.glue.labels else "regression"
+            # Other files of a GLUE task have the columns of GLUE, unless flags name others.
             if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
         if self.kind == "regression":
@@ -96,10 +97,12 @@ class LabelledTexts:
         """
         if not self.reads_glue or not self.glue:
             files = {SPLITS[use]: file for use, file in self.files.items()}
+            # The same file is read once: `Classifier.read` predicts the examples of dev.
             if files.get("dev") == files.get("test"):
                 files.pop("test", None)
             return {split: self._read_tables(split, file) for split, file in files.items()}
         uses = [SPLITS[use] for use in self.files]
+        # dev_mismatched and test_mismatched of MNLI are read as well.
         wanted = [split for split in self.glue.splits if split.partition("_")[0] in uses]
         if not wanted:
             raise ValueError(f"{self.glue.name} has only the splits {list(self.glue.splits)}.")
@@ -125,6 +128,7 @@ class LabelledTexts:
           ValueError: see `choose_labels` and `is_labelled`.
         """
         before = labels_of_run(self.configs)
+        # The labels are those of weights, which this function does not read.
         if "train" not in self.splits and not before and not self.glue:
             return
         names = self.choose_labels(before)
@@ -173,12 +177,14 @@ class LabelledTexts:
             found = label_names(examples, self.kind == "multi_label") if examples else ()
             return spelled_as(labels, found)
         source = self.splits.get("train") or next(iter(self.splits.values()))
+        # The columns of decisions name all labels, also those that no example has.
         found = decision_names(self.columns[2], self.kind, source)
         found = found or label_names(source, self.kind == "multi_label")
         if "train" in self.splits and self.kind == "single_label":
             self._check_classes(source, found)
         if "train" in self.splits and self.kind == "multi_label":
             _check_sets(source, found)
+        # A head that has these labels keeps its order.
         if LabelNames(labels).are_same(found):
             return labels
         check_distinct(found)
@@ -191,6 +197,7 @@ class LabelledTexts:
                 f"--train_file: all training examples have the label {found[0]!r}; give "
                 f"examples of at least two classes."
             )
+        # In a small file, every example may well have a different class.
         if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
             text, _, label = self.columns
             raise ValueError(
@@ -229,6 +236,7 @@ class LabelledTexts:
                     f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
                     f"label them, or leave them out: --skip_unlabelled."
                 )
+            # The arrays are discarded: a label that is unknown or no number raises an error.
             if self.kind == "regression":
                 label_values(examples)
             else:

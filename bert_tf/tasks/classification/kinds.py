@@ -33,6 +33,7 @@ def recorded_classes(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
 
 def recorded_inference(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns the labels, and the part of long texts that a zero-shot classifier reads."""
+    # A zero-shot classifier has no windows: it reads the beginning or the end.
     is_tail = checkpoint.settings.get("long_texts") == "tail"
     return recorded_labels(checkpoint, folder) | {"long_texts": "tail" if is_tail else "head"}
 

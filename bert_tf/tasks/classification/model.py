@@ -123,6 +123,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         kwargs = {"name": "bert_classifier", **kwargs}
         kwargs["use_pooler"] = config.classifier_pooling == "pooler"
         super().__init__(config, num_labels, labels, "classifier", **kwargs)
+        # One label without a name is a number; one with a name is a class.
         is_number = self.num_labels == 1 and not self.labels
         self.problem_type = problem_type or ("regression" if is_number else "single_label")
         if self.problem_type == "regression" and self.num_labels != 1:
@@ -292,6 +293,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         length = self.max_seq_length
         packed = make_examples(
             examples,
+            # Packing needs a label for each text: zeros stand in for unknown ones.
             np.zeros(count) if y is None else self._read_labels(y, count),
             self.problem_type,
             self.tokenizer,
@@ -330,6 +332,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def evaluation_rows(self, examples: TextExamples) -> TokenizedDataset:
         """Returns the rows, with weights that make all texts count equally."""
         rows = examples.rows
+        # A text with three windows has three rows, each with a third of its weight.
         num_windows = np.bincount(examples.owners)  # [E]
         shares = 1.0 / num_windows[examples.owners]  # [R]
         weights = rows.labels.get("example_weights", 1.0)
@@ -404,6 +407,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             teacher.config.vocab_size == config.vocab_size
             and teacher.config.do_lower_case == config.do_lower_case
         )
+        # Models that only take ids have no vocabulary to compare.
         if teacher.preprocessor and self.preprocessor:
             is_same_vocab &= teacher.preprocessor.vocab == self.preprocessor.vocab
         if not is_same_vocab:
@@ -438,6 +442,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 return None
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
         loss = self.task_loss(x, y, outputs, weights, self._soft_losses, self.label_loss)
+        # Keras collects further losses of the layers, such as regularizers, in `losses`.
         return sum(self.losses, loss.mean())
 
     def choose_label_loss(
@@ -446,6 +451,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         """See `TextFitMixin`; with several labels per text, class weights become `pos_weight`."""
         config.check_kind(self.problem_type)
         if self.problem_type != "multi_label" or class_weight is None:
+            # Weights of single labels become weights of the examples; see `weigh_classes`.
             self.set_label_loss(config)
             return class_weight
         rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
@@ -502,6 +508,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         if self.problem_type == "regression":
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
         if self.problem_type == "multi_label":
+            # A logit above 0 is a probability above one half.
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return super().default_metrics
 
@@ -600,6 +607,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
         @tf.autograph.experimental.do_not_convert
         def pack_batch(*element: Any) -> Any:
+            # `map` passes a tuple as several arguments, and a single column as one.
             x, y, weights = keras.utils.unpack_x_y_sample_weight(
                 element if isinstance(spec, tuple) else element[0]
             )

@@ -88,6 +88,7 @@ def run_page(
 
 def _error_part(error: ShownError) -> str:
     escape = html.escape
+    # 1 if all contributions are 0, so that nothing is divided by 0.
     largest = max(map(abs, error.contributions), default=0.0) or 1.0
     shown = []
     for token, value in zip(error.tokens, error.contributions, strict=True):

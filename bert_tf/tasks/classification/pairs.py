@@ -40,6 +40,7 @@ def pair_loss(sampling: str) -> str:
 def pair_batch_size(batch_size: int, sampling: str, num_texts: int) -> int:
     """Returns a batch size that batches without repeated texts can reach."""
     if sampling == SAME_LABEL_PAIRS:
+        # Each pair takes two of the batch's texts, none of which is repeated.
         return min(batch_size, num_texts // 2)
     return batch_size
 
@@ -66,6 +67,7 @@ def pair_examples(
     for (first, second), score in zip(pairs.indices.tolist(), pairs.scores.tolist(), strict=True):
         scores = (score,)
         if sampling == SAME_LABEL_PAIRS:
+            # Labels of both texts, [2 * C]: the loss compares those of every two texts of a batch.
             scores = (*label_sets[first].tolist(), *label_sets[second].tolist())
         examples.append(EmbeddingExample(texts[first], texts[second], (), scores, sources[first]))
     return examples
@@ -93,6 +95,7 @@ def make_pairs(
         return _partners(labels, pairs_per_example, rng)
     most = pairs_per_example * count // 2 if pairs_per_example else count * count
     similar = _similar_pairs(labels)
+    # count * (count + 1) / 2 pairs i <= j, those of a text with itself included.
     num_different = count * (count + 1) // 2 - len(similar)
     if num_different <= max(MOST_LISTED, most):
         different = _different_pairs(labels)
@@ -105,8 +108,10 @@ def make_pairs(
     keys = []
     for kind, pairs in enumerate((similar, different)):
         order = rng.permutation(len(pairs))
+        # `resize` repeats the order where there are too few pairs, and cuts it where too many.
         repeated = np.resize(order, sizes[kind])
         chosen.append(pairs[repeated])
+        # Even numbers for one kind and odd ones for the other, so that a sort alternates them.
         keys.append(2 * np.arange(sizes[kind]) + kind)
     alternating = np.argsort(np.concatenate(keys), kind="stable")
     scores = np.repeat([1.0, 0.0], sizes)
@@ -155,8 +160,10 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
       rng: draws the partners and their order.
     """
     count = len(labels)
+    # Half, because each text is also the partner of others.
     rounds = (pairs_per_example + 1) // 2
     matches: np.ndarray = np.stack([_is_match(labels, index) for index in range(count)])
+    # A batch has no text twice, so that a text cannot be its own partner.
     np.fill_diagonal(matches, False)
     is_alone = np.logical_not(matches.any(axis=1))
     partners = []
@@ -166,6 +173,7 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
             others = np.flatnonzero(is_alone if is_alone.sum() > 1 else ~is_alone)
             found = others[others != index]
         order = rng.permutation(found)
+        # Without a limit, each pair is taken once, by the text with the lower index.
         partners.append(np.resize(order, rounds) if rounds else order[order > index])
     chosen = []
     for number in range(max(map(len, partners))):  # A round has each text once.
@@ -213,10 +221,13 @@ def _drawn_pairs(labels: np.ndarray, count: int, rng: np.random.Generator) -> np
     size = len(labels)
     found = np.zeros([0], np.int64)
     while len(found) < count:
+        # More than needed, because some have a common label or were drawn before.
         drawn = np.sort(rng.integers(size, size=[2 * count, 2]), axis=1)
         first, second = labels[drawn[:, 0]], labels[drawn[:, 1]]
         is_same = first == second if labels.ndim == 1 else (first * second).any(axis=1)
+        # The pair (i, j) as the number i * size + j, of which `unique` drops duplicates.
         keys = drawn[~is_same] @ np.array([size, 1])
         found = np.unique(np.concatenate([found, keys]))
+    # `unique` has sorted them: without a shuffle, only pairs of the first texts would be left.
     found = rng.permutation(found)[:count]
     return np.stack(np.divmod(found, size), axis=1)

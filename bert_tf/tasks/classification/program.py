@@ -109,6 +109,7 @@ class Classifier(Program):
             examples = splits[split]
             logging.info("%s: %s", split, describe(examples, names))
             is_labelled = self.texts.is_labelled(examples, names, split.startswith("test"))
+            # Zeros, in the format of the loss, stand in for labels that are not known.
             empty = np.zeros(
                 [len(examples), len(names)] if self.kind == "multi_label" else len(examples)
             )
@@ -119,6 +120,7 @@ class Classifier(Program):
             given = self.configs.task
             if split == "train":
                 weights = class_weights(given.class_weights, values, names)
+                # With several labels, class weights are part of the loss instead of the examples.
                 if self.kind == "multi_label" and weights is not None:
                     self.pos_weight = tuple(weights.tolist())
                     weights = None
@@ -150,6 +152,7 @@ class Classifier(Program):
 
         made = {split: make(split) for split in splits}
         if "dev" in made and self.files["eval"] == self.files.get("predict"):
+            # The same file: its examples were read and packed once.
             made["test"] = made["dev"]
 
         def sets(start: str) -> dict[str, TextExamples]:
@@ -163,6 +166,7 @@ class Classifier(Program):
         """Adds `teacher_logits` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         kind = teacher.problem_type or self.kind
+        # The teacher's head may have the labels in another order.
         order = check_labels(teacher, examples.labels, kind, self.kind)
         model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
@@ -176,12 +180,14 @@ class Classifier(Program):
         metrics = METRICS[self.kind]
         if self.glue:
             best = self.glue.best_metric
+            # The first metric selects the best checkpoint.
             metrics = (best, *(name for name in self.glue.metrics if name != best))
         best = self.configs.task.best_metric or metrics[0]
         known = ("loss", *metrics)
         if best not in known:
             raise ValueError(f"--best_metric={best}: expected one of {list(known)}.")
         task = ClassificationTask(
+            # Without labels there is one score, the number.
             BertClassifier(config, max(1, len(labels)), **options),
             *data,
             kind=self.kind,
@@ -220,6 +226,7 @@ class Classifier(Program):
         """Chooses temperature and thresholds, logs their effect, and records them."""
         given = self.configs.task
         logits = task.logits(examples, outputs)
+        # Several labels are float32, for the loss; the metrics take integers.
         labels = examples.labels.astype(int)
         chosen = (logits, labels, task.kind)
 
@@ -354,6 +361,7 @@ class Classifier(Program):
             for e, answer, row in rows
         ]
         header = "id answer score text" + " text_b" * has_pairs
+        # google-research/bert's file: the probabilities of an example, in the order of the labels.
         lines = ("\t".join(map(str, row)) + "\n" for row in probabilities)
         texts = {"predictions.tsv": table_text(header, cells), "test_results.tsv": "".join(lines)}
         write_texts(folder, texts, f"_{name}" if name else "")
@@ -366,6 +374,7 @@ class Classifier(Program):
 
 def wrong_answers(examples: TextExamples, answers: np.ndarray) -> np.ndarray:
     """Returns which answers are wrong in any label, bool [E]."""
+    # [E] of classes, or [E, C] of several labels, of which one wrong decision is enough.
     return (examples.labels != answers).reshape(len(answers), -1).any(axis=-1)
 
 

@@ -31,8 +31,10 @@ def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[
     parts = [format_report(class_report(true, predicted, labels))]
     if len(labels) <= MAX_MATRIX:
         parts.append(_matrix_text(matrix, labels))
+    # Without the diagonal, which counts the right answers. [C, C]
     confused = matrix - np.diag(np.diag(matrix))
     order = np.argsort(-confused, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    # From positions in the flattened matrix to (true class, predicted class).
     pairs = [np.unravel_index(index, matrix.shape) for index in order]
     lines = [
         f"{confused[pair]:7d}  {labels[pair[0]]} taken for {labels[pair[1]]}"
@@ -100,5 +102,6 @@ def worst_errors_text(
         example = examples[index]
         texts = " ||| ".join(filter(None, (example.text_a, example.text_b)))
         cells = (f"{losses[index]:.4f}", example.label or "", answers[index], example.source, texts)
+        # Tabs and line ends inside cells become spaces.
         lines.append("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
     return "".join(lines)

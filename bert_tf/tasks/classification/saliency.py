@@ -27,9 +27,11 @@ def token_contributions(
     Reference: Shrikumar et al. 2016, "Not Just a Black Box"; Atanasova et al. 2020.
     """
     parts = []
+    # A few rows at a time: a gradient needs the activations of all layers.
     for start in range(0, len(columns), BATCH_SIZE):
         rows = {name: values[start : start + BATCH_SIZE] for name, values in batch.items()}
         chosen = tf.constant(columns[start : start + BATCH_SIZE], tf.int32)
+        # The encoder multiplies the embedding of each token by its factor.
         factors = tf.ones(rows["input_mask"].shape, tf.float32)  # [B, T]
         with tf.GradientTape() as tape:
             tape.watch(factors)

@@ -25,6 +25,7 @@ class TextServing(Serving):
             return super().from_texts(*texts)
         tokens = [self.tokenize(text) for text in texts]
         second = tokens[1] if len(tokens) == 2 else None
+        # The windows of all texts, R in total, with the text of each in `owners`.
         windows = cut_windows(tokens[0], second, self.max_seq_length, self.vocab.num_separators)
         batch = pack_rows(self.vocab, windows.first, windows.second)
         logits = tf.cast(self.call_in_parts(batch, tf.float32), tf.float64)  # [R, C]
@@ -84,6 +85,7 @@ class ClassifierServing(TextServing):
     def from_logits(self, logits: tf.Tensor) -> Outputs:
         probabilities = tf.nn.softmax(self.scaled(logits))  # [B, C]
         if not self.decisions.thresholds:
+            # By the logits: probabilities near 1 are rounded to equal numbers.
             index = tf.argmax(logits, axis=-1)  # [B]
             score = tf.reduce_max(probabilities, axis=-1)
         else:
@@ -111,6 +113,7 @@ class MultiLabelServing(ClassifierServing):
     def from_logits(self, logits: tf.Tensor) -> Outputs:
         probabilities = tf.sigmoid(self.scaled(logits))  # [B, C]
         order = tf.argsort(-probabilities, axis=-1, stable=True)
+        # Without thresholds, 0.5 for each label, as in `Decisions.choose_several`.
         least = tf.constant(self.decisions.thresholds or [THRESHOLD] * len(self.labels))  # [C]
         applies = tf.gather(probabilities > least, order, batch_dims=1)  # [B, C], likeliest first
         names = tf.gather(tf.constant(self.labels), order)

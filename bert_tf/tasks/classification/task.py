@@ -49,6 +49,7 @@ def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
       rows: [E, C], 1 for labels that apply.
     """
     counts = rows.sum(axis=0)
+    # At least 1, to avoid a division by 0; such a label gets 1 in the next line.
     weights = (len(rows) - counts) / np.maximum(counts, 1)
     return np.where((counts > 0) & (counts < len(rows)), weights, 1.0).astype(np.float32)
 
@@ -77,10 +78,12 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
     weights = np.ones([len(labels)], np.float32)
     known = LabelNames(labels)
     for part in text.split(","):
+        # From the right, because the name of a class may contain "=".
         name, _, value = part.rpartition("=")
         try:
             index = known.find(name)
             if index is None:
+                # Caught below, where a weight that is no number has the same message.
                 raise ValueError
             weights[index] = float(value)
         except ValueError:
@@ -176,6 +179,7 @@ class ClassificationTask(RowsTask):
         known = {name: CLASS_METRICS[name] for name in self.metric_names if name != "macro_f1"}
         values = {name: metric(labels, answers) for name, metric in known.items()}
         if "macro_f1" in self.metric_names:
+            # The mean over all C classes, also those without an example, hence their number.
             values["macro_f1"] = classification.macro_f1(labels, answers, len(self.labels))
         return values
 

@@ -127,6 +127,8 @@ def candidate_probabilities(
             "several=True needs a class whose name begins with 'contradict'; the classes are "
             f"{', '.join(model.known_labels)}."
         )
+    # Entailment is compared between pairs: probabilities, which add up to 1 within a pair, would
+    # hide the differences.
     if not several and not model.has_logits:
         raise ValueError(
             "This file computes probabilities; to choose among candidates it must be exported with "
@@ -158,12 +160,14 @@ def hypothesis_rows(
     hypotheses = []
     for name in names:
         hypothesis = model.tokenizer.encode(template.replace(SLOT, name))
+        # At least one token of the text must fit.
         if len(hypothesis) >= room:
             raise ValueError(
                 f"The candidate {name!r:.100} has {len(hypothesis)} tokens in its sentence, which "
                 f"leaves no room for a text: max_seq_length is {model.max_seq_length}."
             )
         hypotheses.append(hypothesis)
+    # Text by text, each with all candidates: the caller reshapes the logits to [E, K, C].
     packed = []
     for premise in premises:
         tokens = model.tokenizer.encode(premise)
@@ -178,6 +182,7 @@ def from_logits(logits: np.ndarray, classes: InferenceClasses, several: bool) ->
     """Returns the probabilities of candidates, float64 [E, K], from logits [E, K, C]."""
     entailment = logits[..., classes.entailment]  # [E, K]
     if not several:
+        # Over the candidates of each text.
         return softmax(entailment)
     # The softmax of two logits is the sigmoid of their difference.
     return sigmoid(entailment - logits[..., classes.contradiction])

@@ -93,6 +93,7 @@ class ZeroShotServing(Serving):
         second = tf.gather(hypotheses, positions)  # [R, (tokens)]
         first = tf.gather(self.tokenize(text), owners)  # [R, (tokens)]
         room = text_room(self.max_seq_length, True, self.vocab.num_separators)
+        # The sentence has precedence, and the text gets the rest of the row.
         second_length = tf.minimum(second.row_lengths(), room)
         first_length = tf.minimum(first.row_lengths(), room - second_length)
         first = cut(first, first_length, self.long_texts == "tail")

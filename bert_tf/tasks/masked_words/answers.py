@@ -138,6 +138,7 @@ class NextSentenceAnswers(abc.ABC):
 def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:
     """Tokenizes and truncates a text in which `[MASK]` stands for the mask token."""
     vocab = tokenizer.vocab
+    # Cut before the special tokens are added, so that the last one is kept.
     tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
     ids = add_special_tokens(vocab, tokens).ids
     positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
@@ -205,6 +206,7 @@ def _likeliest(
     log_probabilities: np.ndarray, names: Sequence[str], is_special: np.ndarray, top_k: int
 ) -> list[TokenAnswer]:
     """Returns the likeliest tokens of a mask, from log-probabilities float64 [V]."""
+    # The log-probabilities of special tokens are -inf: a larger top_k would reach them.
     count = min(top_k, int((~is_special).sum()))
     # A stable sort: among equally likely tokens, the one with the lower id is first.
     order = np.argsort(-log_probabilities, kind="stable")[:count]

@@ -164,6 +164,7 @@ def fill_text(
             by_text[filling.text] = max(by_text.get(filling.text, filling), filling, key=key)
     best = sorted(by_text.values(), key=key, reverse=True)[: 1 if rounds else count]
     values = np.array([filling.log_probability for filling in best])
+    # Relative to the most probable filling, so that the exponentials do not underflow.
     shares = np.exp(values - values.max())
     shares /= shares.sum()
     fillings = []
@@ -248,6 +249,7 @@ def mask_predict(model: MaskedModel, ids: list[int], rounds: int) -> tuple[list[
         for index, scores in zip(chosen, table, strict=True):
             row[positions[index]] = int(scores.argmax())
             values[index] = scores.max()
+        # floor(L (T - t) / T), see above.
         left = len(positions) * (rounds - done) // rounds
         if not left:
             break

@@ -39,6 +39,7 @@ class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, Lef
         if is_empty(texts):
             return []
         is_single = read_pairs(texts)[1] is None
+        # If the model can do neither, `log_likelihood` tells how to train one that can.
         if is_single and (self.config.reads_left_to_right or not self.use_next_sentence):
             return self.log_likelihood(texts, batch_size)
         return super().score(texts, batch_size)

@@ -50,6 +50,7 @@ class ChoiceAnswers(abc.ABC):
         if choices is None:
             raise ValueError("score needs pairs (context, choice), but received single texts.")
         rows = pair_rows(contexts, choices, self.tokenizer, self.max_seq_length)
+        # Each row has a single choice, and so a single score.
         return [float(scores[0]) for scores in self.compute_rows(rows, batch_size)]
 
     def choose(
@@ -114,6 +115,7 @@ def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
     Raises:
       ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
+    # A list holds pairs, and a tuple two columns.
     if isinstance(x, list) and x and all(map(_is_pair, x)):
         x = tuple(zip(*x, strict=True))
     if not isinstance(x, tuple) or len(x) != 2:

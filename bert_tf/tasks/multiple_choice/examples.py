@@ -105,6 +105,7 @@ def _read_columns(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str,
             "context, choices, label."
         )
     endings: list[str] = []
+    # ending0, ending1 and so on, up to the first number that is missing.
     while f"ending{len(endings)}" in row:
         endings.append(_text(row, f"ending{len(endings)}", where))
     return _text(row, "sent1", where), _text(row, "sent2", where), tuple(endings)
@@ -121,6 +122,7 @@ def _read_list(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str, ..
             f"{where} has neither 'context' nor 'question', but {', '.join(map(repr, row))}; one "
             "of them must give the text before the choices."
         )
+    # In RACE, the question is the beginning of each second text.
     return texts[0], texts[1] if len(texts) > 1 else "", tuple(choices)
 
 

@@ -104,6 +104,7 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
         for index, (context, texts, label) in enumerate(columns):
             example = ChoiceExample(
                 context=context,
+                # From Python, a choice is the whole second text.
                 start="",
                 choices=texts,
                 label=label,
@@ -129,6 +130,7 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:
         """Returns the model as a checkpoint whose classifier scores choices."""
+        # The weights alone do not tell a score of choices from a classifier with one label.
         return dataclasses.replace(super().to_checkpoint(tower), is_multiple_choice=True)
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
@@ -145,6 +147,7 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
+        # Keras may add an axis to labels: [B, 1].
         ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
         losses = choice_losses(outputs, ids, label_loss)  # [B]
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)

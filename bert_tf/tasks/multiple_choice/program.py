@@ -59,6 +59,7 @@ class MultipleChoice(Program):
     ) -> None:
         """Adds the teacher's logits of the choices, `TEACHER_LOGITS` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
+        # A regression of texts has one label as well, but it states its problem type.
         if teacher.num_labels != 1 or teacher.problem_type:
             raise ValueError(
                 f"--teacher={teacher.source} is a classifier of texts; expected a model of "
@@ -88,6 +89,7 @@ class MultipleChoice(Program):
         answers = np.stack(outputs["logits"]).argmax(axis=-1)  # [N]
         losses = np.array(outputs["loss"])  # [N]
         wrong = np.flatnonzero(answers != examples.labels)
+        # Stable, so that equal losses stay in the order of the file.
         worst_first = wrong[np.argsort(-losses[wrong], kind="stable")]
         rows = []
         for index in worst_first[:MAX_ERRORS]:

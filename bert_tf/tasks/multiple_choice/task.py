@@ -50,6 +50,7 @@ class MultipleChoiceTask(RowsTask):
 
     def metrics(self, examples: ChoiceExamples, outputs: Tensor) -> dict[str, float]:
         """Returns the loss and the accuracy."""
+        # [N, C] -> [N]
         answers = np.stack(outputs["logits"]).argmax(axis=-1)
         loss = float(np.mean(outputs["loss"]))
         return {"loss": loss, "accuracy": accuracy(examples.labels, answers)}

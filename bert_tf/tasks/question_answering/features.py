@@ -277,7 +277,7 @@ def make_features(
     context_start = vocab.text_start + len(query) + vocab.num_separators
     span = _answer_span(question, tokenizer)
     num_special = num_special_tokens(True, vocab.num_separators)
-    # The window gets what the question and the special tokens leave of the row.
+    # A window fills the rest of the row, after the question and the special tokens.
     windows = make_windows(len(ids), max_seq_length - len(query) - num_special, doc_stride)
     features = []
     for number, is_max_context in enumerate(find_max_context(windows)):

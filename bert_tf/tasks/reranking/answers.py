@@ -107,4 +107,5 @@ def read_candidates(query: object, documents: Column) -> list[str]:
     """
     if not isinstance(query, str):
         raise ValueError(f"query is {query!r:.80}, expected a text.")
+    # `read_texts` rejects an empty column, but a query may have no candidates.
     return [] if is_empty(documents) else read_texts(documents, "documents")

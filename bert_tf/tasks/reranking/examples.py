@@ -124,6 +124,7 @@ def _row(cells: tuple[Any, ...], value: object, loss: str) -> Row:
         return row
     if isinstance(second, list):
         row = {"query": query, "documents": second, "labels": value}
+        # mse learns y as scores. As labels, these only decide which documents come first.
         if loss == "mse":
             row["scores"] = value
         return row
@@ -223,12 +224,14 @@ def read_beir_ranking(
     examples = []
     for query, grades in beir.qrels.items():
         relevant = {name: float(grade) for name, grade in grades.items() if grade > 0}
+        # A query of the split may be missing from the run; then it has no candidates.
         names = rank(run.get(query, {}))
         num_documents = k
         if adds_relevant:
             # The search may have missed relevant documents, which are needed as positives.
             others = [name for name in names if name not in relevant]
             names = [*relevant, *others]
+            # All relevant documents are kept, even if there are more than k.
             num_documents = max(k, len(relevant))
         names = names[:num_documents]
         if unknown := next((name for name in names if name not in beir.documents), None):
@@ -335,6 +338,7 @@ def _numbers(values: object, name: str, where: str, must_be: bool = True) -> lis
         if not must_be and value in (None, ""):
             value = 0.0
         try:
+            # float(True) would be 1.
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan

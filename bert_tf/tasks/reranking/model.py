@@ -71,6 +71,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
+        # [B, T] are pairs, [B, L, T] lists of documents.
         if len(inputs["input_word_ids"].shape) == 2:
             return self.score_texts(inputs, training, dropout_seed)
         return self.score_choices(inputs, training, dropout_seed)
@@ -189,6 +190,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def task_loss(
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
     ) -> WeightedSum:
+        # Without weights, all documents of [B, L] count.
         mask = ops.ones_like(outputs) if weights is None else ops.cast(weights, "float32")
         given = self._settings
         loss = RankingLoss(given.ranking_loss, given.positive_weight, given.lambda_k)
@@ -239,6 +241,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         checkpoint = cls.read(path, allow_missing, allow_unexpected)
         folder = record_of(path)
         if preprocessor == FROM_CHECKPOINT:
+            # A folder may state a longer maximum than the encoder has positions.
             length = max_seq_length or min(stated_length(folder), checkpoint.config.longest_row)
             preprocessor = make_preprocessor(checkpoint, length)
         arguments["preprocessor"] = preprocessor

@@ -47,6 +47,7 @@ class Reranker(Program):
                 return RankingExamples(examples, rows)
             evaluated = evaluation_examples(examples, tokenizer, length)
             logging.info("%s: %d queries, %d documents.", use, len(examples), len(evaluated.rows))
+            # nDCG divides by the gain of the best ranking, which is 0 without relevant documents.
             if use == "eval" and not evaluated.is_labelled:
                 unlabelled = next(example.source for example in examples if not example.grades)
                 raise ValueError(f"{unlabelled} has no relevant document; leave the query out.")
@@ -79,6 +80,7 @@ class Reranker(Program):
         for example in examples.examples:
             scores = run[example.query_id]
             qrels = {example.query_id: example.grades}
+            # The mean over a single query is the nDCG of this query.
             ndcg = evaluate({example.query_id: scores}, qrels, ["ndcg@10"])["ndcg@10"]
             first = max(scores, key=lambda name: scores[name], default="")
             texts = dict(zip(example.document_ids, example.documents, strict=True))

@@ -43,6 +43,7 @@ class RerankingServing(Serving):
         logits = self.logits(query, documents)
         is_document = documents != ""  # [B, N]
         scores = tf.where(is_document, self._activate(logits), NO_SCORE)
+        # By logits: probabilities close to 1 are rounded to equal numbers.
         order = tf.argsort(tf.where(is_document, -logits, float("inf")), axis=1, stable=True)
         return {"scores": scores, "order": order}
 

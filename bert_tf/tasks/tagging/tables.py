@@ -81,7 +81,6 @@ class TableSentence(NamedTuple):
       where: "FILE line N" of its row, or of its first row.
       row: the row; {} in tables with one word per row.
       offsets: start and end of each word in the row's text; () if the row has a list of words.
-      uses_word_spans: whether the row has GLiNER's spans of words.
     """
 
     words: tuple[str, ...]
@@ -89,7 +88,6 @@ class TableSentence(NamedTuple):
     where: str
     row: Row
     offsets: tuple[tuple[int, int], ...] = ()
-    uses_word_spans: bool = False
 
 
 def is_tagged_table(path: str) -> bool:
@@ -174,11 +172,7 @@ def read_tagged_table(
     errors = RowErrors()
     sentences: list[TableSentence] = []
     for where, row in _rows(path, reading, errors):
-        columns = {key.lower(): key for key in row}
-        word_column = _first(columns, WORD_COLUMNS)
-        is_word = word_column and not _is_list(row[word_column])
-        sentence_column = _first(columns, SENTENCE_COLUMNS)
-        if is_word and sentence_column:
+        if _is_word_row(row):
             # One word per row: the file is read again from its beginning.
             word_rows = _word_rows(path, name, tag_column is not None, reading, errors)
             sentences = list(_join_words(word_rows))
@@ -222,6 +216,14 @@ def _is_list(value: object) -> bool:
 # One word per row -------------------------------------------------------------------------------
 
 
+def _is_word_row(row: Row) -> bool:
+    """Returns whether a row has a single word and the number of its sentence."""
+    columns = {key.lower(): key for key in row}
+    word_column = _first(columns, WORD_COLUMNS)
+    is_word = bool(word_column) and not _is_list(row[word_column])
+    return is_word and bool(_first(columns, SENTENCE_COLUMNS))
+
+
 class _WordRow(NamedTuple):
     where: str
     sentence: str
@@ -234,17 +236,20 @@ def _word_rows(
 ) -> Iterator[_WordRow]:
     for where, row in _rows(path, reading):
         columns = {key.lower(): key for key in row}
-        word = row[_first(columns, WORD_COLUMNS)]
+        # Objects of JSON may lack a key that other rows have.
+        word = row.get(_first(columns, WORD_COLUMNS))
+        number = row.get(_first(columns, SENTENCE_COLUMNS))
         tag = None
         with errors:
             if has_tags:
                 tag_column = _tag_column(row, columns, TAG_COLUMNS, tag_name, where)
-                tag = str(row[tag_column]).strip() if tag_column else None
+                given = row[tag_column] if tag_column else None
+                tag = None if is_missing(given) else str(given).strip()
                 if tag == "":
                     raise RowError(f"{where}: no tag in column {tag_column!r}, expected one")
             if not isinstance(word, str) or not word.strip():
                 raise RowError(f"{where}: no word, expected one")
-            sentence = str(row[_first(columns, SENTENCE_COLUMNS)]).strip()
+            sentence = "" if is_missing(number) else str(number).strip()
             yield _WordRow(where, sentence, word.strip(), tag)
 
 
@@ -311,9 +316,9 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         given = as_list(row[key]) if key else None
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row)
-        if word_key == columns.get("tokenized_text") or _are_spans(given):
+        if _has_word_spans(row, word_key, key):
             tags = _tags_of_spans(_read_spans(given, key, where), words, (), where)
-            return TableSentence(words, tags, where, row, (), True)
+            return TableSentence(words, tags, where, row)
         return TableSentence(words, _read_tags(given, words, key, where), where, row)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
@@ -322,10 +327,13 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         names = (*with_spans, *SPANS, *TAGS)
         key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
+        words = tuple(text.split())
         if isinstance(given, list) and given and isinstance(given[0], str):
             # Kaggle's: a list of tags, one for each word between white space.
-            words = tuple(text.split())
             return TableSentence(words, _read_tags(given, words, key, where), where, row)
+        if not has_tags and _has_tag_list(row, columns, len(words)):
+            # The words must be those that are read with tags, for which predictions are written.
+            return TableSentence(words, None, where, row)
         offsets = tuple(_word_offsets(text))
         words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
@@ -354,6 +362,29 @@ def _are_objects(values: object) -> bool:
 
 def _are_spans(values: object) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], list | dict)
+
+
+def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
+    """Returns whether the tags of a row with a list of words are spans of words, as in GLiNER's.
+
+    Args:
+      row: the row.
+      word_key: the key of its words.
+      tag_key: the key of its tags; "" if it has none.
+    """
+    if not tag_key:
+        return False
+    # GLiNER's list of spans may be empty.
+    return word_key.lower() == "tokenized_text" or _are_spans(as_list(row[tag_key]))
+
+
+def _has_tag_list(row: Row, columns: dict[str, str], num_words: int) -> bool:
+    """Returns whether a column of tags has a list of names, one for each word of a text."""
+    key = _first(columns, TAGS)
+    given = as_list(row[key]) if key else None
+    if not isinstance(given, list) or len(given) != num_words:
+        return False
+    return all(isinstance(tag, str) for tag in given)
 
 
 def _read_words(values: list[Any], key: str, where: str) -> tuple[str, ...]:
@@ -514,18 +545,22 @@ def with_predictions(
     is_json = is_json_text(path)
     tags_left: list[str] = []  # with one word per row: tags of the sentence's other words
     header_done = False
+    is_word_table = False
     for where, row in _rows(path, reading):
         row = dict(row)
         columns = {key.lower(): key for key in row}
-        word_key = _first(columns, WORD_COLUMNS)
-        if word_key and not _is_list(row[word_key]) and _first(columns, SENTENCE_COLUMNS):
+        # Later rows may lack the number of the sentence.
+        is_word_table = is_word_table or _is_word_row(row)
+        if is_word_table:
             if not tags_left:
                 tags_left = list(next(tags))
             row[PREDICTED_TAGS] = tags_left.pop(0)
         elif sentence is not None and sentence.where == where:
             predicted = list(next(tags))
             row[PREDICTED_TAGS] = predicted if is_json else str(predicted)
-            if is_json and (sentence.offsets or sentence.uses_word_spans or "ner" in row):
+            tag_key = _first(columns, TAGS)
+            has_word_spans = _has_word_spans(row, _first(columns, WORDS), tag_key)
+            if is_json and (sentence.offsets or has_word_spans):
                 row[PREDICTED_SPANS] = _spans_to_write(sentence, predicted)
             sentence = next(sentences, None)
         else:

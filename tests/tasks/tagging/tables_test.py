@@ -206,3 +206,54 @@ def test_predictions_of_a_table_are_one_more_column(tmp_path):
     assert predictions_name(plain) == "predictions.txt"
     with pytest.raises(ValueError, match="t.conll"):
         write_tagged(f"{plain},{path}", out, [["X"], ["X", "Y"], ["Z"]])
+
+
+def test_json_with_one_word_per_row(tmp_path):
+    rows = [
+        {"sentence_id": 1, "word": "Ada", "tag": "B-PER"},
+        {"sentence_id": None, "word": "left", "tag": "O"},
+        {"word": "Oslo", "tag": "B-LOC"},
+        {"sentence_id": 2, "word": "It", "tag": "O"},
+    ]
+    path, out = write(tmp_path / "t.jsonl", *rows), tmp_path / "out"
+    # Without a number, a word continues its sentence, as in tables with empty cells.
+    words = (["Ada", "left", "Oslo"], ["B-PER", "O", "B-LOC"])
+    assert read(path) == [words, (["It"], ["O"])]
+    write_tagged(path, out, [["W", "X", "Y"], ["Z"]])
+    found = [json.loads(line) for line in out.read_text(encoding="utf8").splitlines()]
+    assert [row.pop("predicted_tags") for row in found] == ["W", "X", "Y", "Z"]
+    assert found == rows
+
+
+def test_json_with_one_word_per_row_without_tag_or_word(tmp_path):
+    rows = [{"sentence_id": 1, "word": "Ada", "tag": "B-PER"}]
+    path = write(tmp_path / "t.jsonl", *rows, {"sentence_id": 1, "word": "left", "tag": None})
+    assert read(path) == [(["Ada", "left"], None)]
+    path = write(tmp_path / "t.jsonl", *rows, {"sentence_id": 1, "tag": "O"})
+    with pytest.raises(ValueError, match=f"{path} line 2.*word"):
+        read(path)
+
+
+def test_predicted_entities_are_written_where_the_row_has_spans_of_words(tmp_path):
+    rows = [
+        {"tokens": ["Ada", "left"], "labels": [[0, 0, "PER"]]},
+        {"tokens": ["Ada", "left"], "ner": ["B-PER", "O"]},
+    ]
+    path, out = write(tmp_path / "t.jsonl", *rows), tmp_path / "out"
+    write_tagged(path, out, [["O", "B-LOC"], ["O", "B-LOC"]])
+    found = [json.loads(line) for line in out.read_text(encoding="utf8").splitlines()]
+    assert [row.get("predicted_entities") for row in found] == [[[1, 1, "LOC"]], None]
+
+
+def test_predictions_of_lists_of_tags_are_for_the_same_words(tmp_path):
+    path, out = tmp_path / "t.csv", tmp_path / "out.csv"
+    path.write_text("Sentence,Tag\nParis is.,\"['B-LOC', 'O']\"\n", encoding="utf8")
+    words = ["Paris", "is."]  # split at white space, as the tags are
+    assert read(path) == [(words, ["B-LOC", "O"])]
+    assert read(path, tag_column=None) == [(words, None)]
+    write_tagged(path, out, [["X", "Y"]])
+    with out.open(encoding="utf8", newline="") as file:
+        assert [row["predicted_tags"] for row in csv.DictReader(file)] == ["['X', 'Y']"]
+    # A list of another length is no list of tags.
+    path.write_text("Sentence,Tag\nParis is.,\"['travel']\"\n", encoding="utf8")
+    assert read(path, tag_column=None) == [(["Paris", "is", "."], None)]

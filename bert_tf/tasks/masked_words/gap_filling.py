@@ -188,8 +188,10 @@ def _with_masks(text: str) -> list[str]:
     for low, high in gaps:
         if not 1 <= int(low) <= int(high):
             raise ValueError(f"[GAP:{low}-{high}] in {text!r}: expected 1 <= first <= last.")
-        ranges.append(range(int(low), int(high) + 1))
-    # One more than allowed is enough to see that there are too many.
+        # `product` copies its arguments, so that ranges stay short. One length or combination more
+        # than allowed is enough to see that there are too many.
+        most = int(low) + MOST_LENGTHS
+        ranges.append(range(int(low), min(int(high), most) + 1))
     combinations = list(itertools.islice(itertools.product(*ranges), MOST_LENGTHS + 1))
     if len(combinations) > MOST_LENGTHS:
         raise ValueError(f"The gaps of {text!r} have over {MOST_LENGTHS} lengths; narrow them.")

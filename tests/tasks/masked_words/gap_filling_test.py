@@ -332,6 +332,7 @@ def test_what_cannot_be_filled_in(model):
         "the [GAP:0-2]": "expected 1 <= first",
         "the [GAP:3-2]": "expected 1 <= first",
         " ".join(["[GAP:1-5]"] * 3): "over 64 lengths",
+        "the [GAP:1-1000000000000000000]": "over 64 lengths",
         "the [GAP:20-30]": "more than the model's 24",
     }.items():
         with pytest.raises(ValueError, match=message):

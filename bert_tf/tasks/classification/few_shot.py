@@ -103,9 +103,9 @@ def adapt_to_domain(embedder: BertEmbedder, texts: Sequence[str], **options: Any
     """Trains an embedder to reconstruct texts (TSDAE).
 
     Args:
-      embedder: changes.
-      texts: without labels.
-      options: of `BertEmbedder.fit`.
+      embedder: the embedder, whose weights change.
+      texts: texts without labels.
+      options: arguments of `BertEmbedder.fit`.
     """
     denoiser = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
     copy_weights(embedder, denoiser)

@@ -43,9 +43,9 @@ class GlueTask(NamedTuple):
       text_a, text_b, label: columns of the files; `text_b` is "" for single sentences.
       labels: in the order of the classes, which is that of google-research/bert's `run_classifier`;
         () for a regression.
-      metrics: what GLUE scores: accuracy, f1, matthews, pearson, spearman.
-      best_metric: the one a model is chosen by: what Devlin et al. 2018, table 1, reports.
-      splits: what `read_glue` reads.
+      metrics: the metrics that GLUE reports: accuracy, f1, matthews, pearson, spearman.
+      best_metric: the metric that selects a model, that of Devlin et al. 2018, table 1.
+      splits: the splits that `read_glue` reads.
     """
 
     name: str
@@ -90,7 +90,7 @@ GLUE: dict[str, GlueTask] = {task.name: task for task in _TASKS}
 
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
 _STS_COLUMNS = ("genre", "filename", "year", "old_index", "score", _S1, _S2)
-# What TensorFlow Datasets calls the texts and, in the order of GLUE's labels, the classes.
+# Names of the texts in TensorFlow Datasets and, in the order of GLUE's labels, of the classes.
 _TFDS_TEXTS = {
     "mrpc": (_S1, _S2),
     "mnli": ("premise", "hypothesis"),
@@ -117,7 +117,7 @@ def reads_pairs(settings: Mapping[str, str]) -> bool:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Returns the task of a name, in small or large letters, with a hyphen or without: SST-2, sst2.
+    """Returns the task with a name, in any case and with or without the hyphen: SST-2, sst2.
 
     Raises:
       ValueError: listing the names, if there is no such task.
@@ -175,7 +175,7 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
 
 
 def _find_file(task: GlueTask, data_dir: pathlib.Path, split: str) -> pathlib.Path:
-    """Returns the first that is there, GLUE's form before others."""
+    """Returns the first file that exists; GLUE's format has precedence."""
     names = {
         "ax": ("diagnostic.tsv", "AX.tsv"),
         # Microsoft's first file contains GLUE's dev set as well; see `_mrpc_rows`.
@@ -216,7 +216,7 @@ def _read_file(task: GlueTask, path: pathlib.Path, split: str) -> list[TextExamp
 def _file_rows(
     task: GlueTask, path: pathlib.Path, split: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the rows of a file, in whichever of its forms it is."""
+    """Yields the rows of a file in any of the formats of its task."""
     if task.name == "cola" and split != "test":
         return read_table(str(path), _COLA_COLUMNS)
     if task.name == "qqp" and split != "test":
@@ -229,7 +229,7 @@ def _file_rows(
 
 
 def _qqp_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the rows that are whole."""
+    """Yields the rows that have all columns; the others are counted and skipped."""
     rows = read_cells(path)
     _, columns = next(rows)
     broken = []

@@ -1,6 +1,6 @@
 """Reads and checks the texts and labels of the classification program, without TensorFlow.
 
-Whatever is wrong with a table is found here, before the seconds that TensorFlow takes to load.
+Errors in tables are reported here, before TensorFlow is loaded, which takes seconds.
 """
 
 import itertools

@@ -16,7 +16,7 @@ article { border-top: 1px solid #ccc; padding: .5rem 0; } article p { margin: .2
 .tokens { line-height: 1.9; } .tokens span { border-radius: .2rem; padding: .1rem .15rem; }
 img { max-width: 100%; }
 """
-# Of tokens that speak for and against the answer; the share of the strongest is the opacity.
+# Colors of tokens that raise and lower the score; the opacity is relative to the strongest token.
 FOR = "46,125,50"
 AGAINST = "198,40,40"
 

@@ -217,7 +217,7 @@ def _pairs_by_row(labels: np.ndarray, is_similar: bool) -> np.ndarray:
 
 
 def _drawn_pairs(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Returns `count` different pairs i < j without a common label, int [P, 2]."""
+    """Returns `count` different pairs i <= j without a common label, int [P, 2]."""
     size = len(labels)
     found = np.zeros([0], np.int64)
     while len(found) < count:

@@ -27,6 +27,7 @@ def reads_glue(configs: Configs) -> bool:
 
     A model of such a task can also evaluate and predict other files that the command names.
     """
+    # Without training, a model of a GLUE task also reads tables, if the command names one.
     named_files = {"eval_file", "predict_file"} & given_table_flags().keys()
     return bool(configs.task.task_name) and (configs.training.do_train or not named_files)
 

@@ -137,6 +137,7 @@ def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for where, row in read_table(path, None):
         name = row.get("_id")
         if isinstance(name, int) and not isinstance(name, bool):
+            # Some collections have numbers here, but the judgments are read as text.
             name = str(name)
         if not isinstance(name, str) or not name:
             raise ValueError(f"{where}: _id is {name!r}, expected a non-empty string.")

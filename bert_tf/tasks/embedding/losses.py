@@ -1,7 +1,6 @@
 """Losses for embeddings, in the forms of sentence-transformers.
 
-Each takes the embeddings of a whole batch, since a batch is more than its rows where other rows'
-texts are negatives:
+Each takes the embeddings of a whole batch, because the texts of other examples may be negatives:
 
     queries    float32 [B, D]
     documents  float32 [B, M, D], the positive first, then the example's own negatives
@@ -307,7 +306,7 @@ def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
 
 
 def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:
-    """Raises ValueError naming an example that lacks what a loss needs."""
+    """Raises ValueError naming an example that lacks a part that a loss needs."""
     for example in examples:
         if loss == SAME_LABEL and (not example.scores or len(example.scores) % 2):
             raise ValueError(

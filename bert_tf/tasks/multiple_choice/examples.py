@@ -80,6 +80,7 @@ def read_swag(
                     if must_label:
                         raise
                     label = None
+                # SWAG's test set has no labels: they are missing there, or the column is empty.
                 if label is None and is_needed:
                     if reading and reading.skip_unlabelled:
                         errors.num_skipped += 1

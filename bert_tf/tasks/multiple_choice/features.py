@@ -50,6 +50,7 @@ def make_examples(
             size = len(first) + len(second) + num_special
             longest = max(longest, size)
             num_cut += size > max_seq_length
+    # 0 stands in for an unknown label; `is_labelled` tells whether labels can be used.
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
     rows = TokenizedDataset(

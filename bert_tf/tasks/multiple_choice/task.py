@@ -36,6 +36,7 @@ class MultipleChoiceTask(RowsTask):
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the weighted sums of the loss and of the correct answers."""
+        # [B], 0 for examples that only fill up the batch.
         weights = batch["example_weights"]
         losses = choice_losses(outputs, batch["label_ids"], self.label_loss)  # [B]
         soft = functools.partial(soft_class_losses, outputs)

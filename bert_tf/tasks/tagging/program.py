@@ -53,6 +53,7 @@ class Tagger(Program):
         def make(use: str, file: str) -> TaggedExamples:
             sentences, is_labelled = self.tagged.sentences(use, labels)
             if is_labelled:
+                # Spelled as the head's labels, so that reports compare equal names.
                 sentences = with_known_tags(sentences, labels)
             truncations = truncation_report(sentences, tokenizer, length)
             logging.info(

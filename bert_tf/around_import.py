@@ -12,7 +12,7 @@ Around = Callable[[types.ModuleType], contextlib.AbstractContextManager[None]]
 
 
 class AroundImport(importlib.abc.MetaPathFinder):
-    """Finds one module, once, and has it executed inside `around(module)`."""
+    """Finds one module, once, and executes it inside `around(module)`."""
 
     def __init__(self, name: str, around: Around) -> None:
         self._name = name
@@ -45,9 +45,9 @@ class AroundImport(importlib.abc.MetaPathFinder):
 
 
 def around_import(name: str, around: Around) -> None:
-    """Has the first import of a module done inside `around(module)`, which gets it still empty.
+    """Runs the first import of a module inside `around(module)`, which gets the empty module.
 
-    A module that is loaded already stays as it is.
+    A module that is loaded already is unchanged.
     """
     if name not in sys.modules:
         sys.meta_path.insert(0, AroundImport(name, around))

@@ -81,6 +81,7 @@ def main(_: list[str]) -> None:
         output_files,
         data,
         masking,
+        # Other tokenizers keep the case.
         do_lower_case=FLAGS.do_lower_case and kind_of(vocab) == WORDPIECE,
         fill_work_folder=by_beam if FLAGS.runner == "beam" else None,
     )
@@ -174,6 +175,7 @@ def write_google_examples(
     # The old manifest describes other examples.
     manifest_path(output_files).unlink(missing_ok=True)
     for number, path in enumerate(output_files):
+        # Example i is in file i modulo the number of files, as in the original.
         write_records(path, records[number :: len(output_files)])
     logging.info("Wrote %d examples, masked, as google-research/bert's program.", len(records))
 

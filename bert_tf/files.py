@@ -85,6 +85,7 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
             shutil.rmtree(leftover, ignore_errors=True)
         hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
+            # The folder has its final name from the start, because a model card contains it.
             inner = hidden / path.name
             inner.mkdir(parents=True)
             yield inner

@@ -104,6 +104,7 @@ def expand(text: str) -> list[str]:
     hosts: list[str] = []
     for name in re.findall(part, text):
         choices = []
+        # `split` alternates between text and the ranges in brackets.
         for index, part in enumerate(re.split(r"[\[\]]", name)):
             is_bracketed = index % 2 == 1
             choices.append(_numbers(part) if is_bracketed else [part])

@@ -45,11 +45,11 @@ CLASSES = {
 
 
 class Located:
-    """Stands in Keras' list for a class until its module is imported, whose own entry replaces it.
+    """Placeholder of a class in Keras' registry until its module is imported and registers it.
 
     Args:
-      module: with the class.
-      name: of the class.
+      module: the module of the class.
+      name: the name of the class.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -62,7 +62,7 @@ class Located:
 
 
 def register(keras: Any) -> None:
-    """Tells Keras where the classes are."""
+    """Registers the location of each class with Keras."""
     known = keras.saving.get_custom_objects()
     for module, names in CLASSES.items():
         for name in names.split():

@@ -38,7 +38,7 @@ class _Purpose(NamedTuple):
       pipeline: the hub's name of the task, and that of transformers' pipeline.
       example: a call of `bert_tf.load(...)`.
       inputs: the inputs of the pipeline, and its further arguments.
-      keras_class: of keras-hub, where that has the head.
+      keras_class: the class of keras-hub; "" if it has no such head.
     """
 
     does: str
@@ -98,7 +98,7 @@ SENTENCE_CODE = """\
 from sentence_transformers import SentenceTransformer
 
 print(SentenceTransformer("{name}").encode([{text}]))"""
-# Values of eval_results.txt: the hub's name of the metric, and what people call it.
+# Values of eval_results.txt: the hub's name of the metric, and the usual name.
 METRICS = {
     "eval_accuracy": ("accuracy", "accuracy"),
     "eval_f1": ("f1", "F1"),
@@ -126,8 +126,8 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     """Writes README.md into a Hugging Face folder.
 
     Args:
-      folder: that `write_checkpoint` wrote.
-      checkpoint: as it was written.
+      folder: the folder that `write_checkpoint` wrote.
+      checkpoint: the checkpoint as it was written.
       source: the origin of the model: a run directory, another checkpoint, or a name on a hub.
 
     Raises:
@@ -218,6 +218,7 @@ def _metadata(
         pipeline_tag=task,
         tags=[family.model_type, "bert_tf"],
         base_model=base,
+        # Only GLUE's tasks are data sets of the hub; a file is not.
         datasets=[dataset["type"]] if "config" in dataset else None,
         metrics=sorted({METRICS[key][0] for key in known}) or None,
         model_name=name if evaluated else None,
@@ -226,7 +227,7 @@ def _metadata(
 
 
 def base_model(*sources: str) -> str | None:
-    """Returns the first that Hugging Face's hub has, by its name there."""
+    """Returns the name of the first source on Hugging Face's hub; None if there is no such one."""
     found = (re.fullmatch(r"hf:/{1,2}([\w.-]+/[\w.-]+)(@.*)?", source) for source in sources)
     return next((match[1] for match in found if match), None)
 
@@ -310,7 +311,7 @@ def _training(flags: dict[str, str]) -> str:
 
 
 def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) -> str:
-    """Returns how to load it in each framework that can."""
+    """Returns instructions for each framework that can load the model."""
     name = folder.name
     purpose = PURPOSES[kind]
     is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
@@ -344,7 +345,7 @@ def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) ->
 
 
 def _pooling(embedding: EmbeddingConfig) -> str:
-    """Returns how an embedding is made of what transformers' pipeline gives."""
+    """Describes how an embedding is made from the vectors of transformers' pipeline."""
     made = f"pooling {' and '.join(embedding.pooling)}"
     made += ", scaled to length 1" if embedding.normalize else ""
     return (
@@ -355,7 +356,7 @@ def _pooling(embedding: EmbeddingConfig) -> str:
 
 
 def _transformers_code(name: str, kind: str, inputs: str) -> str:
-    """Returns lines for transformers, whose release 5 has no pipeline for questions any more."""
+    """Returns code for transformers, whose release 5 no longer has a pipeline for questions."""
     if kind == "question_answering":
         return QUESTION_CODE.format(name=name)
     purpose = PURPOSES[kind]
@@ -367,7 +368,7 @@ def _transformers_code(name: str, kind: str, inputs: str) -> str:
 
 
 def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> list[str]:
-    """Returns how keras-hub loads it, whose own reader of these files asks for a pooler."""
+    """Returns instructions for keras-hub, whose reader of these files requires a pooler."""
     preset = name
     parts = []
     command = (
@@ -397,6 +398,7 @@ def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> li
 
 def _limits(checkpoint: Checkpoint, kind: str) -> str:
     config = checkpoint.config
+    # Without a position table, `longest_row` is no limit.
     length = min(config.longest_row, config.max_position_embeddings)
     if kind == "embeddings" and checkpoint.embedding:
         length = min(length, checkpoint.embedding.max_seq_length)

@@ -1,4 +1,4 @@
-"""Filters what TensorFlow's libraries print as they load, so that programs' own lines are seen.
+"""Filters the output of TensorFlow's libraries while they load, as it hides a program's lines.
 
 They write directly to standard error before they read TF_CPP_MIN_LOG_LEVEL. This module applies
 that level to them as well; 0 shows everything. Output after the import is not changed.
@@ -24,22 +24,22 @@ _NO_DRIVER = b"failed call to cuInit"
 
 
 def hide_startup_lines() -> None:
-    """Makes the first import of TensorFlow in this process a quiet one."""
+    """Filters the output of the first import of TensorFlow in this process."""
     around_import("tensorflow", _quietly)
 
 
 def has_gpu() -> bool:
-    """True if this machine shows an NVIDIA GPU, by its own device or by Windows'."""
+    """Returns whether there is an NVIDIA GPU, by the device files of Linux or of WSL."""
     return any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists()
 
 
 def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
-    """Returns whether a line that TensorFlow's libraries wrote while they loaded is to be seen.
+    """Returns whether a line that TensorFlow's libraries wrote while they loaded is shown.
 
     Args:
       line: the line that was written.
       level: TF_CPP_MIN_LOG_LEVEL, above 0.
-      has_gpu: whether a driver is to be expected.
+      has_gpu: whether a driver is expected.
     """
     if line.startswith(_ANNOUNCEMENT) or _TWICE.search(line):
         return False
@@ -51,7 +51,7 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
 
 @contextlib.contextmanager
 def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
-    """Holds back the output to standard error, then prints the lines that are to be shown."""
+    """Holds back the output to standard error, then prints the lines that are shown."""
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     if level not in ("1", "2", "3"):
         yield

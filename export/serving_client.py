@@ -165,6 +165,7 @@ class ServingClient:
             key: to_array(key, inputs[key], spec)
             for key, spec in sorted(signature["inputs"].items())
         }
+        # An input that is a single number has no batch.
         sizes = {key: len(inputs[key]) for key, array in arrays.items() if np.ndim(array)}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")

@@ -52,6 +52,7 @@ class Examples:
         self.originals = self.ids.copy()
         self.is_predicted = np.zeros(self.ids.shape, bool)
         if form.is_masked:
+            # Example and slot of each prediction.
             rows, slots = np.nonzero(features["masked_lm_weights"] > 0)
             columns = features["masked_lm_positions"][rows, slots].clip(0, form.max_seq_length - 1)
             self.originals[rows, columns] = features["masked_lm_ids"][rows, slots]
@@ -165,6 +166,7 @@ def _check_labels(examples: Examples, diagnosis: Diagnosis) -> None:
     pairs = examples.is_random[examples.is_pair]
     if not pairs.size:
         return
+    # A share of 0.5 has a standard error of 0.5 / sqrt(n).
     tolerance = thresholds.STANDARD_ERRORS * 0.5 / math.sqrt(pairs.size)
     diagnosis.check(
         thresholds.LABEL_BALANCE,
@@ -296,6 +298,7 @@ def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
     is_class_position = positions == (
         last_positions[:, None] if vocab.class_at_end else np.zeros_like(last_positions)[:, None]
     )
+    # The class token is last, and the last separator precedes it.
     if vocab.class_at_end:
         is_second &= ~is_class_position
         last_positions = np.maximum(last_positions - 1, 0)

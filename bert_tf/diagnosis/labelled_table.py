@@ -50,6 +50,7 @@ def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
         return False
     lines = [line for line in head.split("\n") if line.strip()][:HEAD_LINES]
     if ending == ".txt":
+        # Prose hardly has the same number of tabs on each line.
         counts = {line.count("\t") for line in lines}
         return len(lines) > 1 and len(counts) == 1 and min(counts) > 0
     return bool(lines) and columns.label in _first_keys(lines[0].strip())
@@ -73,6 +74,7 @@ def diagnose_table(path: str, columns: Columns) -> Diagnosis:
     table = _Table()
     problem = ""
     try:
+        # The rows before a faulty one are examined as well.
         for where, row in read_rows(path):
             table.add(where, row, columns)
     except ValueError as error:

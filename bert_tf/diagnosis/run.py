@@ -280,6 +280,7 @@ def _check_generator(run: Run, diagnosis: Diagnosis) -> None:
     if len(shares) < MIN_LINES // 3:
         return
     lowest = run.number("masked_lm_prob")
+    # The mean of the range that the share of each example is drawn from.
     chosen = (lowest + (run.number("masked_lm_prob_to", 0.0) or lowest)) / 2
     if end := run.number("masked_lm_prob_end", 0.0):  # The mean over the last third.
         chosen = lowest + (end - lowest) * 5 / 6
@@ -315,6 +316,7 @@ def _check_evaluations(run: Run, diagnosis: Diagnosis) -> None:
         f"{steps[best]:,.0f}",
     )
     logged, training = run.curve(name)
+    # Training losses of the tenth of the steps before the last evaluation.
     near = training[(logged > 0.9 * steps[-1]) & (logged <= steps[-1])]
     if near.size and not run.share_moves:
         diagnosis.check(
@@ -369,6 +371,7 @@ def main_score(results: dict[str, float]) -> tuple[str, float]:
 def class_sizes(report: str) -> dict[str, int]:
     """Returns the number of examples of each class in report.txt; {} if it has no such table."""
     sizes = {}
+    # The first part of the report is the table of classes.
     for name, size in _SUPPORT.findall(report.split("\n\n")[0]):
         if name.strip() not in MEANS:
             sizes[name.strip()] = int(size)

@@ -1,17 +1,18 @@
 """Tables of examples, read row by row: CSV, TSV, Excel and JSONL files, TensorFlow Datasets.
 
-The ending of a file's name says what it is, before one of .gz .xz .bz2 if it is compressed:
+The ending of a file's name determines its format; .gz, .xz or .bz2 may follow it:
 
-  .csv          RFC 4180: a text that holds a comma, a quote or a line break stands in quotes, and a
-                quote in it is doubled.
-  .tsv .txt     cells separated by tabs; a quote is a character like any other, as in GLUE's files.
-  .jsonl .json  an object a line, or one list of objects; NaN is null, as pandas writes a gap.
-  .xlsx         the first sheet of an Excel file, its cells as the texts that a CSV would have.
+  .csv          RFC 4180: a text with a comma, a quote or a line break is in quotes, and quotes in
+                it are doubled.
+  .tsv .txt     cells separated by tabs; quotes are ordinary characters, as in GLUE's files.
+  .jsonl .json  an object on each line, or one list of objects; NaN, which pandas writes for a
+                missing value, is read as null.
+  .xlsx         the first sheet of an Excel file, with the texts that Excel writes into a CSV.
 
-If the first line has none of these delimiters, but semicolons, tabs or vertical bars, as the CSV
-files of Excel in Europe have, it names its columns with that one; so does a first line "sep=;".
-All are UTF-8, with a byte order mark or without. Only \\n and \\r\\n end a line. Blank lines are
-fine at the end of a table, and anywhere in JSONL.
+If the first line lacks the usual delimiter, but has semicolons, tabs or vertical bars, as CSV files
+of Excel in Europe do, that delimiter is used. A first line such as "sep=;" also names it. All files
+are UTF-8, with or without a byte order mark. Only \\n and \\r\\n end a line. Blank lines are
+allowed at the end of a table, and anywhere in JSONL.
 """
 
 import contextlib
@@ -64,7 +65,7 @@ def list_tables(paths: str, flag: str) -> list[str]:
     """Returns the names that a flag gives: comma-separated files, globs (sorted), tfds:NAME.
 
     Raises:
-      ValueError: naming the flag, if there is no name, or no file of one.
+      ValueError: naming the flag, if it is empty, or a name matches no file.
     """
     tables: list[str] = []
     for name in filter(None, (name.strip() for name in paths.split(","))):
@@ -156,11 +157,10 @@ def read_rows(
     wanted: Collection[str] = (),
     errors: RowErrors | None = None,
 ) -> Iterator[tuple[str, Row]]:
-    """Reads one of `list_tables`: see `read_table`, whose first line names the columns, and
-    `read_tfds_table`.
+    """Yields the rows of a table; see `read_table` and `read_tfds_table`.
 
     Args:
-      table: a file, or tfds:NAME.
+      table: a result of `list_tables`: a file whose first line names the columns, or tfds:NAME.
       reading: how the user's tables are read; None: the defaults.
       wanted: names of columns that the header should have, which tell its delimiter.
       errors: collects rows of a wrong width, which are left out; None: the first is raised.
@@ -197,23 +197,23 @@ def read_table(
     wanted: Collection[str] = (),
     errors: RowErrors | None = None,
 ) -> Iterator[tuple[str, Row]]:
-    """Yields each row and where it stands: "FILE line N", the line on which it begins.
+    """Yields the location of each row, "FILE line N" of its first line, and the row.
 
     Args:
-      path: a file; see above.
+      path: a file; see the module.
       columns: names of the columns of a file without a header; None: the first line names them.
-        The first column may be nameless, as in what pandas writes.
-      delimiter: in place of the one that the ending or the header shows.
+        The first column may have no name, as in files of pandas.
+      delimiter: delimiter of the cells; None: found by the ending or the header.
       is_quoted: with a delimiter, whether texts may be in quotes; None: unless it is a tab.
       wanted, errors: see `read_rows`.
 
     Yields:
-      (where, row): of CSV and TSV all values are str, of JSONL they are what JSON makes of them.
+      (location, row): values of CSV and TSV are str, those of JSONL any values of JSON.
 
     Raises:
       ValueError: naming file and line, if the file cannot be read, is empty or not UTF-8, if a row
-        has more or fewer cells than there are columns or is no JSON object, if a quote is never
-        closed, a blank line stands between rows, or the header has a name twice or none.
+        has another number of cells than columns or is not a JSON object, if a quote is not closed,
+        a blank line is between rows, or a column name is missing or repeated.
     """
     if delimiter is None and is_json(path):
         if columns is not None:
@@ -235,11 +235,11 @@ def read_table(
 
 
 def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
-    """Returns the delimiter that the first line of a table shows, and whether quotes count.
+    """Returns the delimiter of a table, found by its first line, and whether cells may be quoted.
 
-    It is that of the ending if the first line has the wanted columns with it; else another with
-    which it has them; else that of the ending, unless the first line then is a single cell, but
-    several with another.
+    The delimiter of the ending is preferred, if the first line then has the wanted columns; then
+    another one that gives these columns; then that of the ending, unless it leaves a single cell
+    where another delimiter gives several.
     """
     usual = DELIMITERS[table_ending(path)]
     first = next(_read_lines(path), "").strip("\r\n")
@@ -270,7 +270,7 @@ def _is_quoted(path: str, delimiter: str) -> bool:
 def read_cells(
     path: str, *, delimiter: str | None = None, is_quoted: bool | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields (where, cells) of every row of a table of cells, the header too, however many cells.
+    """Yields (location, cells) of each row, the header included; rows may differ in length.
 
     Raises:
       ValueError: see `read_table`.
@@ -313,7 +313,7 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
 
 
 def is_plain_text(path: str, columns: Set[str]) -> bool:
-    """True if a .txt is no table: its first line is neither cells nor one of these columns."""
+    """Returns whether a .txt is plain text: its first line has no cells and is not a column."""
     if path.startswith("tfds:") or table_ending(path) != ".txt":
         return False
     first = next((line for _, line in read_plain_text(path)), "")
@@ -334,10 +334,10 @@ def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> Row
 
 
 def read_tfds_table(name: str) -> Iterator[tuple[str, Row]]:
-    """Yields the examples of NAME[:SPLIT] and where they stand: "tfds:NAME:SPLIT example N".
+    """Yields ("tfds:NAME:SPLIT example N", features) of each example of NAME[:SPLIT].
 
-    Strings are decoded, a class is its name (None for -1, which is no class), numbers are Python's
-    and a list of any of them is a list; a feature of another kind is left as it is.
+    Strings are decoded, a class becomes its name (None for -1, no class), numbers become Python's,
+    and lists of these become lists; features of other kinds are unchanged.
 
     Raises:
       ValueError: if the data set cannot be prepared (see `list_dataset_parts`), or a text is not
@@ -359,7 +359,7 @@ def read_tfds_table(name: str) -> Iterator[tuple[str, Row]]:
 
 
 def _plain(value: object, feature: object, where: str) -> object:
-    """Returns Python's own value of a feature's."""
+    """Converts the value of a feature to a Python value."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf8")
@@ -383,7 +383,7 @@ def is_json(path: str) -> bool:
 
 
 def table_ending(path: str) -> str:
-    """Returns the ending of a table's name, that of a compression apart."""
+    """Returns the ending of a table's name, without that of a compression."""
     ending = plain_ending(path)
     known = (*DELIMITERS, *JSON, *EXCEL)
     if ending not in known:
@@ -404,7 +404,7 @@ def is_table(path: str) -> bool:
 
 
 def _read_lines(path: str) -> Iterator[str]:
-    """Yields the lines with their ends, the byte order mark dropped."""
+    """Yields the lines with their line ends, without the byte order mark."""
     try:
         with open_decompressed(path) as file:
             for number, line in numbered_lines(file, path):
@@ -418,14 +418,14 @@ def _read_lines(path: str) -> Iterator[str]:
 
 
 def _tsv(path: str, delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, cells); quotes are characters like any other."""
+    """Yields (line number, cells) of each row; quotes are ordinary characters."""
     for number, line in enumerate(_read_lines(path), 1):
         text = line.removesuffix("\n").removesuffix("\r")
         yield number, text.split(delimiter) if text else []
 
 
 def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields (first line, cells)."""
+    """Yields (number of the first line, cells) of each row."""
     reader = csv.reader(_read_lines(path), delimiter=delimiter, strict=True)
     while True:
         # A quoted text may have line breaks, so a row is named by its first line.
@@ -453,7 +453,7 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields (where, cells) of the rows of the first sheet that hold something."""
+    """Yields (location, cells) of the rows of the first sheet that are not empty."""
     try:
         import openpyxl
     except ImportError:

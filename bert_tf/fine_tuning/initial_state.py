@@ -43,6 +43,7 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
     given = config_flags.given(ModelConfig)
     if training.do_train:
         check_output_dir(training.output_dir)
+    # A run that continues takes configuration, vocabulary and labels from its folder.
     if has_own_weights(training, folder):
         check_run_directory(folder)
         record = folder / "bert_config.json"
@@ -63,6 +64,7 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
         config_file=training.bert_config_file,
         vocab_file=data.vocab_file,
         layers=training.keep_layers,
+        # ELECTRA's generator is its masked language model; other heads need the discriminator.
         electra_network="generator" if program.head == "masked_lm" else "discriminator",
         new_head=configs.tuning.new_head,
         allow_missing=starts_of_names(training.allow_missing),
@@ -103,6 +105,7 @@ def fit_head(
         if order is not None:
             weights = with_labels(initial.weights, labels, order)
             return initial._replace(labels=labels, weights=weights)
+    # As many labels, but the order of labels without names is unknown.
     if initial.weights is not None and initial.num_labels == expected:
         check_names(initial.weights, labels, "init_checkpoint")
     has_other_labels = initial.labels and initial.labels != labels

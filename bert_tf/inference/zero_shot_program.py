@@ -85,6 +85,7 @@ class ZeroShotRun:
             )
         if "eval" in self.examples:
             read_labels = label_rows if self.has_several else label_ids
+            # Indices of candidates [E], or 0 and 1 [E, K] of several labels.
             self.true = read_labels(self.examples["eval"], self.candidates).astype(int)
 
     def check_flags(self) -> None:

@@ -164,6 +164,7 @@ def evaluate_entities(
         raise ValueError(
             f"{len(true_rows)} rows without a token; expected at least one tagged token."
         )
+    # A type may occur on one side only.
     types = {}
     for name in sorted(true | found):
         types[name] = _scores(true[name], found[name], correct[name])

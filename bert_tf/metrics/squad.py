@@ -191,6 +191,7 @@ def evaluate_v2(
     final_matches = with_threshold(matches)
     final_words = with_threshold(words)
     result: dict[str, float] = {}
+    # All questions, those with an answer, and those without.
     for prefix, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
         if keys := [key for key in questions if answerable[key] in wanted]:
             result[prefix + "exact"] = 100.0 * sum(map(final_matches.__getitem__, keys)) / len(keys)

@@ -178,6 +178,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
 
         if new_head:
             checkpoint = without_task_heads(checkpoint)
+            # The weights of every head are under cls/.
             allow_missing = (*allow_missing, "cls/")
         try:
             return super().from_checkpoint(checkpoint, allow_missing, **arguments)
@@ -267,6 +268,7 @@ class LabelledModel(FineTunedModel):
             # Keep the names of the checkpoint unless another number of labels is requested.
             if arguments.get("num_labels", 0) in (0, len(checkpoint.labels)):
                 arguments["labels"] = checkpoint.labels
+        # Without a head, a number of labels is a request for a new one.
         elif not has_head and arguments.get("num_labels"):
             new_head = True
         return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)

@@ -111,6 +111,7 @@ class BertPreprocessor(keras.layers.Layer):
                 f"positions; expected at most {positions}."
             )
         casing = {"do_lower_case": checkpoint.config.do_lower_case}
+        # An argument replaces the casing of the checkpoint.
         return cls(checkpoint.vocab, max_seq_length=max_seq_length, **{**casing, **arguments})
 
     def __call__(
@@ -120,6 +121,7 @@ class BertPreprocessor(keras.layers.Layer):
         first = _as_strings(texts, "texts")
         if second_texts is None:
             return super().__call__(first, **kwargs)
+        # A pair has more special tokens than the constructor has checked.
         self._check_room(num_special_tokens(True, self.vocab.num_separators))
         second = _as_strings(second_texts, "second_texts")
         if not tf.TensorShape(first.shape).is_compatible_with(second.shape):
@@ -182,6 +184,7 @@ def _as_strings(texts: TextColumn, name: str) -> Tensor:
             ) from None
     shape = tf.TensorShape(strings.shape)
     dtype = tf.as_dtype(strings.dtype)
+    # The rank of a symbolic tensor may be unknown.
     if dtype != tf.string or shape.rank not in (1, None):
         raise ValueError(
             f"{name}: received {dtype.name} of shape {shape}, "

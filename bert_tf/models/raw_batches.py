@@ -118,6 +118,7 @@ def holds_texts(x: Any) -> bool:
         x = x[0]
     if isinstance(x, str | bytes):
         return True
+    # Arrays, tensors and columns of pandas.
     dtype = getattr(x, "dtype", None)
     kind = getattr(dtype, "kind", "")
     if kind == "O" and len(x):  # Objects, such as strings in a column of pandas.

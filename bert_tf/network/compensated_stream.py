@@ -102,6 +102,7 @@ class CompensatedStream(QueryStream):
             in_rows(attention.query(content)),
             in_rows(attention.key(content)),
         )
+        # The query vectors, and the keys of the tokens, which are not rotated before.
         query, key = rotate(in_rows(attention.query(vectors[:, self.size :])), key)
         keys = ops.concatenate([key, content_key], axis=1)  # [B, 2*T, N, H]
         values = ops.concatenate([value, in_rows(attention.value(content))], axis=1)
@@ -127,6 +128,7 @@ class CompensatedStream(QueryStream):
             )
             taken = self.take(ops.reshape(context, (-1, size)))
             contexts.append(ops.reshape(taken, (-1, self.size, size)))
+        # First all content, then all queries: [B, 2*K, D] -> [B*2*K, D].
         return ops.reshape(ops.concatenate(contexts, axis=1), (-1, size))
 
     def predictions(self, vectors: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ if typing.TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(keras.layers.Layer):
-    """A dense layer with an activation on the first position, which holds the text's token.
+    """A dense layer with an activation on the first position: the token that represents the text.
 
     Args:
       initializer_range: standard deviation of the initial kernel.

@@ -168,6 +168,7 @@ class DiscriminatorHead(ConfiguredLayer):
             layer.build((None, self.config.hidden_size))
 
     def call(self, inputs: Tensor) -> Tensor:
+        # [B, T, 1] -> [B, T]
         return ops.cast(self.dense_1(self.dense(inputs)), "float32")[..., 0]
 
 

@@ -151,6 +151,7 @@ class Sinusoidal(Positions):
         width = self.config.table_width
         if position_ids is None:
             position_ids = ops.arange(length, dtype="int32")
+        # Sines have a root mean square of 1 / sqrt(2), tables one of `initializer_range`.
         return sinusoids(position_ids, width) * (self.config.initializer_range * 2**0.5)
 
 
@@ -164,6 +165,7 @@ class Rotary(Positions):
 
     def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
+        # 0 is the base of the layers with global attention.
         theta = (config.local_rotary_theta if self.is_local else 0.0) or config.rotary_theta
         angles = ops.expand_dims(
             _angles(position_ids, config.head_size, theta), 2
@@ -185,6 +187,7 @@ class Alibi(Positions):
 
     def bias(self, distances: Tensor) -> Tensor:
         slopes = ops.convert_to_tensor(alibi_slopes(self.config.num_attention_heads))
+        # [N, 1, ..], with an axis for each axis of the distances.
         slopes = ops.reshape(slopes, (-1, *[1] * len(distances.shape)))
         return -slopes * ops.cast(distances, "float32")
 
@@ -193,6 +196,7 @@ def sinusoids(position_ids: Tensor, width: int) -> Tensor:
     """Returns the interleaved sines and cosines of `position_ids`, float32 [..., width]."""
     angles = _angles(position_ids, width, 10000.0)[..., None]  # [..., E / 2, 1]
     pairs = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+    # An odd width ends with a sine.
     return ops.reshape(pairs, (*ops.shape(position_ids), -1))[..., :width]
 
 
@@ -235,7 +239,9 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     If N is not a power of two, the slopes of the next lower power come first, then every second
     slope of the next higher power, as in the authors' code.
     """
+    # The largest power of two that is not above N.
     power = 1 << (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    # Every second slope of 2 * power heads: 2^(-8h / (2 * power)), h = 1, 3, ..
     between = 2.0 ** (-4.0 * np.arange(1, 2 * (num_heads - power) + 1, 2) / power)
     return np.concatenate([slopes, between]).astype(np.float32)

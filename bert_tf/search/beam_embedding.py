@@ -87,6 +87,7 @@ class ShardHandler(ModelHandler):
     """
 
     def __init__(self, job: Job) -> None:
+        # A shard is a batch to Beam; the embedder forms the batches of its texts.
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._job = job
 

@@ -70,6 +70,7 @@ def weighted_fusion(
             return {}
         minimum = minima[number]
         lowest = min(scores.values())
+        # A score below the stated minimum would become negative.
         if minimum is not None:
             lowest = min(minimum, lowest)
         width = max(scores.values()) - lowest

@@ -116,6 +116,7 @@ def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
     digest = values.pop("digest", None)
     if digest is None and version == 1:
         values = {**EARLIER, **values}
+        # Without a digest, unknown fields at least show some damage.
         if unknown := sorted(values.keys() - {*names, "format"}):
             raise ValueError(
                 f"{path} has unknown fields: {', '.join(unknown)}; build the index again."

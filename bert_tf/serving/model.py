@@ -160,6 +160,7 @@ class Serving:
         for name in self.texts:
             if name in self.lists:
                 strings.append(tf.TensorSpec([None, None], tf.string, name))
+                # An example may have any number of these texts.
                 features[name] = tf.io.RaggedFeature(tf.string)
             else:
                 strings.append(tf.TensorSpec([None], tf.string, name))
@@ -176,7 +177,9 @@ class Serving:
             texts = []
             for name in self.texts:
                 text = parsed[name]
+                # Shorter lists are padded with "".
                 texts.append(text.to_tensor() if name in self.lists else text)
+            # A call of the other function: the file contains its graph only once.
             return serving_default(*texts)
 
         ids = self.id_signatures()["serving_default"]
@@ -191,6 +194,7 @@ class Serving:
         def examples(examples: tf.Tensor) -> Outputs:
             features = {name: tf.io.RaggedFeature(tf.int64) for name in IDS}
             parsed = tf.io.parse_example(examples, features)
+            # The integers of tf.Examples are int64.
             columns = [tf.cast(parsed[name].to_tensor(), tf.int32) for name in IDS]  # [B, T]
             return ids(*columns)
 

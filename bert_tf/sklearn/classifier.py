@@ -106,6 +106,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         texts, y, weights = with_weight(texts, y, sample_weight)
         targets = read_classes(y)
         self._check_checkpoint()
+        # By convention, names that end in _ exist only after a successful `fit`.
         self.model_ = self._make_model(texts, targets, weights)
         self.classes_ = targets.classes
         return self

@@ -109,6 +109,7 @@ def read_classes(y: Labels) -> ClassTargets:
         return ClassTargets(classes, _names_of(classes), matrix, "multi_label")
     column = column_or_1d(y, warn=True)
     check_classification_targets(column)
+    # Sorted, as scikit-learn requires of `classes_`.
     classes, indices = np.unique(column, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(

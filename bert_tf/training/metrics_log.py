@@ -177,5 +177,6 @@ def _parse(content: bytes) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int):
+            # JSON has no NaN, so the lines have null.
             lines.append({key: math.nan if v is None else v for key, v in line.items()})
     return lines

@@ -185,6 +185,7 @@ def duration(seconds: float) -> str:
         ("min", total // 60 % 60),
         ("s", total % 60),
     ]
+    # Leading units of 0 are dropped.
     while len(parts) > 1 and not parts[0][1]:
         parts.pop(0)
     return " ".join(f"{count} {unit}" for unit, count in parts[:2])

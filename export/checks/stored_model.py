@@ -78,6 +78,7 @@ class StoredModel:
             for arrow, tensors in (("in", signature.inputs), ("out", signature.outputs)):
                 for key, tensor in sorted(tensors.items()):
                     dims = [dim.size for dim in tensor.tensor_shape.dim]
+                    # -1 is any size.
                     sizes = ", ".join("?" if size < 0 else str(size) for size in dims)
                     form = f"{tf.as_dtype(tensor.dtype).name} [{sizes}]"
                     lines.append(f"{escaped(name):16}  {arrow:3}  {escaped(key):16}  {form}")

@@ -71,6 +71,7 @@ def load_model(
     model = DemoModel(serving, pathlib.Path(name).resolve().name, in_graph=True)
     request = {}
     for text_name, text in model.card()["samples"].items():
+        # The sample of a list has one text on each line.
         request[text_name] = text.split("\n") if text_name in serving.lists else [text]
     model.answer(request)
     return model
@@ -127,12 +128,15 @@ class DemoModel:
         tensors = [tf.constant(column) for column in columns]
         arguments = []
         for name, tensor in zip(serving.texts, tensors, strict=True):
+            # A list of texts is one example: [1, N].
             arguments.append(tensor[tf.newaxis] if name in serving.lists else tensor)
+        # Numbers, such as k of a search, have their sample values.
         arguments += [tf.constant(number) for number in serving.numbers.values()]
         start = time.perf_counter()
         outputs = {name: value.numpy() for name, value in self._answer(*arguments).items()}
         milliseconds = 1000 * (time.perf_counter() - start)
         is_full = [False] * len(columns[0])
+        # Windows cover the whole text, so no text is cut.
         if not KINDS[self.kind].reads_windows:
             rows = max(map(len, columns))
             # The query of a reranker is repeated for each document.
@@ -224,6 +228,7 @@ class DemoModel:
           `probability` and `alternative`, of the known words of a text without mask or gap.
         """
         masked = self._filler()
+        # Two special tokens.
         length = 2 + len(encode_with_masks(masked.tokenizer, text))
         if length > self._serving.max_seq_length:
             return {"fillings": [], "words": []}
@@ -232,6 +237,7 @@ class DemoModel:
             for filling in fill_text(masked, text, NUM_FILLINGS):
                 fillings.append({"text": filling.text, "share": filling.share})
             return {"fillings": fillings, "words": []}
+        # Each token needs a call of the model.
         if not 2 < length <= MAX_SCORED:
             return {"fillings": [], "words": []}
         words = []
@@ -297,6 +303,7 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 def as_json(value: Any) -> Any:
     """Returns arrays as nested lists, bytes as str, and numbers that are not finite as None."""
     if isinstance(value, np.ndarray | np.generic):
+        # The list may contain bytes and numbers that are not finite, which JSON lacks.
         return as_json(value.tolist())
     if isinstance(value, dict):
         return {name: as_json(part) for name, part in value.items()}

@@ -135,7 +135,11 @@ class Workers:
         self.processes = []
         try:
             for index in range(len(hosts)):
-                self.processes.append(self._start(hosts, index))
+                process = self._start(hosts, index)
+                self.processes.append(process)
+                # A signal that came before was sent only to the workers that ran then.
+                if self._signal:
+                    process.send_signal(self._signal)
             return self._wait()
         finally:
             self._kill()

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -75,6 +77,18 @@ def test_signals_are_handed_on_once(two_waiting):
     assert printed.count("saved") == 1 + printed.count("worker 1: saved")
     assert log.read_text().endswith("saved\n")
     assert "Restarting all" not in printed
+
+
+def test_a_signal_while_workers_start_reaches_those_that_start_after_it(monkeypatch, tmp_path):
+    def start_worker(_, index):
+        if index == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5)"])
+
+    workers = launch.Workers([], launch.LaunchConfig(local_workers=2, worker_logs=str(tmp_path)))
+    monkeypatch.setattr(workers, "_start", start_worker)
+    workers.run()
+    assert [process.returncode for process in workers.processes] == [-signal.SIGTERM] * 2
 
 
 @pytest.mark.slow

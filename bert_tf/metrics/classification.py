@@ -99,7 +99,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Returns the sigmoid of each score, in float64."""
-    return 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
+    # Far below 0 the exponential is infinite, and the result is the right one, 0.
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:

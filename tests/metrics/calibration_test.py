@@ -26,6 +26,11 @@ def draw_classes(count: int, num_classes: int, scale: float):
     return logits * scale, labels
 
 
+def test_certain_decisions_overflow_without_a_warning():
+    logits = np.array([[-50.0], [50.0]])
+    assert best_temperature(logits, np.array([[0], [1]])) == pytest.approx(LEAST_TEMPERATURE)
+
+
 def test_the_temperature_of_two_decisions_by_hand():
     """3 of 4 answers with the logit difference 4 are right: T = 4 / log 3 makes it 3/4."""
     logits = np.array([[4.0, 0.0]] * 4)

@@ -240,6 +240,7 @@ def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
     ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
     mask = np.ones((2, length), np.int32)
     mask[1, (length + 1) // 2 :] = 0
+    # Parts of equal length have the types 0, 1, ..
     types = np.arange(length) * config.type_vocab_size // length
     positions = np.tile(np.arange(min(2, length)), (2, 1))
     return {

@@ -160,6 +160,7 @@ def read(job: Job) -> dict[str, int]:
 
 def embed(job: Job, counts: dict[str, int]) -> None:
     """Embeds the shards without vectors."""
+    # Damaged vectors are embedded again as well, but only reading them would show that.
     todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
     logging.info("%d documents to embed.", todo)
     start = last = time.monotonic()

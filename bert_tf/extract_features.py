@@ -118,6 +118,7 @@ def main(_: list[str]) -> None:
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
     log_typed_tokens(read_texts(FLAGS.input_file), model.tokenizer.vocab)
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
+    # Counted in advance, for the remaining time in the log.
     with open_decompressed(FLAGS.input_file) as texts:
         num_texts = sum(1 for _ in texts)
     target = pathlib.Path(FLAGS.output_file).expanduser()

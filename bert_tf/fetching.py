@@ -42,6 +42,7 @@ def fetching() -> Iterator[None]:
 def _end_after_signal(receiver: socket.socket) -> None:
     """Waits for the number of a signal, then some seconds for the process to end by itself."""
     with receiver:
+        # A byte for each signal; nothing more after the block has closed the socket.
         while numbers := receiver.recv(1):
             status = _STOPS.get(signal.Signals(numbers[0]))
             if status is not None:

@@ -105,6 +105,7 @@ def check_writable(path: str | os.PathLike, flag: str) -> None:
     if not path.is_dir():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Permissions do not show everything: the disk may be read-only.
             with tempfile.TemporaryFile(dir=path.parent):
                 return
         except OSError as error:
@@ -274,6 +275,7 @@ def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str
     except UnicodeDecodeError as error:
         where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
         raise not_utf8(where, path, error) from None
+    # `splitlines` also splits at other characters, such as U+2028.
     return text.removesuffix("\n").split("\n")
 
 

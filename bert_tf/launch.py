@@ -165,6 +165,7 @@ class Workers:
             return subprocess.Popen(
                 self.words,
                 env={**os.environ, **environment},
+                # Worker 0 writes to the terminal of the launcher.
                 stdout=log if index else None,
                 stderr=log if index else None,
                 start_new_session=True,  # The launcher forwards Ctrl-C, so that it arrives once.

@@ -77,6 +77,7 @@ def _worker_pool(num_workers: int) -> Iterator[concurrent.futures.ProcessPoolExe
             "--num_workers. Finished work is kept; run the same command again."
         ) from error
     finally:
+        # Also if the caller stops early: tasks that have not started are dropped.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -105,6 +106,7 @@ def _start_worker() -> None:
     """Lets a worker end with its parent, however the parent ends, and silently on Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # The sentinel of a process becomes ready when it ends, in whatever way.
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 

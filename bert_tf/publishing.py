@@ -55,6 +55,7 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     path = local_path(folder)
     complete = _write_card if form in WITH_CARD else None
     activation = checkpoint.settings.get("activation")
+    # A reranker, whose folder is that of a cross-encoder.
     if activation and form == "huggingface":
         length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
         write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
@@ -101,5 +102,6 @@ def export(
         source = pathlib.Path(temporary, "model")
         write_checkpoint(checkpoint, source, "bert_tf")
         serving = load(str(source), kind, **options)
+    # The texts are part of the metadata already, as its inputs.
     recorded_options = {name: value for name, value in options.items() if name != "texts"}
     return save(serving, path, version, "", recorded_options)

@@ -38,6 +38,7 @@ def read_column(values: object, name: str, may_be_empty: bool = False) -> list[A
     """
     if isinstance(values, str | bytes):
         raise ValueError(f"{name} is the string {_shown(values)}, expected a list of them.")
+    # Iterated, these would give the names of their columns.
     if isinstance(values, Mapping) or hasattr(values, "columns") and hasattr(values, "iloc"):
         kind = type(values).__name__
         raise ValueError(f"{name} is a {kind}, expected one column: a list, or frame['text'].")
@@ -381,6 +382,7 @@ def check_count(column: Sized, count: int, name: str) -> None:
 
 def is_missing(value: object) -> bool:
     """Returns whether a value means a missing one: None, NaN, NA, NaT."""
+    # By name, because pandas is not imported here.
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and math.isnan(value)

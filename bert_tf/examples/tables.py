@@ -462,6 +462,7 @@ def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
             "sheet as CSV (UTF-8)."
         ) from None
     try:
+        # data_only: the values of formulas instead of the formulas.
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as error:  # Faults of the zip file, of its XML, and of openpyxl itself.
         raise ValueError(f"{path} cannot be read as an Excel file: {error}.") from None

@@ -37,6 +37,7 @@ def make_keras_model(
         model = make_model(checkpoint, kind, max_seq_length=length)
     else:
         model = make_model(checkpoint, kind)
+        # The length of predictions may differ from that of the training.
         model.preprocessor = make_preprocessor(checkpoint, length)
     if kind == "reranker":
         model.activation = options["activation"]

@@ -169,6 +169,7 @@ def load_search(
     checkpoint = read_checkpoint(local_path(source))
     pooling = Manifest.read(pathlib.Path(index)).pooling
     embedding = embedding_of(checkpoint, pooling, max_seq_length)
+    # An index of another model is refused.
     found = Index(index, fingerprint(checkpoint, embedding))
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")

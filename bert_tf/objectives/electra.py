@@ -57,9 +57,11 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
             num_layer_groups=min(config.num_layer_groups, num_layers),
             num_attention_heads=heads,
             intermediate_size=round(config.intermediate_size * width / config.hidden_size),
+            # 0: the tables are as wide as the layers, without a projection.
             embedding_size=0 if width == config.table_width else config.table_width,
         )
     except ValueError as error:
+        # The nearest width of whole heads, as a share of the discriminator's.
         near = max(1, round(width / HEAD_SIZE)) * HEAD_SIZE / config.hidden_size
         remedy = f"give generator_hidden_size={near:g}" if near <= 1 else "change one of them"
         raise ValueError(

@@ -231,6 +231,7 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
 
     def set_plan(self, first_step: int, first_share: float, last_step: int) -> None:
         """Lets the share go from `first_share` at `first_step` to 1 at `last_step`."""
+        # At least one step, because the share is divided by their number.
         self._plan.assign([float(first_step), first_share, float(max(first_step + 1, last_step))])
 
     def __call__(self, step: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ class FaissIndex:
         self.index.check_k(k)
         queries = self.index.as_queries(queries)
         if self.kind == "hnsw":
-            # HNSW finds at most efSearch documents, so it must not be below k.
+            # The candidates that a search keeps on its way; a larger k needs more.
             self._faiss.hnsw.efSearch = max(k, 8 * PROBES)
         # Scores of quantized vectors are approximate: more candidates are rescored exactly.
         wanted = min(len(self.index), RESCORED * k) if self.kind == "ivf_pq" else k

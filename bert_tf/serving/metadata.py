@@ -175,6 +175,7 @@ def _is_object(value: object) -> bool:
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
+    # bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

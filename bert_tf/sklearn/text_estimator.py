@@ -123,6 +123,7 @@ def seeded(random_state: RandomState) -> Iterator[None]:
     """
     import keras  # Imported here, because it loads TensorFlow.
 
+    # Drawn, so that a generator gives another seed to each `fit`.
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     # Keras also seeds the generators of Python and NumPy, which the caller may use.
     python_state = random.getstate()

@@ -208,7 +208,7 @@ class WorkerGroup:
         wrong = [f"{self._names([i])} has {text}" for i, text in differences.items() if text]
         if not fault and wrong:
             fault = f"All workers must have the same flags, but {'; '.join(wrong)}."
-        # JSON may write a character as up to 12 bytes, and the message must fit.
+        # JSON writes most characters outside ASCII as 6 bytes, and the message must fit.
         for link in self._links.values():
             link.send(fault=fault[: MESSAGE_BYTES // 8])
         if fault:

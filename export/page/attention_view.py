@@ -71,6 +71,7 @@ def find_clear_head(view: AttentionView) -> tuple[int, int]:
     # The column of the tokens that are not shown, if any, counts as a word.
     is_other_word = np.append(is_word, True)[: attention.shape[-1]]  # [S]
     others = np.tile(is_other_word, [len(is_word), 1])  # [T, S]
+    # Attention to the token itself does not count.
     np.fill_diagonal(others, False)
     share = np.sum(attention * others[is_word], axis=-1).mean(-1)  # [L, N]
     entropy = -np.sum(attention * np.log(np.maximum(attention, 1e-12)), axis=-1).mean(-1)  # [L, N]

@@ -153,7 +153,7 @@ def test_a_false_that_is_given_is_compared():
     given = {"kind": "", "max_seq_length": 0, "pair": None}
     for pair in (None, True):
         check_as_exported(card, pathlib.Path("m"), {**given, "pair": pair})
-    with pytest.raises(ValueError, match="m was exported with pair True, not False"):
+    with pytest.raises(ValueError, match="^m .* pair True.* False"):
         check_as_exported(card, pathlib.Path("m"), {**given, "pair": False})
 
 
@@ -191,7 +191,7 @@ def test_a_keras_file_answers_as_what_it_was_made_from(tmp_path):
     found = predictor.probabilities(TEXTS)
     assert_same([list(r.values()) for r in found], [list(r.values()) for r in expected])
     assert bert_tf.load(folder / "mine.keras").kind == "multi_label"  # As its classifier says.
-    with pytest.raises(ValueError, match="cannot serve as tagger"):
+    with pytest.raises(ValueError, match="mine.keras .*tagger"):
         bert_tf.load(folder / "mine.keras", kind="tagger")
 
 
@@ -215,38 +215,38 @@ def test_a_run_of_multiple_choice_chooses(tmp_path):
 def test_what_is_no_model_is_told(tmp_path):
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").touch()
-    with pytest.raises(ValueError, match="holiday is not recognised: it holds .*photo.jpg"):
+    with pytest.raises(ValueError, match="holiday .*photo.jpg"):
         bert_tf.load(tmp_path / "holiday")
     for name in ("none", "none.keras", "none.tflite"):
-        with pytest.raises(ValueError, match=f"{name} does not exist"):
+        with pytest.raises(ValueError, match=f"/{name} "):
             bert_tf.load(tmp_path / name)
     (tmp_path / "bad.keras").write_bytes(b"PK\x03\x04")
-    with pytest.raises(ValueError, match="bad.keras is not a readable Keras model"):
+    with pytest.raises(ValueError, match="bad.keras .*Keras.* zip"):
         bert_tf.load(tmp_path / "bad.keras")
     (tmp_path / "bad.tflite").write_bytes(b"TFL3")
-    with pytest.raises(ValueError, match="bad.tflite was not written by export.tflite"):
+    with pytest.raises(ValueError, match="bad.tflite .*export.tflite"):
         bert_tf.load(tmp_path / "bad.tflite")
     dense = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     dense.save(tmp_path / "dense.keras")
-    with pytest.raises(ValueError, match="dense.keras holds no model of bert_tf"):
+    with pytest.raises(ValueError, match="dense.keras .*bert_tf"):
         bert_tf.load(tmp_path / "dense.keras")
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").touch()
-    with pytest.raises(ValueError, match="has no assets.extra/bert_tf.json"):
+    with pytest.raises(ValueError, match="/1 .*assets.extra/bert_tf.json"):
         bert_tf.load(tmp_path)
 
 
 def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
     folder = make_model(tmp_path, "tagger")
-    with pytest.raises(ValueError, match="no classifier head.* it can as tagger"):
+    with pytest.raises(ValueError, match="classifier head.* tagger, embeddings, encoder"):
         bert_tf.load(folder, kind="classifier")
-    with pytest.raises(ValueError, match="'encoder'.*classifier"):
+    with pytest.raises(ValueError, match="kind .*'encoder'.*classifier"):
         bert_tf.load(folder, kind="encoder")
-    with pytest.raises(ValueError, match="device is 'gpu:7'; this machine has .*CPU:0"):
+    with pytest.raises(ValueError, match="device .*'gpu:7'; .*CPU:0"):
         bert_tf.load(folder, device="gpu:7")
-    with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow is already running"):
+    with pytest.raises(ValueError, match="num_threads .*63, .*TF_NUM_INTRAOP_THREADS"):
         bert_tf.load(folder, num_threads=63)
-    with pytest.raises(ValueError, match="pair is for classifier"):
+    with pytest.raises(ValueError, match="^pair .*classifier, multi_label, regression; .*tagger"):
         bert_tf.load(folder, pair=True)
     assert bert_tf.load(folder, device="cpu").kind == "tagger"
 
@@ -265,12 +265,12 @@ def test_a_keras_file_cannot_do_what_its_head_cannot(tmp_path):
     made = make_checkpoint("classifier", seed=5, **{**SHAPE, "num_hidden_layers": 1})
     write_checkpoint(made, tmp_path / "m", "bert_tf")
     BertClassifier.from_pretrained(tmp_path / "m").save(tmp_path / "classes.keras")
-    with pytest.raises(ValueError, match="regression"):
+    with pytest.raises(ValueError, match="classes.keras .*3 labels.*regression"):
         bert_tf.load(tmp_path / "classes.keras", "regression")
     folder = make_model(tmp_path, "fill_mask")
     model = bert_tf.BertPretrainer.from_pretrained(folder, use_next_sentence=False)
     model.save(tmp_path / "masks.keras")
-    with pytest.raises(ValueError, match="next_sentence"):
+    with pytest.raises(ValueError, match="masks.keras .*next_sentence head.* fill_mask"):
         bert_tf.load(tmp_path / "masks.keras", "next_sentence")
 
 
@@ -289,7 +289,7 @@ def test_exported_forms_answer_as_what_they_were_made_from(tmp_path, kind):
     expected = answers(bert_tf.load(folder))
     for path in (tmp_path / "saved", tmp_path / "saved" / "3"):
         assert_same(answers(bert_tf.load(path, device="cpu")), expected)
-    with pytest.raises(ValueError, match="exported with max_seq_length 48, not 16"):
+    with pytest.raises(ValueError, match="saved.* max_seq_length 48.* 16"):
         bert_tf.load(tmp_path / "saved", max_seq_length=16)
     with pytest.raises(ValueError, match="takes ids"):
         bert_tf.load(tmp_path / "saved_ids")
@@ -297,7 +297,7 @@ def test_exported_forms_answer_as_what_they_were_made_from(tmp_path, kind):
         path = tmp_path / "mine.tflite"
         path.write_bytes(convert(models.load(str(folder), unpad=False), "none"))
         assert_same(answers(bert_tf.load(path, num_threads=2)), expected, 1e-4)
-        with pytest.raises(ValueError, match="device is 'gpu'"):
+        with pytest.raises(ValueError, match="device .*'gpu'"):
             bert_tf.load(path, device="gpu")
 
 
@@ -422,5 +422,5 @@ def test_other_models_of_keras(tmp_path):
     assert [row["answer"] for row in reader.answer(*asked)] == ["", ""]
     answers = bert_tf.load(tmp_path / "squad.keras").answer(*asked)
     assert [row["answer"] for row in answers] == ["", ""]
-    with pytest.raises(ValueError, match="max_seq_length is 400; .* has 48 positions"):
+    with pytest.raises(ValueError, match="max_seq_length .*400; .* 48 positions"):
         bert_tf.load(tmp_path / "squad.keras", max_seq_length=400)

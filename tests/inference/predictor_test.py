@@ -68,7 +68,7 @@ def test_a_threshold_chooses_the_labels():
     assert predictor.classify(["x"], threshold=0.2)[0]["labels"] == ["c", "a", "b"]
     assert predictor.classify(["x"], threshold=0.7) == [{"labels": ["c"], "scores": [0.875]}]
     assert predictor.classify(["x"], threshold=1) == [{"labels": [], "scores": []}]
-    with pytest.raises(ValueError, match="threshold is -1"):
+    with pytest.raises(ValueError, match="threshold .*-1,.* 0 .* 1"):
         predictor.classify(["x"], threshold=-1)
     one = predictor_of(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
     with pytest.raises(ValueError, match="threshold=0.3"):
@@ -145,7 +145,7 @@ def test_answers():
     assert predictor.answer(["Wie?", "Was?"], ["x " * 3, "y"]) == 2 * [
         {"answer": "über", "start": 2, "end": 6, "score": 1.5, "null_odds": -2.0}
     ]
-    with pytest.raises(ValueError, match="1 questions and 2 contexts"):
+    with pytest.raises(ValueError, match="1 questions .* 2 contexts"):
         predictor.answer(["Wie?"], ["x", "y"])
 
 
@@ -159,11 +159,11 @@ def test_masks():
     predictor = predictor_of(MadeUpModel("fill_mask", fill))
     (found,) = predictor.fill_mask(["A [MASK] and a [MASK]."], top_k=1)
     assert found == [[{"piece": "cat", "score": 0.5}]] * 2
-    with pytest.raises(ValueError, match=r"texts\[1\] has 0 \[MASK\]"):
+    with pytest.raises(ValueError, match=r"texts\[1\] .* 0 \[MASK\]"):
         predictor.fill_mask(["A [MASK].", "None."], top_k=1)
-    with pytest.raises(ValueError, match=r"top_k is 5, expected 1 \.\. 2"):
+    with pytest.raises(ValueError, match=r"top_k .*5, .*1 \.\. 2"):
         predictor.fill_mask(["A [MASK]."])
-    with pytest.raises(ValueError, match=r"top_k is 3, expected 1 \.\. 2"):
+    with pytest.raises(ValueError, match=r"top_k .*3, .*1 \.\. 2"):
         predictor_of(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)
 
 
@@ -171,7 +171,7 @@ def test_masks_by_the_vocabularys_own_name_count_too():
     row = {"pieces": np.array([[b"cat"]] * 2), "probabilities": np.array([[0.5]] * 2)}
     predictor = predictor_of(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
     assert len(predictor.fill_mask(["A <mask> and a [MASK]."], top_k=1)[0]) == 2
-    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 .* 9 "):
+    with pytest.raises(ValueError, match=r"texts\[0\] .* 3 \[MASK\], 2 .* 9 "):
         predictor.fill_mask(["A <mask> and a [MASK], so long that a <mask> is cut off."], top_k=1)
 
 
@@ -192,7 +192,7 @@ def test_embeddings_are_one_array():
         (["a", None], r"texts\[1\].*None"),
         ([float("nan")], r"texts\[0\].*nan"),
         ([("a", "b")], r"texts\[0\].*\('a', 'b'\)"),
-        (["a", "\ud800"], r"texts\[1\]"),
+        (["a", "\ud800"], r"texts\[1\]: .*surrogate"),
         ([b"a", b"\xff"], r"texts\[1\].*b'.xff'"),
         ({"text": ["a"], "label": ["b"]}, r"texts .*dict"),
     ],
@@ -209,7 +209,7 @@ def test_two_columns_are_pairs():
     rows = [{"text": "aaa", "text_b": "c"}, {"text_b": "dd", "text": "b"}]
     assert predictor.score(rows) == expected
     assert predictor.score(([], [])) == predictor.score([]) == []
-    with pytest.raises(ValueError, match="2 .* 1 "):
+    with pytest.raises(ValueError, match="2 first .* 1 second"):
         predictor.score((["a", "b"], ["c"]))
 
 
@@ -223,19 +223,19 @@ def test_two_columns_are_pairs():
 )
 def test_what_is_no_pair_is_named(texts):
     predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
-    with pytest.raises(ValueError, match=r"texts\[0\] is "):
+    with pytest.raises(ValueError, match=r"texts\[0\] .*pair"):
         predictor.score(texts)
 
 
 def test_methods_of_other_kinds_name_the_right_one():
     regression = predictor_of(MadeUpModel("regression", length))
-    with pytest.raises(ValueError, match="classify is for classifier.*use score"):
+    with pytest.raises(ValueError, match="^classify .* classifier .* regression: .*score"):
         regression.classify(["a"])
-    with pytest.raises(ValueError, match="needs a model of pairs"):
+    with pytest.raises(ValueError, match="^choose .*pairs"):
         regression.choose(["a"], [["b"]])
-    with pytest.raises(ValueError, match="kind encoder has no predictor"):
+    with pytest.raises(ValueError, match="kind encoder .*predictor.* reranker, classifier"):
         predictor_of(MadeUpModel("encoder", length))
-    with pytest.raises(ValueError, match="batch_size is 0"):
+    with pytest.raises(ValueError, match="batch_size .*0,"):
         predictor_of(MadeUpModel("regression", length), batch_size=0)
-    with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):
+    with pytest.raises(ValueError, match=r"texts\[0\]\[1\] .*empty"):
         predictor_of(MadeUpModel("tagger", length)).tag([["a", ""]])

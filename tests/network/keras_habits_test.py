@@ -339,7 +339,7 @@ def test_balanced_classes_have_equal_sums(folder):
     np.testing.assert_allclose(weights, [4 / 6] * 3 + [2.0])
     twice = model.weigh_classes(names, "balanced", [2.0] * 4)
     np.testing.assert_allclose(twice, 2 * weights)
-    with pytest.raises(ValueError, match="class_weight.*balance"):
+    with pytest.raises(ValueError, match="class_weight .*'balance'; .*'balanced'"):
         model.fit(TEXTS, NAMES, class_weight="balance")
 
 
@@ -361,7 +361,7 @@ def test_the_threshold_of_several_labels(folder):
     }
     assert found == {0.0: 2, middle: 1, 1.0: 0}
     assert model.classify(TEXTS, threshold=0.5) == model.classify(TEXTS)
-    with pytest.raises(ValueError, match="threshold is 2"):
+    with pytest.raises(ValueError, match="threshold .*2,.* 0 .* 1"):
         model.classify(TEXTS, threshold=2)
     with pytest.raises(ValueError, match="threshold=0.3"):
         start_model(folder).classify(TEXTS, threshold=0.3)
@@ -378,7 +378,7 @@ def test_no_texts_have_no_answers(folder):
     assert BertSpanLabeler.from_pretrained(folder, new_head=True).answer([], []) == []
     assert BertMultipleChoice.from_pretrained(folder, new_head=True).choose([], []) == []
     assert BertPretrainer.from_pretrained(folder).fill_mask([]) == []
-    with pytest.raises(ValueError, match="contexts"):
+    with pytest.raises(ValueError, match="^contexts .*empty"):
         BertSpanLabeler.from_pretrained(folder, new_head=True).answer(["a"], [])
 
 

@@ -57,7 +57,7 @@ def test_classify(tmp_path, is_pair, long_texts):
     logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
-    with pytest.raises(ValueError, match="predicts classes, not a number"):
+    with pytest.raises(ValueError, match=r"classify\(texts\)"):
         model.score(TEXTS[:1])
 
 
@@ -97,7 +97,7 @@ def test_several_labels_and_numbers(tmp_path):
     number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
     logits = number.predict(TEXTS[:2], verbose=0)
     assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
-    with pytest.raises(ValueError, match="predicts a number, not a class"):
+    with pytest.raises(ValueError, match=r"score\(texts\)"):
         number.classify(TEXTS)
 
 
@@ -318,18 +318,18 @@ def test_choices_are_learned(tmp_path):
 def test_a_missing_head_is_named_with_the_remedy(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")
     for kind in (BertSpanLabeler, BertMultipleChoice):
-        with pytest.raises(ValueError, match="missing .*new_head=True to start with a new head"):
+        with pytest.raises(ValueError, match="cls/.*output_bias;.* new_head=True "):
             kind.from_pretrained(folder)
 
 
 def test_a_missing_pooler_is_named_with_the_remedy(tmp_path):
     folder = write_model(tmp_path / "m", "embeddings")  # An encoder alone.
-    pooler = r'allow_missing=\["bert/pooler/"\] to start with a new pooler\.$'
+    pooler = r'allow_missing=\["bert/pooler/"\] '
     for given in ({"labels": ["a", "b"]}, {"num_labels": 2, "new_head": True}):
-        with pytest.raises(ValueError, match=f"at random. Give {pooler}"):
+        with pytest.raises(ValueError, match=rf"dense/bias;(?!.*new_head).* {pooler}"):
             BertClassifier.from_pretrained(folder, **given)
         BertClassifier.from_pretrained(folder, allow_missing=["bert/pooler/"], **given)
-    with pytest.raises(ValueError, match=f"Give new_head=True .* head, and {pooler}"):
+    with pytest.raises(ValueError, match=f"output_bias;.* new_head=True .*{pooler}"):
         BertMultipleChoice.from_pretrained(folder)
 
 
@@ -341,26 +341,26 @@ RIVER = {"text": "river", "answer_start": 3}
 @pytest.mark.parametrize(
     ("kind", "method", "arguments", "message"),
     [
-        (TAGGER, "fit", ([["a", "b"]], [["no"]]), r"y\[0\] is 1 labels for 2 words"),
-        (TAGGER, "fit", (["a b"], [["no", "nö"]]), r"y\[0\]\[1\] is 'nö'"),
-        (TAGGER, "fit", ([["a"], ["b"]], [["no"]]), "1 values of y for 2 texts"),
-        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] has no words"),
-        (TAGGER, "fit", (["a", " "], [["no"], []]), r"texts\[1\] has no word"),
-        (TAGGER, "fit", ([["a"], "b"], [["no"], ["no"]]), r"texts\[1\] is 'b'"),
-        (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] is None"),
-        (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
-        (TAGGER, "tag", ("a text",), "texts is the string"),
-        (TAGGER, "tag", ([None, "a"],), r"texts\[0\] is None, expected a text or a list of words"),
-        (TAGGER, "tag", ([["a"], math.nan],), r"texts\[1\] is nan, expected a list of words"),
-        (TAGGER, "tag", ([["a"], [], ["b", None]],), r"texts\[2\]\[1\] is None"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not occur in its"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not occur at character 3"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),
-        (ANSWERER, "answer", (QUESTION, []), "contexts is empty"),
-        (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions and 1 contexts"),
-        (ANSWERER, "fit", (["a", "b"], ["a", "b"]), r"Expected \(questions, con"),
-        (FILLER, "fill_mask", (["no mask"],), "MASK"),
-        (FILLER, "fill_mask", ([None],), r"texts\[0\] is None"),
+        (TAGGER, "fit", ([["a", "b"]], [["no"]]), r"y\[0\] .*1 labels .*2 words"),
+        (TAGGER, "fit", (["a b"], [["no", "nö"]]), r"y\[0\]\[1\] .*'nö'"),
+        (TAGGER, "fit", ([["a"], ["b"]], [["no"]]), "1 .* y .* 2 texts"),
+        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] .*words"),
+        (TAGGER, "fit", (["a", " "], [["no"], []]), r"texts\[1\] .*words"),
+        (TAGGER, "fit", ([["a"], "b"], [["no"], ["no"]]), r"texts\[1\] .*'b', .*texts\[0\]"),
+        (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] .*None"),
+        (TAGGER, "tag", (["a", None],), r"texts\[1\] .*None"),
+        (TAGGER, "tag", ("a text",), "^texts .*'a text'"),
+        (TAGGER, "tag", ([None, "a"],), r"texts\[0\] .*None, .*words"),
+        (TAGGER, "tag", ([["a"], math.nan],), r"texts\[1\] .*nan, .*texts\[0\]"),
+        (TAGGER, "tag", ([["a"], [], ["b", None]],), r"texts\[2\]\[1\] .*None"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' .*context"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), r"y\[0\]: 'river' .* 3 "),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] .*answer_start"),
+        (ANSWERER, "answer", (QUESTION, []), "^contexts .*empty"),
+        (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions .* 1 contexts"),
+        (ANSWERER, "fit", (["a", "b"], ["a", "b"]), r"\(questions, contexts\)"),
+        (FILLER, "fill_mask", (["no mask"],), r"texts\[0\] .* 0 \[MASK\]"),
+        (FILLER, "fill_mask", ([None],), r"texts\[0\] .*None"),
     ],
 )
 def test_bad_input_is_named(kind, method, arguments, message, models):
@@ -387,11 +387,11 @@ def test_choices_are_checked(tmp_path):
     write_checkpoint(make_checkpoint("encoder with pooler"), tmp_path / "m", "bert_tf")
     model = BertMultipleChoice.from_pretrained(tmp_path / "m", new_head=True)
     for choices, labels, message in (
-        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] has 1 texts, choices\[0\] has 2"),
-        ([["a", "b"]], [0, 1], "2 contexts and 1 lists of choices"),
-        ([["a", "b"], ["a", None]], [0, 1], r"choices\[1\]\[1\] is None"),
-        ([["a", "b"], ["c", "d"]], [0, 2], r"y\[1\] is 2, expected one of the labels 0 to 1"),
-        (["ab", "cd"], [0, 1], r"choices\[0\] is the string"),
+        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] .* 1 .*choices\[0\] .* 2"),
+        ([["a", "b"]], [0, 1], "2 contexts .* 1 .*choices"),
+        ([["a", "b"], ["a", None]], [0, 1], r"choices\[1\]\[1\] .*None"),
+        ([["a", "b"], ["c", "d"]], [0, 2], r"y\[1\] .*2, .*labels 0 .* 1"),
+        (["ab", "cd"], [0, 1], r"choices\[0\] .*'ab'"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit((["x", "y"], choices), labels)

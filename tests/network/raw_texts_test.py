@@ -110,9 +110,7 @@ def test_compile_overrides(folder, tmp_path):
     model = start_model(folder)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"])
-    with pytest.raises(
-        ValueError, match="learning_rate=1.0 is for a model that has not been compiled"
-    ):
+    with pytest.raises(ValueError, match="learning_rate=1.0 .*compile"):
         model.fit(TEXTS, NAMES, learning_rate=1.0)
     before = model.predict(TEXTS, verbose=0)
     history = model.fit(TEXTS, NAMES, verbose=0).history
@@ -298,8 +296,8 @@ LOGITS = np.array([[0.5, 1.0], [2.0, 0.0], [-1.0, 1.0]], np.float32)
 def test_labels_outside_the_classes_are_named_where_they_count(folder):
     model = start_model(folder)
     loss = tf.function(lambda y, weights: model.task_loss({}, y, LOGITS, weights).mean())
-    for labels, shown in (([0, -1, 1], "-1 to 1 expected 0 to 1"), ([5, 0, 1], "0 to 5 expected")):
-        message = "Received labels from.*" + shown.replace(" ", ".*")
+    for labels, shown in (([0, -1, 1], r"\[-1\] \[1\] \[1\]"), ([5, 0, 1], r"\[0\] \[5\] \[1\]")):
+        message = "labels.*" + shown.replace(" ", ".*")
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             loss(tf.constant(labels), None)
     # Rows that weigh nothing may have any label.
@@ -327,11 +325,9 @@ def test_a_column_of_labels_is_one_of_places(folder):
 
 def test_weights_and_numbers_that_do_not_fit(folder):
     model = start_model(folder)
-    with pytest.raises(ValueError, match="1 values of sample_weight for 48 texts"):
+    with pytest.raises(ValueError, match="1 .*sample_weight .*48 texts"):
         model.fit(TEXTS, NAMES, class_weight={NAMES[0]: 2.0}, sample_weight=[3.0])
-    with pytest.raises(
-        ValueError, match="problem_type='regression' needs num_labels=1, received 3"
-    ):
+    with pytest.raises(ValueError, match="problem_type='regression' .*num_labels=1, .*3"):
         BertClassifier(model.config, num_labels=3, problem_type="regression")
 
 
@@ -364,7 +360,7 @@ def test_a_head_of_one_number_is_made_where_there_is_none(folder, tmp_path):
     model = start_model(folder, labels=None, num_labels=1)
     assert model.problem_type == "regression" and len(model.score(["good a b"])) == 1
     write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "huggingface")
-    with pytest.raises(ValueError, match=r"output_bias \[3\] instead of \[1\]"):
+    with pytest.raises(ValueError, match=r"output_bias \[3\] .*\[1\]"):
         BertClassifier.from_pretrained(tmp_path / "m", num_labels=1)
 
 
@@ -377,7 +373,7 @@ def test_a_head_of_other_labels_is_refused_or_made_anew(tmp_path):
     same = BertClassifier.from_pretrained(tmp_path / "m", labels=list(made.labels))
     np.testing.assert_array_equal(same.head.output_weights, weights)
     for labels in (["no", "yes"], ["yes", "no", "vielleicht ü"]):
-        with pytest.raises(ValueError, match="head of 3 labels .'no', 'yes'.*new_head=True"):
+        with pytest.raises(ValueError, match="3 labels .'no', 'yes', .*new_head=True"):
             BertClassifier.from_pretrained(tmp_path / "m", labels=labels)
     new = BertClassifier.from_pretrained(tmp_path / "m", labels=["bad", "good"], new_head=True)
     assert new.labels == LABELS and new.num_labels == 2
@@ -404,17 +400,20 @@ def test_names_for_a_head_without_them(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give labels="),
-        ({"labels": "good"}, "labels is 'good', expected a list"),
-        ({"labels": ["a", "a"]}, "labels has 'a' 2 times"),
-        ({"labels": ["a", ""]}, "expected a name for each class"),
-        ({"labels": []}, "expected a name for each class"),
-        ({"labels": LABELS, "num_labels": 3}, "num_labels is 3, but there are 2 labels"),
-        ({"labels": LABELS, "problem_type": "many"}, "problem_type is 'many'"),
-        ({"labels": LABELS, "long_texts": "body"}, "long_texts is 'body'"),
-        ({"labels": LABELS, "max_seq_length": 65}, "max_seq_length is 65, but the model has 64"),
-        ({"labels": LABELS, "preprocessor": "bert"}, "preprocessor is 'bert'"),
-        ({"labels": LABELS, "preprocessor": None, "max_seq_length": 9}, "max_seq_length=9 sets"),
+        ({}, r"num_labels .*labels=\[...\]"),
+        ({"labels": "good"}, "labels .*'good', .*'bad', 'good'"),
+        ({"labels": ["a", "a"]}, "labels .*'a' 2 "),
+        ({"labels": ["a", ""]}, r"labels .*\['a', ''\]"),
+        ({"labels": []}, r"labels .*\[\],"),
+        ({"labels": LABELS, "num_labels": 3}, "num_labels .*3, .*2 labels"),
+        ({"labels": LABELS, "problem_type": "many"}, "problem_type .*'many', .*single_label"),
+        ({"labels": LABELS, "long_texts": "body"}, "long_texts .*'body', .*head, tail"),
+        ({"labels": LABELS, "max_seq_length": 65}, "max_seq_length .*65, .*64 positions"),
+        ({"labels": LABELS, "preprocessor": "bert"}, "preprocessor .*'bert', .*BertPreprocessor"),
+        (
+            {"labels": LABELS, "preprocessor": None, "max_seq_length": 9},
+            "max_seq_length=9 .*preprocessor",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message, folder):
@@ -424,18 +423,18 @@ def test_wrong_arguments_are_named(arguments, message, folder):
 
 def test_a_folder_that_is_no_model_is_named(tmp_path):
     (tmp_path / "notes.txt").write_text("no model")
-    with pytest.raises(ValueError, match="is not recognised: it holds .'notes.txt'"):
+    with pytest.raises(ValueError, match=f"{tmp_path} .*'notes.txt'"):
         BertClassifier.from_pretrained(tmp_path, labels=LABELS)
-    with pytest.raises(ValueError, match="absent does not exist"):
+    with pytest.raises(ValueError, match="/absent "):
         BertClassifier.from_pretrained(tmp_path / "absent", labels=LABELS)
 
 
 def test_a_preprocessor_of_another_model_is_refused(folder):
     other = BertPreprocessor(make_checkpoint("encoder").vocab, True, max_seq_length=8)
-    with pytest.raises(ValueError, match="vocabulary has .* vocab_size"):
+    with pytest.raises(ValueError, match="vocabulary .* 79 .* vocab_size .*95"):
         start_model(folder, preprocessor=other)
     model = start_model(folder)
-    with pytest.raises(ValueError, match="do not belong together"):
+    with pytest.raises(ValueError, match="vocabulary .* 79 .* vocab_size .*95"):
         model.preprocessor = other
 
 
@@ -450,17 +449,21 @@ def model(folder):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (["a", "b"], ["good", "god"], r"y\[1\] is 'god', expected one of the labels 'bad', 'good'"),
-        (["a", None], ["good", "bad"], r"texts\[1\] is None, expected a text; 1 of 2"),
-        (["a", math.nan], ["good", "bad"], r"texts\[1\] is nan"),
-        (["a", "b"], ["good", math.nan], r"y\[1\] is nan"),
-        ((["a", "b"], ["c"]), ["good", "bad"], "2 first texts and 1 second texts"),
-        (["a", "b"], ["good"], "1 values of y for 2 texts"),
-        (["a", "b"], None, "received no labels"),
-        (np.zeros((2, 8), np.int32), [0, 1], r"texts\[0\] is \[0, 0.*Pass ids as a dict"),
-        ([[2, 5, 3]], [0], "Pass ids as a dict"),
-        ({"input_word_ids": np.zeros((1, 8))}, [0], "lacks input_mask, input_type_ids"),
-        ("a text", ["good"], "texts is the string 'a text'"),
+        (["a", "b"], ["good", "god"], r"y\[1\] .*'god', .*labels 'bad', 'good'"),
+        (["a", None], ["good", "bad"], r"texts\[1\] .*None, .*1 of 2 "),
+        (["a", math.nan], ["good", "bad"], r"texts\[1\] .*nan,"),
+        (["a", "b"], ["good", math.nan], r"y\[1\] .*nan, .*'bad', 'good'"),
+        ((["a", "b"], ["c"]), ["good", "bad"], "2 first .* 1 second"),
+        (["a", "b"], ["good"], "1 .* y .* 2 texts"),
+        (["a", "b"], None, r"fit: .*labels.*fit\(texts, labels\)"),
+        (np.zeros((2, 8), np.int32), [0, 1], r"texts\[0\] .*\[0, 0.*preprocessor=None"),
+        ([[2, 5, 3]], [0], r"texts\[0\] .*\[2, 5, 3\].*preprocessor=None"),
+        (
+            {"input_word_ids": np.zeros((1, 8))},
+            [0],
+            "'input_word_ids' .* input_mask, input_type_ids;",
+        ),
+        ("a text", ["good"], "^texts .*'a text'"),
     ],
 )
 def test_bad_input_is_named_before_anything_is_traced(x, y, message, model):
@@ -475,13 +478,16 @@ def test_bad_input_is_named_before_anything_is_traced(x, y, message, model):
 def test_datasets_of_another_form_are_named(model):
     make = tf.data.Dataset.from_tensor_slices
     for data, message in (
-        (make((TEXTS, NAMES)), r"expected batches.*data.batch\(32\)"),
-        (make(((TEXTS, TEXTS, TEXTS), NAMES)).batch(4), "expected batches"),
+        (make((TEXTS, NAMES)), r"TensorSpec.*shape=\(\).*data.batch\(32\)"),
+        (
+            make(((TEXTS, TEXTS, TEXTS), NAMES)).batch(4),
+            r"TensorSpec.*shape=\(None.*data.batch\(32\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(data)
     nameless = BertClassifier(model.config, 2, preprocessor=model.preprocessor)
-    with pytest.raises(ValueError, match="labels of the dataset are names"):
+    with pytest.raises(ValueError, match=r"dataset .*labels=\[...\]"):
         nameless.fit(make((TEXTS, NAMES)).batch(4))
 
 
@@ -489,9 +495,9 @@ def test_a_model_of_ids_takes_no_texts(folder):
     model = start_model(folder, preprocessor=None)
     assert model.preprocessor is None and not model.bert.unpad
     for texts in (TEXTS, np.array(TEXTS), (TEXTS, TEXTS)):
-        with pytest.raises(ValueError, match="no preprocessor, so it takes only ids"):
+        with pytest.raises(ValueError, match="model.preprocessor = "):
             model.fit(texts, NAMES)
-        with pytest.raises(ValueError, match="no preprocessor"):
+        with pytest.raises(ValueError, match="model.preprocessor = "):
             model.classify(texts)
     rows = start_model(folder).preprocessor(TEXTS)
     assert model.predict(rows, verbose=0).shape == (48, 2)

@@ -136,15 +136,15 @@ def test_what_cannot_be_filled_is_refused_alike(roads, byte_roads, road) -> None
     for one in answering:
         assert one.fill_mask([]) == []
         for wrong in ("no mask", "", "w50 " * 60 + "[MASK]", "[MASK] " * 30):
-            with pytest.raises(ValueError, match=r"texts\[1\] has \d+ \[MASK\], \d+ of them"):
+            with pytest.raises(ValueError, match=r"texts\[1\] .* \d+ \[MASK\], \d+ .* 24 tokens"):
                 one.fill_mask(["the [MASK]", wrong], top_k=TOP_K)
         for top_k in (0, -1):
-            with pytest.raises(ValueError, match=f"top_k is {top_k}"):
+            with pytest.raises(ValueError, match=f"top_k .*{top_k}, .*1 "):
                 one.fill_mask(["the [MASK]"], top_k=top_k)
     if road == "saved_model":
-        with pytest.raises(ValueError, match="top_k is 6"):
+        with pytest.raises(ValueError, match="top_k .*6,"):
             answering[0].fill_mask(["the [MASK]"], top_k=6)
-    with pytest.raises(ValueError, match=r"texts\[0\] has 2 \[MASK\], 1 of them"):
+    with pytest.raises(ValueError, match=r"texts\[0\] .* 2 \[MASK\], 1 .* 24 tokens"):
         byte_roads.predictor(road).fill_mask(["<mask> " + "a b " * 30 + "<mask>"], top_k=1)
 
 

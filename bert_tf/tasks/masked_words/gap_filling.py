@@ -98,7 +98,8 @@ class MaskedModel(FillMaskAnswers):
         ids = add_special_tokens(vocab, encode_with_masks(self.tokenizer, text)).ids
         if len(ids) > self.max_seq_length:
             raise ValueError(
-                f"The text has {len(ids)} tokens, more than the model's {self.max_seq_length}."
+                f"The text has {len(ids)} tokens, but max_seq_length is {self.max_seq_length}; "
+                "shorten it."
             )
         return ids
 

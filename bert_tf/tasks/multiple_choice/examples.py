@@ -86,7 +86,7 @@ def read_swag(
                         errors.num_skipped += 1
                         continue
                     raise RowError(
-                        f"{where}: no label; expected the index of the correct choice.",
+                        f"{where}: no label; expected the index of the correct choice",
                         "--skip_unlabelled leaves rows without a label out.",
                     )
                 example = ChoiceExample(context, start, choices, label, str(len(examples)), where)

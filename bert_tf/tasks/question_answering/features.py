@@ -205,7 +205,7 @@ def _read_question(
             answers.append(SquadAnswer(text, start))
     if is_training and not is_impossible and not answers:
         raise ValueError(
-            f"{where}: no answer to train on; give one, or read the file as version 2 if the "
+            f"{where}: no answer to train on; give one, or set --version_2_with_negative if the "
             "question is impossible."
         )
     answer = answers[0] if answers and not is_impossible else None

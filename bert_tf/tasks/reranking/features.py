@@ -66,7 +66,10 @@ def training_rows(
     for example in examples:
         lists.extend(_lists(example, loss, list_size))
     if not lists:
-        raise ValueError("No query has a document to train on; check the training file.")
+        needed = "a document" if loss in POINTWISE_LOSSES else "two documents to compare"
+        if loss == "margin_mse":
+            needed = "a relevant and an irrelevant document"
+        raise ValueError(f"--ranking_loss={loss}: no query has {needed}; check the examples.")
     length = max(len(pairs) for pairs in lists)
     vocab = tokenizer.vocab
     encode = functools.cache(tokenizer.encode)

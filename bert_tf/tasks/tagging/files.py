@@ -330,7 +330,7 @@ def _tags_of(sentence: TaggedSentence) -> tuple[str, ...]:
 def _list_files(path: str | os.PathLike) -> list[str]:
     files = list(map(str, list_record_files(os.fspath(path))))
     if not files:
-        raise ValueError("No file is given; give comma-separated files or globs.")
+        raise ValueError(f"{path!r} names no file; give comma-separated files or globs.")
     return files
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,11 @@ def test_labels_of_json(tmp_path):
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        (["a", None], "label None, expected a string, a number"),
-        ([["a"]], r"label \['a'\], expected"),
-        ({"a": 1}, r"label {'a': 1}, expected"),
-        (["a|b"], "label 'a|b' in a list; expected a text without '|'"),
-        (["a", ""], "label '' in a list"),
+        (["a", None], "label None"),
+        ([["a"]], r"label \['a'\]"),
+        ({"a": 1}, r"label {'a': 1}"),
+        (["a|b"], "label 'a|b'.*'|'"),
+        (["a", ""], "label ''"),
     ],
 )
 def test_labels_that_are_none(tmp_path, label, message):
@@ -77,25 +78,25 @@ def test_labels_that_are_none(tmp_path, label, message):
 
 def test_columns_that_are_missing(tmp_path):
     path = write(tmp_path / "t.tsv", "sentence\tlabel\nx\t1\n")
-    columns = "but the columns are 'sentence', 'label'.*--text_column, --text_b_column and --label"
-    with pytest.raises(ValueError, match=f"{path} line 2: --text_column is 'text', {columns}"):
+    columns = "'sentence', 'label'.*--text_column, --text_b_column .*--label_column"
+    with pytest.raises(ValueError, match=f"{path} line 2: --text_column .*'text'.*{columns}"):
         read_text_examples(path, "text")
-    with pytest.raises(ValueError, match=f"--text_b_column is 'b', {columns}"):
+    with pytest.raises(ValueError, match=f"--text_b_column .*'b'.*{columns}"):
         read_text_examples(path, "sentence", "b")
-    with pytest.raises(ValueError, match=f"{path}: --label_column is 'y', {columns}"):
+    with pytest.raises(ValueError, match=f"{path}: --label_column .*'y'.*{columns}"):
         read_text_examples(path, "sentence", "", "y")
-    with pytest.raises(ValueError, match="--text_column is empty"):
+    with pytest.raises(ValueError, match="^--text_column "):
         read_text_examples(path, "")
-    with pytest.raises(ValueError, match="t.tsv has no row"):
+    with pytest.raises(ValueError, match="t.tsv .*row"):
         read_text_examples(write(tmp_path / "t.tsv", "sentence\tlabel\n"), "sentence")
-    with pytest.raises(ValueError, match="the path of the examples: no file matches"):
+    with pytest.raises(ValueError, match=f"'{path}x'"):
         read_text_examples(f"{path}x", "sentence")
 
 
 @pytest.mark.parametrize("value", [None, 3, ["x"]])
 def test_text_that_is_none(tmp_path, value):
     path = write(tmp_path / "t.jsonl", '{"t": ""}\n' + json.dumps({"t": value}))
-    with pytest.raises(ValueError, match=f"^{path} line 2: 't' is .*, expected a text"):
+    with pytest.raises(ValueError, match=f"^{path} line 2: 't' .*{re.escape(str(value))}"):
         read_text_examples(path, "t")
 
 
@@ -116,7 +117,7 @@ def test_features_of_a_data_set_are_columns(tmp_path):
     file_utils.add_data_dir(str(tmp_path))
     try:
         examples = read_text_examples("tfds:bert_tf_texts:test", "t", "", "y")
-        with pytest.raises(ValueError, match="tfds:bert_tf_texts has no split 'train'"):
+        with pytest.raises(ValueError, match="tfds:bert_tf_texts .*'train'.*'test'"):
             read_text_examples("tfds:bert_tf_texts", "t")
     finally:
         file_utils.clear_registered_data_dirs()
@@ -133,11 +134,11 @@ def test_names_are_sorted_by_value_or_text():
     assert label_names(labelled("10", "9", "8.5")) == ("10", "8.5", "9")
     assert label_names(labelled("b|a", "b", "", None), is_multi_label=True) == ("a", "b")
     assert label_names(labelled("b|a", "b")) == ("b", "b|a")
-    with pytest.raises(ValueError, match="f line 1: the label is empty"):
+    with pytest.raises(ValueError, match="^f line 1: .*label"):
         label_names(labelled("a", ""))
-    with pytest.raises(ValueError, match="f line 1: the label is empty"):
+    with pytest.raises(ValueError, match="^f line 1: .*label"):
         label_names(labelled("a", "a||b"), is_multi_label=True)
-    with pytest.raises(ValueError, match="no example has a label"):
+    with pytest.raises(ValueError, match="--label_column"):
         label_names(labelled(None, None))
 
 
@@ -149,12 +150,12 @@ def test_ids_are_places():
 
 
 def test_unknown_labels_are_counted():
-    message = "^f line 1: label 'x' is not one of the known labels, 'a', 'b'; 2 of 4 rows"
+    message = "^f line 1: label 'x'.* 'a', 'b'.*2 of 4 "
     with pytest.raises(ValueError, match=message):
         label_ids(labelled("a", "x", None, "y"), ("a", "b"))
     with pytest.raises(ValueError, match=message):
         label_rows(labelled("a|b", "b|x|y", "", "x"), ("a", "b"))
-    with pytest.raises(ValueError, match="known labels, '0', .*, '9' and 2 more; 1 of 1 rows"):
+    with pytest.raises(ValueError, match="label '12'.* '0', .*, '9'.* 2 .*1 of 1 "):
         label_ids(labelled("12"), [str(number) for number in range(12)])
 
 
@@ -172,7 +173,7 @@ def test_values_are_finite_numbers():
 
 @pytest.mark.parametrize("label", ["nan", "inf", "-inf", "1e39", "", "good", "1_0", "1,5"])
 def test_values_that_are_no_numbers(label):
-    with pytest.raises(ValueError, match=f"^f line 1: label '{label}'; regression expects"):
+    with pytest.raises(ValueError, match=f"^f line 1: label '{label}'.*regression"):
         label_values(labelled("1", label))
 
 
@@ -293,7 +294,7 @@ def test_another_separator_only_if_it_is_named(tmp_path):
     reading = TableConfig(column_names="text,label,id")
     given = {"reading": reading, "label_separator": ","}
     assert read_several(path, **given) == ["2|14", "27"]
-    with pytest.raises(ValueError, match="t.tsv line 1.*--label_separator"):
+    with pytest.raises(ValueError, match="t.tsv line 1.*'2,14'.*--label_separator"):
         read_several(path, reading=reading)
     assert read_several(path, reading=reading, label_separator="|") == ["2,14", "27"]
     path = write(tmp_path / "t.csv", 'text,label\na,"lawn, garden"\nb,lawn\n')

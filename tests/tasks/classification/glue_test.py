@@ -110,7 +110,7 @@ def test_sts_benchmark(tmp_path):
         ("a", "b", "2", "1"),
     ]
     path = write(tmp_path / "sts-dev.csv", row.format("0003", "3.800"), "g\tf\t2015\t1\t2\ta")
-    with pytest.raises(ValueError, match=f"{path} line 2 has 6 columns, expected 7: genre"):
+    with pytest.raises(ValueError, match=f"{path} line 2 .* 6 .* 7: genre"):
         read_glue(GLUE["sts-b"], str(tmp_path), "dev")
 
 
@@ -128,7 +128,7 @@ def test_microsofts_files(tmp_path, caplog):
         "test": ['"u'],
     }
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "not a GLUE dev score" in caplog.text
+    assert "dev_ids.tsv" in caplog.text and "msr_paraphrase_train.txt" in caplog.text
     caplog.clear()
 
     write(tmp_path / "dev_ids.tsv", "1\t11", "3\t13", "2\t99")
@@ -148,43 +148,43 @@ def test_broken_rows_of_qqp_are_skipped(tmp_path, caplog):
     path = write(tmp_path / "train.tsv", QQP, *rows)
     examples = read_glue(GLUE["qqp"], str(tmp_path), "train")
     assert brief(examples) == [("a", "b", "1", "5"), ("d", "e", "0", "7")]
-    assert f"{path}: 2 rows skipped" in caplog.text and f"{path} line 3" in caplog.text
+    assert f"{path}: 2 " in caplog.text and f"{path} line 3" in caplog.text
 
     write(path, QQP, *rows[:1], *["8\t1"] * MAX_BROKEN_ROWS)
     assert len(read_glue(GLUE["qqp"], str(tmp_path), "train")) == 1
     write(path, QQP, *rows[:1], *["8\t1"] * (MAX_BROKEN_ROWS + 1))
-    with pytest.raises(ValueError, match="line 103 has 2 columns, expected 6.*more than 100"):
+    with pytest.raises(ValueError, match="train.tsv line 103 .* 2 .* 6: id.* 100 .*QQP"):
         read_glue(GLUE["qqp"], str(tmp_path), "train")
     write(tmp_path / "test.tsv", "id\tquestion1\tquestion2", "1\ta\tb", "2\tc")
-    with pytest.raises(ValueError, match="line 3 has 2 columns, expected 3"):
+    with pytest.raises(ValueError, match="test.tsv line 3 .* 2 .* 3: id"):
         read_glue(GLUE["qqp"], str(tmp_path), "test")
 
 
 def test_errors_of_reading(tmp_path):
     head = f"{PAIR}\tlabel"
     path = write(tmp_path / "RTE" / "dev.tsv", head, "0\ta\tb\tentailment", "1\ta\tb\tneutral")
-    message = f"^{path} line 3: label 'neutral', expected one of RTE's: entailment, not_entailment"
+    message = f"^{path} line 3: label 'neutral'.*RTE.* entailment, not_entailment"
     with pytest.raises(ValueError, match=message):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
     write(path, head, "0\ta\tentailment")
-    with pytest.raises(ValueError, match=f"^{path} line 2 has 3 columns, expected 4"):
+    with pytest.raises(ValueError, match=f"^{path} line 2 .* 3 .* 4: index"):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
-    with pytest.raises(ValueError, match=f"^{path} line 2: no column 'question' but index"):
+    with pytest.raises(ValueError, match=f"^{path} line 2: .*'question'.* index.*QNLI"):
         read_glue(GLUE["qnli"], str(write(path, head, "0\ta\tb\t1").parent), "dev")
     write(path, PAIR, "0\ta\tb")
-    with pytest.raises(ValueError, match="no column 'label'.*is this the dev set of GLUE's RTE"):
+    with pytest.raises(ValueError, match="line 2: .*'label'.* sentence2.* dev .*RTE"):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
     write(path, head)
-    with pytest.raises(ValueError, match=f"^{tmp_path}: RTE's dev has no rows"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}: .*RTE.* dev "):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
-    looked = f"looked for {tmp_path}/test.tsv, {tmp_path}/RTE/test.tsv. "
-    with pytest.raises(ValueError, match=f"no file of RTE's test; {looked}"):
+    looked = f"{tmp_path}/test.tsv, {tmp_path}/RTE/test.tsv. "
+    with pytest.raises(ValueError, match=f"RTE.* test; .*{looked}.*tfds:glue"):
         read_glue(GLUE["rte"], str(tmp_path), "test")
-    with pytest.raises(ValueError, match="no file of MNLI's dev_matched; .*/dev_matched.tsv"):
+    with pytest.raises(ValueError, match="MNLI.* dev_matched; .*/dev_matched.tsv"):
         read_glue(GLUE["mnli"], str(tmp_path), "dev")
-    with pytest.raises(ValueError, match="RTE has no split 'val'; it has train, dev, test"):
+    with pytest.raises(ValueError, match="RTE .*'val'.* train, dev, test"):
         read_glue(GLUE["rte"], str(tmp_path), "val")
-    with pytest.raises(ValueError, match="AX has no split 'train'; it has test"):
+    with pytest.raises(ValueError, match="AX .*'train'.* test"):
         read_glue(GLUE["ax"], str(tmp_path), "train")
 
 
@@ -193,7 +193,7 @@ def test_names_of_tasks():
     assert [task.name for task in GLUE.values()] == list(GLUE)
     assert glue_task("SST-2") is glue_task("sst2") is glue_task(" sst_2") is GLUE["sst-2"]
     assert glue_task("stsb") is GLUE["sts-b"] and glue_task("CoLA") is GLUE["cola"]
-    with pytest.raises(ValueError, match="'snli' is not a GLUE task; expected one of cola, sst-2"):
+    with pytest.raises(ValueError, match="'snli'.* cola, sst-2, mrpc"):
         glue_task("snli")
 
 
@@ -270,7 +270,7 @@ def test_tensorflow_datasets(store):
     ]
 
     store("rte", {"validation": [1]}, classes("entailment", "not_entailment"), ["text"])
-    with pytest.raises(ValueError, match="rte:validation example 0: no feature 'sentence1' but"):
+    with pytest.raises(ValueError, match="rte:validation example 0: .*'sentence1'"):
         read_glue(GLUE["rte"], "tfds:bert_tf_glue", "dev")
 
 
@@ -318,12 +318,12 @@ def test_submission():
 @pytest.mark.parametrize(
     ("name", "ids", "predictions", "message"),
     [
-        ("rte", ["0"], [2], "RTE expects classes, ints from 0 to 1"),
-        ("rte", ["0"], [-1], "RTE expects classes"),
-        ("rte", ["0"], [0.5], "RTE expects classes"),
-        ("rte", ["0", "1"], [0], r"2 ids and predictions of shape \(1,\)"),
-        ("rte", ["0", "1"], [[0, 1]], r"2 ids and predictions of shape \(1, 2\)"),
-        ("sts-b", ["0"], [np.nan], "STS-B expects finite numbers"),
+        ("rte", ["0"], [2], r"\[2\].*RTE .* 0 .* 1"),
+        ("rte", ["0"], [-1], r"\[-1\].*RTE .* 0 .* 1"),
+        ("rte", ["0"], [0.5], r"\[0.5\].*RTE .* 0 .* 1"),
+        ("rte", ["0", "1"], [0], r"^2 .*\(1,\)"),
+        ("rte", ["0", "1"], [[0, 1]], r"^2 .*\(1, 2\)"),
+        ("sts-b", ["0"], [np.nan], "nan.*STS-B"),
     ],
 )
 def test_submission_errors(name, ids, predictions, message):

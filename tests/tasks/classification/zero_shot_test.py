@@ -182,13 +182,13 @@ def test_several_labels_and_a_threshold(predictor):
 
 
 WRONG = {
-    "candidates": {"candidates": []},
+    "^candidates .*empty": {"candidates": []},
     r"candidates\[1\]": {"candidates": ["a", " "]},
-    "'a' twice": {"candidates": ["a", "b", "a"]},
+    "candidates .*'b'": {"candidates": ["a", "b", "b"]},
     "several=True": {"candidates": ["a"]},
-    "template": {"candidates": ["a", "b"], "template": "This example."},
+    "template .*'This example.'": {"candidates": ["a", "b"], "template": "This example."},
     "threshold=0.3": {"candidates": ["a", "b"], "threshold": 0.3},
-    "max_seq_length is 64": {"candidates": ["a", "b " * 70]},
+    "max_seq_length .*64": {"candidates": ["a", "b " * 70]},
     "candidates=": {"template": "It is {}."},
     r"candidates=\[": {"several": True},
 }
@@ -204,7 +204,7 @@ def test_wrong_arguments(predictor, named):
 
 def test_a_template_has_one_place():
     for template in ("", "no place", "{} and {}"):
-        with pytest.raises(ValueError, match="template"):
+        with pytest.raises(ValueError, match=f"template .*'{template}'"):
             check_template(template)
 
 
@@ -218,7 +218,7 @@ def test_several_needs_a_contradiction(tmp_path):
 
 def test_models_of_other_kinds(tmp_path):
     regression = bert_tf.load(write_model(tmp_path / "regression", "regression"))
-    with pytest.raises(ValueError, match="natural language inference"):
+    with pytest.raises(ValueError, match="candidates .*regression"):
         regression.classify(["A text."], candidates=CANDIDATES)
     several = BertClassifier.from_pretrained(FOLDER / "model", problem_type="multi_label")
     with pytest.raises(ValueError, match="problem_type='multi_label'"):

@@ -46,25 +46,25 @@ def test_judgments_may_be_compressed(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "qrels" / "test.tsv"
     path.with_name("dev.tsv.xz").write_bytes(lzma.compress(path.read_bytes()))
     assert read_beir(tmp_path, "dev") == read_beir(tmp_path, "test")
-    with pytest.raises(ValueError, match=r"train.tsv is missing; the splits .* \['dev', 'test'\]"):
+    with pytest.raises(ValueError, match=r"train.tsv .* \['dev', 'test'\]"):
         read_beir(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"qrels": QRELS + "q9\td1\t1\n"}, "test.tsv line 4 names query 'q9'"),
-        ({"qrels": QRELS + "q1\td9\t1\n"}, "test.tsv line 4 names document 'd9'"),
-        ({"qrels": "query-id\tcorpus-id\tscore\n"}, "test.tsv has no judgment; expected lines of"),
-        ({"qrels": QRELS + "q2\td1\t1\n"}, "test.tsv line 4 judges document 'd1'"),
-        ({"qrels": QRELS + "q1\td1\t0\n"}, "test.tsv line 4: query 'q1' has no relevant"),
-        ({"qrels": QRELS + "q1\td1\tyes\n"}, "test.tsv line 4: the score is 'yes'"),
-        ({"qrels": QRELS + "q1 d1 1\n"}, "test.tsv line 4 has 1 cells"),
-        ({"corpus": [*CORPUS, CORPUS[0]]}, "xz line 4 .*'d1' of .* line 1"),
-        ({"corpus": [{"_id": "d1", "text": 3}]}, "line 1: text is 3"),
-        ({"corpus": [{"_id": "d1", "body": "x"}]}, "line 1 has neither title nor text"),
-        ({"corpus": [{"id": "d1", "text": "x"}]}, "line 1: _id is None"),
-        ({"queries": [{"_id": "q1", "text": " "}]}, "queries.jsonl line 1: query 'q1' has no text"),
+        ({"qrels": QRELS + "q9\td1\t1\n"}, "test.tsv line 4 .*query 'q9'.* queries.jsonl"),
+        ({"qrels": QRELS + "q1\td9\t1\n"}, "test.tsv line 4 .*document 'd9'.* corpus.jsonl"),
+        ({"qrels": "query-id\tcorpus-id\tscore\n"}, "test.tsv .*judgment.* query-id"),
+        ({"qrels": QRELS + "q2\td1\t1\n"}, "test.tsv line 4 .*document 'd1' .*query 'q2'"),
+        ({"qrels": QRELS + "q1\td1\t0\n"}, "test.tsv line 4: query 'q1' .*score .*0"),
+        ({"qrels": QRELS + "q1\td1\tyes\n"}, "test.tsv line 4: .*score .*'yes'"),
+        ({"qrels": QRELS + "q1 d1 1\n"}, "test.tsv line 4 .*1 .*query-id, corpus-id, score"),
+        ({"corpus": [*CORPUS, CORPUS[0]]}, "xz line 4 .*_id 'd1' .*xz line 1"),
+        ({"corpus": [{"_id": "d1", "text": 3}]}, "line 1: text .*3"),
+        ({"corpus": [{"_id": "d1", "body": "x"}]}, "line 1 .*title .*text"),
+        ({"corpus": [{"id": "d1", "text": "x"}]}, "line 1: _id .*None"),
+        ({"queries": [{"_id": "q1", "text": " "}]}, "queries.jsonl line 1: query 'q1' .*text"),
     ],
 )
 def test_contradictions_are_named(tmp_path: pathlib.Path, changed: dict, named: str) -> None:
@@ -74,10 +74,10 @@ def test_contradictions_are_named(tmp_path: pathlib.Path, changed: dict, named: 
 
 
 def test_a_missing_file_or_split_is_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="has no corpus.jsonl"):
+    with pytest.raises(ValueError, match=f"{tmp_path} .*corpus.jsonl.* queries.jsonl"):
         read_beir(tmp_path, "test")
     write(tmp_path)
-    with pytest.raises(ValueError, match=r"train.tsv is missing; .*\['test'\]"):
+    with pytest.raises(ValueError, match=r"train.tsv .*\['test'\]"):
         read_beir(tmp_path, "train")
 
 

@@ -45,7 +45,7 @@ def test_columns_that_another_file_has(tmp_path):
     """Scored pairs beside a training file with columns of its own."""
     path = tmp_path / "sts-dev.csv"
     path.write_text("main\tMSR\t2012\t1\t2.5\tA plane.\tA jet.\n")
-    with pytest.raises(ValueError, match="no column 'title'"):
+    with pytest.raises(ValueError, match="line 1: .*'title'.* sentence1, sentence2, score"):
         read(path, "title", "text")
     assert read(path, "title", "text", False) == [("A plane.", "A jet.", (), (0.5,))]
     path = write(tmp_path / "c.jsonl", {"query": "q", "title": "x", "text": "y", "positive": "p"})
@@ -71,7 +71,7 @@ def test_plain_texts_are_told_from_tables(tmp_path):
     for name in ("c.csv", "d.txt.csv", "e.txt"):
         text = "" if name == "e.txt" else "no columns\n"
         (tmp_path / name).write_text(text + "query\nq\n")
-        with pytest.raises(ValueError, match="expected a query"):
+        with pytest.raises(ValueError, match=f"{name} line 2: .*--query_column .*--positive"):
             read(tmp_path / name)
 
 
@@ -101,19 +101,19 @@ def test_scores_of_pairs_and_margins(tmp_path):
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"a": "x", "b": "y"}, ["columns are a, b", "query", "--query_column"]),
-        ({"query": "x", "anchor": "z", "positive": "y"}, ["query and anchor could both be"]),
-        ({"query": "x", "positive": "  "}, ["positive is '  '", "expected a text"]),
-        ({"query": 3, "positive": "y"}, ["query is 3"]),
-        ({"query": ["x", "z"], "positive": "y"}, ["query has 2 texts, expected one"]),
-        ({"query": [], "positive": "y"}, ["query has 0 texts, expected one"]),
-        ({"query": "x", "positives": []}, ["no positive"]),
-        ({"query": "x", "positive": "y", "negative": "y"}, ["'y' is both a negative and"]),
-        ({"query": "x", "positive": "y", "score": "high"}, ["score is 'high'", "number"]),
-        ({"query": "x", "positive": "y", "score": "nan"}, ["score is 'nan'"]),
+        ({"a": "x", "b": "y"}, ["a, b;", "--query_column"]),
+        ({"query": "x", "anchor": "z", "positive": "y"}, ["line 2: query ", "--query_column"]),
+        ({"query": "x", "positive": "  "}, ["positive ", "'  '"]),
+        ({"query": 3, "positive": "y"}, ["query ", " 3,"]),
+        ({"query": ["x", "z"], "positive": "y"}, ["query ", " 2 "]),
+        ({"query": [], "positive": "y"}, ["query ", " 0 "]),
+        ({"query": "x", "positives": []}, ["line 2 ", " positive;"]),
+        ({"query": "x", "positive": "y", "negative": "y"}, ["'y'", "negative", "positive"]),
+        ({"query": "x", "positive": "y", "score": "high"}, ["score ", "'high'"]),
+        ({"query": "x", "positive": "y", "score": "nan"}, ["score ", "'nan'"]),
         (
             {"query": "x", "positive": "y", "negatives": ["a", "b"], "scores": [1]},
-            ["1 numbers in scores, expected 2"],
+            [": 1 ", " scores,", " 2:"],
         ),
     ],
 )
@@ -132,10 +132,10 @@ def test_files_that_do_not_go_together(tmp_path):
         {"query": "a", "positive": "b", "score": 1},
         {"query": "q", "positive": "p"},
     )
-    with pytest.raises(ValueError, match="line 2 has no score"):
+    with pytest.raises(ValueError, match="bad.jsonl line 2 .*score"):
         read(path)
     path = write(tmp_path / "one.jsonl", {"query": "a", "positive": "b"})
-    with pytest.raises(ValueError, match="no column 'title'"):
+    with pytest.raises(ValueError, match="one.jsonl line 1: .*'title'.* query, positive"):
         read(path, "title")
 
 
@@ -155,9 +155,7 @@ def test_equal_scores_have_no_correlation():
         examples = [
             EmbeddingExample("a", "b", (), (0.5,), f"dev.csv line {n}") for n in range(count)
         ]
-        with pytest.raises(
-            ValueError, match=f"dev.csv line 0: all {count} pairs have the score 0.5"
-        ):
+        with pytest.raises(ValueError, match=f"dev.csv line 0: .* {count} .*score 0.5"):
             make_scored_examples(mock.Mock(), examples)
 
 

@@ -168,5 +168,5 @@ def test_exported_models_refuse():
     card = {"kind": "fill_mask", "labels": [], "inputs": ["text"], "max_seq_length": 12}
     answers = OutputAnswers(types.SimpleNamespace(card=card))
     for method in (answers.score, answers.continue_text):
-        with pytest.raises(ValueError, match="run directory"):
+        with pytest.raises(ValueError, match=f"^{method.__name__} "):
             method(["the cat"])

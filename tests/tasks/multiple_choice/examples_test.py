@@ -61,17 +61,17 @@ def test_lists_of_choices(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": 2}, "label 2, expected a number from 0 to 1"),
-        ({"label": -1}, "label -1, expected a number"),
-        ({"label": True}, "label True, expected a number"),
-        ({"label": "A"}, "label 'A', expected a number"),
-        ({"label": 1.5}, "label 1.5, expected a number"),
-        ({"choices": ["x"]}, "1 choices, expected 2, as in .* line 1"),
-        ({"choices": ["x", "y", "z"]}, "3 choices, expected 2, as in .* line 1"),
-        ({"choices": "xy"}, "choices is 'xy', expected a list of texts"),
-        ({"choices": ["x", 1]}, r"choices is \['x', 1\], expected a list of texts"),
-        ({"context": 1}, "'context' is 1, expected a text"),
-        ({"question": None}, "'question' is None, expected a text"),
+        ({"label": 2}, "label 2,.* 0 .* 1"),
+        ({"label": -1}, "label -1,.* 0 .* 1"),
+        ({"label": True}, "label True,.* 0 .* 1"),
+        ({"label": "A"}, "label 'A',.* 0 .* 1"),
+        ({"label": 1.5}, "label 1.5,.* 0 .* 1"),
+        ({"choices": ["x"]}, "1 .* 2, .*t.jsonl line 1"),
+        ({"choices": ["x", "y", "z"]}, "3 .* 2, .*t.jsonl line 1"),
+        ({"choices": "xy"}, "choices .*'xy'"),
+        ({"choices": ["x", 1]}, r"choices .*\['x', 1\]"),
+        ({"context": 1}, "'context' .*1"),
+        ({"question": None}, "'question' .*None"),
     ],
 )
 def test_rows_that_are_wrong(tmp_path, changes, message):
@@ -85,15 +85,15 @@ def test_rows_that_are_wrong(tmp_path, changes, message):
 
 def test_tables_that_are_something_else(tmp_path):
     path = write_json(tmp_path / "t.jsonl", [{"choices": ["x"], "context": "c"}])
-    with pytest.raises(ValueError, match="line 1: 1 choices, expected 2 or more"):
+    with pytest.raises(ValueError, match="t.jsonl line 1: 1 .* 2 "):
         read_swag(path)
     path = write_json(tmp_path / "t.jsonl", [{"choices": ["x", "y"], "text": "c"}])
-    with pytest.raises(ValueError, match="'context' nor 'question'.* 'choices', 'text'"):
+    with pytest.raises(ValueError, match="line 1 .*'context' .*'question'.* 'choices', 'text'"):
         read_swag(path)
     path = write(tmp_path / "t.csv", "sent1,sent2,label\na,b,0\n")
     with pytest.raises(ValueError, match="line 2 .*'ending0'.* 'sent1', 'sent2', 'label'"):
         read_swag(path)
-    with pytest.raises(ValueError, match="t.csv has no row"):
+    with pytest.raises(ValueError, match="t.csv .*rows; .*SWAG"):
         read_swag(write(tmp_path / "t.csv", f"{HEADER},label\n"))
 
 
@@ -103,7 +103,7 @@ def test_labels_and_lists_as_pandas_writes_them(tmp_path):
     first, second = read_swag(str(path))
     assert (first.choices, first.label) == (("x", "y"), 1)
     assert (second.choices, second.label) == (("x", "y"), None)
-    with pytest.raises(ValueError, match=f"{path} line 3"):
+    with pytest.raises(ValueError, match=f"{path} line 3: .*label.* --skip_unlabelled"):
         read_swag(str(path), is_needed=True)
     (kept,) = read_swag(str(path), is_needed=True, reading=TableConfig(skip_unlabelled=True))
     assert kept == first

@@ -49,7 +49,7 @@ def test_weights_may_be_integers_and_labels_are_choices():
     model, scores = BertMultipleChoice(CONFIG), np.log([[1.0, 3.0], [1.0, 1.0]])
     loss = model.task_loss({}, np.array([1, 0]), scores, np.array([3, 1]))
     assert float(loss.mean()) == pytest.approx((3 * np.log(4 / 3) + np.log(2)) / 4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="expected 0 to"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)labels.*\n1\n.*\n2\n.*\n1$"):
         model.task_loss({}, np.array([1, 2]), scores, None)
 
 
@@ -61,20 +61,20 @@ def test_symbolic_inputs_keep_the_axis_of_choices():
 
 def test_rows_without_choices_are_refused():
     rows = {name: value[:, 0] for name, value in make_inputs().items()}
-    with pytest.raises(ValueError, match=r"shape \(3, 7\), expected \[B, C, T\]"):
+    with pytest.raises(ValueError, match=r"input_word_ids .*\(3, 7\).* \[B, C, T\]"):
         BertMultipleChoice(CONFIG)(rows)
 
 
 def test_a_classifier_of_several_labels_is_no_multiple_choice(tmp_path):
     write_checkpoint(make_checkpoint("classifier"), tmp_path / "model", "huggingface")
-    with pytest.raises(ValueError, match=r"cls/classifier/output_weights \[3, \d+\] instead of"):
+    with pytest.raises(ValueError, match=r"cls/classifier/output_weights \[3, \d+\] .*\[1, "):
         BertMultipleChoice.from_pretrained(tmp_path / "model")
 
 
 def test_an_encoder_starts_a_new_head(tmp_path):
     made = make_checkpoint("encoder with pooler")
     write_checkpoint(made, tmp_path / "model", "huggingface")
-    with pytest.raises(ValueError, match="missing .*cls/classifier/output_bias"):
+    with pytest.raises(ValueError, match="cls/classifier/output_bias;.* new_head=True"):
         BertMultipleChoice.from_pretrained(tmp_path / "model")
     model = BertMultipleChoice.from_pretrained(tmp_path / "model", allow_missing=["cls/"])
     kernel = made.weights["bert/pooler/dense/kernel"]

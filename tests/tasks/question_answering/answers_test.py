@@ -282,13 +282,13 @@ def test_bad_logits(tokenizer):
     question = ask()
     features = make_features(question, tokenizer)
     good = logits(15, {})
-    with pytest.raises(ValueError, match=r"start_logits have shape \(1, 14\), expected \[1, at"):
+    with pytest.raises(ValueError, match=r"start_logits .*\(1, 14\).* 15\]"):
         predict([question], features, good[:, :14], good)
-    with pytest.raises(ValueError, match=r"end_logits have shape \(0, 15\)"):
+    with pytest.raises(ValueError, match=r"end_logits .*\(0, 15\).* 15\]"):
         predict([question], features, good, good[:0])
-    with pytest.raises(ValueError, match=r"start_logits have shape \(1, 15\), end_logits \(1, 16"):
+    with pytest.raises(ValueError, match=r"start_logits .*\(1, 15\), end_logits \(1, 16\)"):
         predict([question], features, good, logits(16, {}))
-    with pytest.raises(ValueError, match="end_logits of question q are not finite"):
+    with pytest.raises(ValueError, match="end_logits .*question q "):
         predict([question], features, good, logits(15, {3: math.nan}))
-    with pytest.raises(ValueError, match="max_answer_length 0; expected at least 1"):
+    with pytest.raises(ValueError, match="max_answer_length 0.* 1"):
         predict([question], features, good, good, max_answer_length=0)

@@ -185,11 +185,11 @@ def test_long_question_and_empty_context(tokenizer):
 
 def test_lengths_without_room(tokenizer):
     assert make_features(ask("a b"), tokenizer, 12, 1, 8)
-    with pytest.raises(ValueError, match="max_seq_length is 11, expected more .* 11"):
+    with pytest.raises(ValueError, match="max_seq_length .*11.* max_query_length .*11"):
         make_features(ask("a b"), tokenizer, 11, 1, 8)
-    with pytest.raises(ValueError, match="doc_stride is 0"):
+    with pytest.raises(ValueError, match="doc_stride .*0,"):
         make_features(ask("a b"), tokenizer, doc_stride=0)
-    with pytest.raises(ValueError, match="question q: a window of 7 pieces"):
+    with pytest.raises(ValueError, match="question q: .* 7 .*max_seq_length, 6"):
         pad_features(make_features(ask("a b"), tokenizer), 6)
 
 
@@ -221,27 +221,27 @@ def test_skips_and_counts_answers_that_are_elsewhere(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         kept = [question.id for question in read_squad(path, True, False)]
     assert kept == ["near", "spaces"]
-    assert "1 of 3 questions skipped" in caplog.text and "first is far" in caplog.text
+    assert f"{path}: 1 of 3 " in caplog.text and " far" in caplog.text
     assert len(read_squad(path, False, False)) == 3
 
 
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([qa(), qa()], "a.json, question q: two questions have this id"),
-        ([qa(7), qa("7")], "question 7: two questions have this id"),
-        ([qa(True)], "'id' is True, expected a str"),
-        ([qa(start=11), qa()], "question q: two questions have this id"),
-        ([], "no usable question"),
-        (["q"], r"data\[0\].paragraphs\[0\]: received 'q', expected an object with 'id'"),
-        ([{"question": "?"}], r"data\[0\].paragraphs\[0\]: no 'id'"),
-        ([qa(question=3)], "question q: 'question' is 3, expected a str"),
-        ([qa(answers=None)], "question q: 'answers' is None, expected a list"),
-        ([qa(answers=[])], "question q: no answer to train on"),
-        ([qa(answers=[{"text": "mill"}])], "question q: no 'answer_start'"),
-        ([qa(text=" ")], "answer ' ' at character 4 of a context of 15"),
-        ([qa(start=12)], "answer 'mill' at character 12 of a context of 15"),
-        ([qa(start=-1)], "answer 'mill' at character -1"),
+        ([qa(), qa()], "a.json, question q: .* id"),
+        ([qa(7), qa("7")], "question 7: .* id"),
+        ([qa(True)], "'id' .*True.* str"),
+        ([qa(start=11), qa()], "question q: .* id"),
+        ([], "a.json: .*question.*SQuAD"),
+        (["q"], r"data\[0\].paragraphs\[0\]: .*'q'.*'id'"),
+        ([{"question": "?"}], r"data\[0\].paragraphs\[0\]: .*'id',.* str"),
+        ([qa(question=3)], "question q: 'question' .*3,.* str"),
+        ([qa(answers=None)], "question q: 'answers' .*None,.* list"),
+        ([qa(answers=[])], "question q: .*answer.* --version_2_with_negative"),
+        ([qa(answers=[{"text": "mill"}])], "question q: .*'answer_start'"),
+        ([qa(text=" ")], "answer ' ' .* 4 .* 15;"),
+        ([qa(start=12)], "answer 'mill' .* 12 .* 15;"),
+        ([qa(start=-1)], "answer 'mill' .* -1 "),
     ],
 )
 def test_bad_questions(tmp_path, questions, message):
@@ -252,14 +252,14 @@ def test_bad_questions(tmp_path, questions, message):
 
 def test_bad_files(tmp_path):
     path = tmp_path / "a.json"
-    with pytest.raises(ValueError, match="question q: no 'is_impossible', expected a bool"):
+    with pytest.raises(ValueError, match="question q: .*'is_impossible',.* bool"):
         read_squad(write(path, [qa()]), is_training=True, version_2=True)
-    with pytest.raises(ValueError, match="'context' is None, expected a str"):
+    with pytest.raises(ValueError, match="'context' .*None,.* str"):
         read_squad(write(path, [qa()], context=None), True, False)
     for text, message in (
-        ("{", "is not JSON"),
-        ("{}", "a.json: no 'data', expected a list; is this SQuAD's JSON"),
-        ('{"data": [3]}', r"data\[0\]: received 3, expected an object with 'paragraphs'"),
+        ("{", "a.json .*JSON: .*line 1 column 2"),
+        ("{}", "a.json: .*'data',.* list.*SQuAD"),
+        ('{"data": [3]}', r"data\[0\]: .*3,.* 'paragraphs'"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

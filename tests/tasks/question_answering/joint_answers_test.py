@@ -142,7 +142,7 @@ def test_version_1_has_no_odds_and_needs_no_class(examples):
     for question in examples.questions:
         entries, _ = twin_of(question, examples.features, lists, no_answer, config)
         assert found.predictions[question.id] == (entries[0][0] if entries else "empty")
-    with pytest.raises(ValueError, match="has no score for no answer"):
+    with pytest.raises(ValueError, match="version_2_with_negative"):
         make_beam_predictions(examples.questions, examples.features, bare, config_of())
 
 
@@ -161,9 +161,9 @@ def test_what_is_refused(tmp_path, examples):
     beams, _, _ = draw_beams(examples.features, 0)
     outputs = {"start_top_index": beams.starts, "start_top_log_probs": beams.start_scores * np.nan}
     outputs |= {"end_top_index": beams.ends, "end_top_log_probs": beams.end_scores}
-    with pytest.raises(ValueError, match="start_top_log_probs are not finite"):
+    with pytest.raises(ValueError, match="start_top_log_probs "):
         Beams.of_rows(outputs)
-    with pytest.raises(ValueError, match="has no effect with span_head independent"):
+    with pytest.raises(ValueError, match="beam_size=3 .*span_head independent"):
         SquadConfig(beam_size=3).check_needs(["beam_size"])
     vocab = train_bpe_vocab(["the mill by the water"] * 9, 300)
     questions = read_squad(tmp_path / "a.json", True, True)

@@ -211,7 +211,7 @@ def test_training_has_no_beam_and_needs_starts():
     batch = make_batch(2, 6, holes=False)
     starts = {"start_positions": np.array([1, 2], np.int32)}
     assert set(model({**batch, **starts}, training=True)) == {"start_logits", "end_logits"}
-    with pytest.raises(ValueError, match="trained with start_positions among its inputs"):
+    with pytest.raises(ValueError, match=r"start_positions .*int32 \[B\]"):
         model(batch, training=True)
 
 
@@ -243,7 +243,7 @@ def test_the_originals_fine_tuned_checkpoint_is_read(tmp_path):
     for name, value in again(batch).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
     write_bundle(str(tmp_path / "two"), names | theirs(weights, "squadv1"))
-    with pytest.raises(ValueError, match="not understood .* task_specific/squad/dense/bias"):
+    with pytest.raises(ValueError, match=r"/two .*\(20\): task_specific/squad/dense/bias"):
         BertSpanLabeler.from_pretrained(tmp_path / "two")
 
 
@@ -266,8 +266,8 @@ def test_what_is_asked_in_python_is_said_clearly():
     model = BertJointSpanLabeler(CONFIG, reading={"beam_size": 5})
     assert model.reading.beam_size == 5
     assert model(make_batch(2, 9, holes=False))["start_top_index"].shape == (2, 5)
-    with pytest.raises(ValueError, match=r"answer has no options \['beam_size'\]"):
+    with pytest.raises(ValueError, match=r"answer .*\['beam_size'\].*'n_best_size'"):
         model.answer(["Who?"], ["Ada."], beam_size=3)
     labels = {"start_logits": np.zeros(2), "end_logits": np.zeros(2)}
-    with pytest.raises(ValueError, match="The labels need no_answer_logit"):
+    with pytest.raises(ValueError, match=r"labels .*no_answer_logit.* int32 \[B\]"):
         model.task_loss({}, labels, {}, None)

@@ -81,7 +81,7 @@ def test_a_data_set_holds_the_questions_of_the_file(tfds, tmp_path, version_2):
         assert read_squad("tfds:bert_tf_squad:validation", is_training, version_2) == expected
         assert len(expected) == 2 + version_2
     assert read_squad("tfds:bert_tf_squad", False, version_2) == expected[:1]  # train
-    with pytest.raises(ValueError, match="tfds:bert_tf_squad has no split 'test'"):
+    with pytest.raises(ValueError, match="tfds:bert_tf_squad .*'test'.* 'validation'"):
         read_squad("tfds:bert_tf_squad:test", False, version_2)
     wheres = [where for _, where in read_paragraphs("tfds:bert_tf_squad:validation")]
     assert wheres[1] == "tfds:bert_tf_squad:validation example 1"
@@ -99,7 +99,7 @@ def test_another_data_set_is_named(tfds, tmp_path):
         disable_shuffling=True,
     )
     file_utils.add_data_dir(str(tmp_path))
-    with pytest.raises(ValueError, match="tfds:bert_tf_texts:train example 0: no 'answers'"):
+    with pytest.raises(ValueError, match="tfds:bert_tf_texts:train example 0: .*'answers'"):
         read_squad("tfds:bert_tf_texts", False, False)
 
 

@@ -54,15 +54,18 @@ def test_numbered_negatives_stand_in_the_order_of_their_numbers(tmp_path: pathli
 @pytest.mark.parametrize(
     ("row", "named"),
     [
-        ({"query": "q", "positive": "a", "negatives": ["b", "a"]}, "'a' is both a positive and a"),
-        ({"query": "q", "positive": " "}, "line 1: positive is ' '"),
-        ({"positive": "a"}, "line 1: query is None"),
-        ({"query": "q", "text": "a"}, "line 1 has query, text; expected"),
-        ({"query": "q", "document": "a"}, "line 1: label is None"),
-        ({"query": "q", "document": "a", "label": "high"}, "line 1: label is 'high'"),
-        ({"query": "q", "document": "a", "label": True}, "line 1: label is True"),
-        ({"query": "q", "documents": ["a"], "labels": [1, 0]}, "1 documents, but 2 labels"),
-        ({"query": "q", "positive": "a", "scores": [1, 2]}, "1 documents, but 2 scores"),
+        (
+            {"query": "q", "positive": "a", "negatives": ["b", "a"]},
+            "line 1: 'a' .*positive .*negative",
+        ),
+        ({"query": "q", "positive": " "}, "line 1: positive .*' '"),
+        ({"positive": "a"}, "line 1: query .*None"),
+        ({"query": "q", "text": "a"}, "line 1 .*query, text; .*label"),
+        ({"query": "q", "document": "a"}, "line 1: label .*None"),
+        ({"query": "q", "document": "a", "label": "high"}, "line 1: label .*'high'"),
+        ({"query": "q", "document": "a", "label": True}, "line 1: label .*True"),
+        ({"query": "q", "documents": ["a"], "labels": [1, 0]}, "line 1: 1 .* 2 labels"),
+        ({"query": "q", "positive": "a", "scores": [1, 2]}, "line 1: 1 .* 2 scores"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: pathlib.Path, row: dict, named: str) -> None:
@@ -73,7 +76,7 @@ def test_bad_rows_are_named(tmp_path: pathlib.Path, row: dict, named: str) -> No
 def test_rows_to_predict_need_no_labels(tmp_path: pathlib.Path) -> None:
     (found,) = read(tmp_path, {"query": "q", "documents": ["a", "b"]}, must_label=False)
     assert found.documents == ("a", "b") and not found.grades
-    with pytest.raises(ValueError, match="labels is None"):
+    with pytest.raises(ValueError, match="rows.jsonl line 1: labels .*None"):
         read(tmp_path, {"query": "q", "documents": ["a", "b"]})
 
 
@@ -85,9 +88,9 @@ def test_beir_with_a_run(tmp_path: pathlib.Path) -> None:
     assert found.grades == {"d1": 2} and found.query == "Second?"
     (found,) = read_beir_ranking(str(tmp_path), "test", run, 2, adds_relevant=True)
     assert found.document_ids == ("d1", "d3") and found.labels == (2, 0)
-    with pytest.raises(ValueError, match="document 'x' for query 'q2'"):
+    with pytest.raises(ValueError, match=f"document 'x' .*query 'q2'.*{tmp_path}"):
         read_beir_ranking(str(tmp_path), "test", {"q2": {"x": 1.0}}, 2, adds_relevant=False)
-    with pytest.raises(ValueError, match=r"\['q1'\], but no query of the test split"):
+    with pytest.raises(ValueError, match=rf"\['q1'\].* test .*{tmp_path}"):
         read_beir_ranking(str(tmp_path), "test", {"q1": {"d1": 1.0}}, 2, adds_relevant=False)
 
 

@@ -87,12 +87,12 @@ def test_measures_are_of_queries(tiny_vocab, examples) -> None:
 def test_what_a_loss_needs_is_named(tiny_vocab, examples) -> None:
     tokenizer = make_tokenizer(tiny_vocab, True)
     bare = [example._replace(scores=()) for example in examples]
-    with pytest.raises(ValueError, match="line 0 has no scores, which --ranking_loss=mse"):
+    with pytest.raises(ValueError, match="line 0 .*scores.* --ranking_loss=mse"):
         training_rows(bare, tokenizer, 16, "mse", 8)
     graded = [examples[0]._replace(labels=(2.0, 0.0, 0.0))]
-    with pytest.raises(ValueError, match=r"labels \[2.0, 0.0, 0.0\]; bce needs"):
+    with pytest.raises(ValueError, match=r"line 0 .*labels \[2.0, 0.0, 0.0\]; bce "):
         training_rows(graded, tokenizer, 16, "bce", 8)
-    with pytest.raises(ValueError, match="--list_size=1: --ranking_loss=listnet compares"):
+    with pytest.raises(ValueError, match="--list_size=1: --ranking_loss=listnet "):
         training_rows(examples, tokenizer, 16, "listnet", 1)
-    with pytest.raises(ValueError, match="No query"):
+    with pytest.raises(ValueError, match="^--ranking_loss=listnet: .*query"):
         training_rows(examples[2:], tokenizer, 16, "listnet", 8)

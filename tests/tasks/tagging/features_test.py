@@ -140,7 +140,7 @@ def test_truncations_are_counted(tokenizer):
 
 @pytest.mark.parametrize("function", [make_tag_rows, truncation_report])
 def test_no_room_is_an_error(tokenizer, function):
-    with pytest.raises(ValueError, match="max_seq_length is 2; .* at least 3"):
+    with pytest.raises(ValueError, match="max_seq_length .*2;.* 3"):
         function([sentence("a")], tokenizer, 2)
 
 
@@ -157,14 +157,14 @@ def test_tags_are_gathered(tokenizer):
     expected = [[0], [10, 11, 12, 13, 14, 15, 16, 17]]
     assert as_lists(gather_words(rows, predictions, sentences)) == expected
     assert as_lists(gather_words(rows[::-1], predictions[::-1], sentences)) == expected
-    with pytest.raises(ValueError, match="3 predictions for 4 rows"):
+    with pytest.raises(ValueError, match="^3 .* 4 rows"):
         gather_words(rows, predictions[1:], sentences)
-    with pytest.raises(ValueError, match="f line 1: word 3 of sentence 1 is predicted 0 times"):
+    with pytest.raises(ValueError, match="f line 1: word 3 .*sentence 1 .* 0 "):
         gather_words(rows[:2] + rows[3:], predictions[1:], sentences)
-    with pytest.raises(ValueError, match="word 0 of sentence 0 is predicted 2 times"):
+    with pytest.raises(ValueError, match="word 0 .*sentence 0 .* 2 "):
         gather_words([*rows, rows[0]], [*predictions, predictions[0]], sentences)
     predictions[2] = predictions[2][:5]
-    with pytest.raises(ValueError, match="Sentence 1: 5 predictions for a row of 6 tokens"):
+    with pytest.raises(ValueError, match="Sentence 1: 5 .* 6 tokens"):
         gather_words(rows, predictions, sentences)
 
 

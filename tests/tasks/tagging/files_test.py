@@ -179,7 +179,7 @@ def test_ten_plain_columns_are_no_conllu(tmp_path):
     path = save(tmp_path / "a", "\t".join("a b c d e f g h i O".split()) + "\n")
     assert plain(read_tagged(path)) == [[("a", "O")]]
     path = save(tmp_path / "b", "# a\n" + "\t".join("1 b c d e f g h i O".split()) + "\n")
-    with pytest.raises(ValueError, match="line 2: .* has 10 columns, expected 2"):
+    with pytest.raises(ValueError, match="b, line 2: .* 10 .* 2 "):
         read_tagged(path)
 
 
@@ -189,26 +189,22 @@ def test_ten_plain_columns_are_no_conllu(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("a O\n\nb O\nc\n", {}, r"a, line 4: 'c' has 1 columns, expected 2 .* as line 1 has"),
-        (
-            "\na\tO\nb O\n",
-            {},
-            r"a, line 3: 'b O' has 1 columns, expected 2 separated by tabs, as line 2",
-        ),
-        ("a\nb O\n", {}, "line 2: .* has 2 columns, expected 1"),
-        ("a\tO\n\tO\n", {}, "line 2: .* no word, expected one in column 0"),
-        ("a\tO\nb\t \n", {}, "line 2: .* no tag, expected one in column 1"),
-        ("a O\nb O\n\xff O\n".encode("latin1"), {}, "a, line 3: byte .* not UTF-8"),
-        ("", {}, "a: no sentence"),
-        ("\n-DOCSTART- O\n\n", {}, "a: no sentence"),
-        ("a O\n", {"tag_column": "2"}, "line 1: tag_column is '2', and the line has 2 columns"),
-        ("a O\n", {"word_column": -3}, "line 1: word_column is -3"),
-        ("a O\n", {"tag_column": "upos"}, "tag_column is 'upos'.* number from -2 to 1"),
-        ("\na O\n", {"word_column": 1}, "a, line 2: words and tags both in column 1"),
-        (lzma.compress(b"a O\n" * 999)[:-20], {}, "a: .* truncated or damaged"),
-        (gzip.compress(b"a O\n" * 999, mtime=0)[:-20], {}, "a: .* truncated or damaged"),
-        (b"\xfd7zXZ\x00" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
-        (b"BZh91AY&SY" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
+        ("a O\n\nb O\nc\n", {}, r"a, line 4: 'c' .* 1 .* 2 .* line 1 "),
+        ("\na\tO\nb O\n", {}, r"a, line 3: 'b O' .* 1 .* 2 .* tabs, .*line 2 "),
+        ("a\nb O\n", {}, "line 2: .* 2 .* 1 .* line 1 "),
+        ("a\tO\n\tO\n", {}, "line 2: .* word, .*column 0"),
+        ("a\tO\nb\t \n", {}, "line 2: .* tag, .*column 1"),
+        ("a O\nb O\n\xff O\n".encode("latin1"), {}, r"a, line 3: .*\\xff.* 8 .*UTF-8"),
+        ("", {}, "a: .*sentence"),
+        ("\n-DOCSTART- O\n\n", {}, "a: .*sentence"),
+        ("a O\n", {"tag_column": "2"}, "line 1: tag_column .*'2', .* 2 .* -2 .* 1"),
+        ("a O\n", {"word_column": -3}, "line 1: word_column .*-3, .* -2 .* 1"),
+        ("a O\n", {"tag_column": "upos"}, "tag_column .*'upos'.* -2 .* 1"),
+        ("\na O\n", {"word_column": 1}, "a, line 2: .*column 1 .*word_column .*tag_column"),
+        (lzma.compress(b"a O\n" * 999)[:-20], {}, "a: .*compressed"),
+        (gzip.compress(b"a O\n" * 999, mtime=0)[:-20], {}, "a: .*compressed"),
+        (b"\xfd7zXZ\x00" + b"\xff" * 99, {}, "a: .*compressed"),
+        (b"BZh91AY&SY" + b"\xff" * 99, {}, "a: .*compressed"),
     ],
 )
 def test_errors(tmp_path, text, options, message):
@@ -219,13 +215,13 @@ def test_errors(tmp_path, text, options, message):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("1 a b\n", {}, "line 1: .* 1 columns, expected 10 separated by tabs, as CoNLL-U has"),
-        (conllu("1 a X _", "1 b X _"), {}, "line 2: .* the id '1', expected 2"),
-        (conllu("1 a X _"), {"tag_column": "pos"}, "line 1: tag_column is 'pos', .* upos, xpos"),
-        (conllu("1 a X _"), {"tag_column": 10}, "tag_column is 10, expected a number from 2 to 9"),
-        (conllu("1 a X _"), {"tag_column": "form"}, "tag_column is 'form', expected"),
-        (conllu("1 a X _").replace("\tX\t", "\t\t"), {}, "no tag, expected one in column 3"),
-        ("# nothing\n\n", {}, "no sentence"),
+        ("1 a b\n", {}, "line 1: .* 1 .* 10 .* tabs, .*CoNLL-U"),
+        (conllu("1 a X _", "1 b X _"), {}, "line 2: .* id '1', .*2"),
+        (conllu("1 a X _"), {"tag_column": "pos"}, "line 1: tag_column .*'pos', .* upos, xpos"),
+        (conllu("1 a X _"), {"tag_column": 10}, "tag_column .*10, .* 2 .* 9 "),
+        (conllu("1 a X _"), {"tag_column": "form"}, "tag_column .*'form', .* upos, xpos"),
+        (conllu("1 a X _").replace("\tX\t", "\t\t"), {}, "line 1: .* tag, .*column 3"),
+        ("# nothing\n\n", {}, "a.conllu: .*sentence"),
     ],
 )
 def test_errors_of_conllu(tmp_path, text, options, message):
@@ -234,9 +230,9 @@ def test_errors_of_conllu(tmp_path, text, options, message):
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(ValueError, match="No file matches"):
+    with pytest.raises(ValueError, match=f"'{tmp_path}/a'"):
         read_tagged(tmp_path / "a")
-    with pytest.raises(ValueError, match="No file is given"):
+    with pytest.raises(ValueError, match="' , '"):
         read_tagged(" , ")
     with pytest.raises(IsADirectoryError):
         read_tagged(tmp_path)
@@ -255,13 +251,13 @@ def test_names_and_ids():
     ids = tag_ids(sentences, ("O", "B-x", "I-x"))
     assert [row.tolist() for row in ids] == [[2, 1], [0]]
     assert all(row.dtype == np.int32 for row in ids)
-    with pytest.raises(ValueError, match="f line 1: word 2 .*'b', has the tag 'B-x'.* of O, I-x"):
+    with pytest.raises(ValueError, match="f line 1: word 2 .*'b', .*'B-x'.* O, I-x"):
         tag_ids(sentences, ("O", "I-x"))
     bare = [TaggedSentence(("a",), None, "f line 7")]
     for function in (tag_names, lambda rows: tag_ids(rows, ("O",))):
-        with pytest.raises(ValueError, match="f line 7: .*column of tags"):
+        with pytest.raises(ValueError, match="f line 7: .*tags.*CoNLL-U"):
             function([*sentences[1:], *bare])
-    with pytest.raises(ValueError, match="No sentence"):
+    with pytest.raises(ValueError, match="sentences"):
         tag_names([])
 
 
@@ -315,7 +311,7 @@ def test_files_are_written_one_after_the_other(tmp_path):
     out = tmp_path / "out"
     write_tagged(f"{tmp_path}/[1-4]", out, [["1"], ["2"], ["3"], ["4"]])
     last = conllu("1 d X Predicted=4")
-    with pytest.raises(ValueError, match="/2, the sentence at line 1: 2 tags, expected 1"):
+    with pytest.raises(ValueError, match="/2, .*line 1: 2 .* 1,"):
         write_tagged(f"{tmp_path}/[1-4]", tmp_path / "no", [["1"], ["2", "2"], ["3"], ["4"]])
     assert out.read_bytes().decode() == f"a O 1\r\n\nb\tx\tO\t2\n\nc 3\n\n{last}"
 
@@ -340,11 +336,11 @@ def test_tags_that_are_not_looked_at(tmp_path, text):
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ([["O", "O"]], "has 2 sentences, but there are tags for 1"),
-        ([["O", "O"], ["O", "O"]], "sentence at line 4: 2 tags, expected 1"),
-        ([["O", "O"], ["a b"]], "sentence at line 4: tag 'a b'"),
-        ([["O", "O"], [""]], "sentence at line 4: tag ''"),
-        ([["O", "x\n"], ["O"]], "sentence at line 1: tag"),
+        ([["O", "O"]], "a .*2 sentences, .* 1;"),
+        ([["O", "O"], ["O", "O"]], "line 4: 2 .* 1,"),
+        ([["O", "O"], ["a b"]], "line 4: tag 'a b'"),
+        ([["O", "O"], [""]], "line 4: tag ''"),
+        ([["O", "x\n"], ["O"]], "line 1: tag 'x"),
     ],
 )
 def test_wrong_tags_write_nothing(tmp_path, tags, message):

@@ -139,9 +139,7 @@ def test_labels_stand_at_first_pieces_of_batches(tmp_path, tiny_vocab):
 
 
 def test_a_tag_that_is_no_label(tmp_path, tiny_vocab):
-    with pytest.raises(
-        ValueError, match=r"a line 3: word 2 of this sentence, 'b', has the tag 'X'"
-    ):
+    with pytest.raises(ValueError, match=r"a line 3: word 2 .*'b', .*'X'; .*ADJ, NOUN, VERB"):
         examples_of(tmp_path / "a", "\n\na ADJ\nb X\n", PARTS, tiny_vocab)
 
 

@@ -29,11 +29,6 @@ READ_BYTES = 1 << 18  # at once: headers in a tar may ask for gigabytes, packed 
 HEADER_BYTES = MAX_ENTRIES * 4 * tarfile.BLOCKSIZE  # of all members of a tar
 
 NO_FILE = "a link or a device (tar --dereference packs what links lead to)"
-TOO_LARGE = (
-    f"unpacked it is more than {MAX_RATIO} times as large; if you trust it, unpack it yourself and "
-    f"give the folder"
-)
-TOO_MANY = f"it holds more than {MAX_ENTRIES} files and folders"
 UNPACKING_ERRORS = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -86,6 +81,17 @@ def unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
         yield folder
 
 
+def _too_large(most: int) -> ValueError:
+    return ValueError(
+        f"unpacked it has more than {most} bytes; if you trust it, unpack it yourself and give the "
+        "folder"
+    )
+
+
+def _too_many() -> ValueError:
+    return ValueError(f"it holds more than {MAX_ENTRIES} files and folders")
+
+
 def _check(members: Sequence[_Member], most: int) -> None:
     """Raises ValueError for members that do not belong in an archive of a checkpoint."""
     for name, _, kind, _ in members:
@@ -95,9 +101,9 @@ def _check(members: Sequence[_Member], most: int) -> None:
             raise ValueError(f"the member {name!r} lies outside its folder")
     # One name may match many folders.
     if sum(len(pathlib.PurePosixPath(member.name).parts) for member in members) > MAX_ENTRIES:
-        raise ValueError(TOO_MANY)
+        raise _too_many()
     if sum(member.size for member in members) > most:
-        raise ValueError(TOO_LARGE)
+        raise _too_large(most)
 
 
 @contextlib.contextmanager
@@ -123,7 +129,7 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
         members = []
         for number, info in enumerate(tar):
             if number >= MAX_ENTRIES:  # and no list of a thousand times as many
-                raise ValueError(TOO_MANY)
+                raise _too_many()
             if not info.isdir():
                 kind = "" if info.isreg() else NO_FILE
                 content = functools.partial(tar.extractfile, info)
@@ -152,12 +158,12 @@ class _Bounded(io.RawIOBase):
         if not 0 <= size <= READ_BYTES:
             raise ValueError(f"one of its headers has {size} bytes")
         if self._stream.tell() > self._most:
-            raise ValueError(TOO_LARGE)
+            raise _too_large(self._most)
         return self._stream.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if offset > self._most:
-            raise ValueError(TOO_LARGE)
+            raise _too_large(self._most)
         return self._stream.seek(offset, whence)
 
     def tell(self) -> int:

@@ -178,7 +178,7 @@ class Checkpoint:
         broken = [name for name, value in self.weights.items() if not np.isfinite(value).all()]
         if broken:
             raise ValueError(
-                f"{self.source} holds numbers that are not finite:{listed('', broken)}"
+                f"{self.source} holds numbers that are{listed('not finite', broken).rstrip(';')}."
             )
         if self.vocab is not None and len(self.vocab) != self.config.vocab_size:
             raise ValueError(

@@ -98,7 +98,7 @@ def test_words_that_are_none(made, tmp_path, line):
 
 def test_a_vocabulary_of_the_other_casing_is_refused(made):
     cased = Vocab((*made.vocab.tokens, "The", "River", "New", "York"))
-    with pytest.raises(ValueError, match="do_lower_case is true,.*cased"):
+    with pytest.raises(ValueError, match="do_lower_case .*true, .*cased: 4 .* 74 "):
         exchange_vocabulary(made, cased)
 
 
@@ -106,7 +106,7 @@ def test_all_at_once_and_without_a_vocabulary(made, tmp_path):
     made.vocab.write(tmp_path / "vocab.txt")
     (tmp_path / "words.txt").write_text("cab\n")
     bare = dataclasses.replace(made, vocab=None)
-    with pytest.raises(ValueError, match="has no vocabulary to add to"):
+    with pytest.raises(ValueError, match="^made .*--vocab_file"):
         adapt(bare, added_words_file=str(tmp_path / "words.txt"))
     received = adapt(bare, 12, str(tmp_path / "vocab.txt"), str(tmp_path / "words.txt"))
     received.check()
@@ -131,7 +131,7 @@ def test_kept_layers_move_down_and_nothing_else_changes():
 @pytest.mark.parametrize("layers", ["", "1,0", "0,0", "11", "-1", "a", "0,,1"])
 def test_layers_that_cannot_be_kept(layers):
     made = make_checkpoint("pretrained", 1, num_hidden_layers=11)
-    with pytest.raises(ValueError, match="0 to 10"):
+    with pytest.raises(ValueError, match=f"--keep_layers={layers}: .* 0 .* 10,"):
         keep_layers(made, layers)
 
 
@@ -140,6 +140,7 @@ def test_layers_that_are_made_otherwise_in_another_place(layers):
     """The first of the pre-norm form has no LayerNorm; every third sees all pieces."""
     changes = {"num_hidden_layers": 6, "block_type": "pre_norm", "local_attention": 4}
     made = make_checkpoint("encoder", 1, max_position_embeddings=16, **changes)
-    with pytest.raises(ValueError, match=f"layer {layers[-1] if layers[0] == '0' else 1} is "):
+    number = layers[-1] if layers[0] == "0" else 1
+    with pytest.raises(ValueError, match=f"--keep_layers={layers}: .* layer {number} "):
         keep_layers(made, layers)
     keep_layers(made, "0,1,2,3").check()

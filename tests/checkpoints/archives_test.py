@@ -66,7 +66,7 @@ def test_a_chain_of_links_longer_than_a_path_leads_nowhere(tmp_path, monkeypatch
     members.append(member("escape", b"", tarfile.SYMTYPE, f"{link}/.."))
     members.append(member("again", b"", tarfile.LNKTYPE, "escape/victim"))
     members.append(member("again", b"evil"))
-    refuse(write_tar(tmp_path / "a.tar.gz", *members), "'a' is a link")
+    refuse(write_tar(tmp_path / "a.tar.gz", *members), "'a'", "--dereference")
     assert (temporary / "victim").read_text() == "mine"
     assert list(temporary.iterdir()) == [temporary / "victim"]
 
@@ -75,16 +75,18 @@ def test_links_and_devices_are_refused_before_anything_is_written(tmp_path, monk
     monkeypatch.setattr(archives.shutil, "copyfileobj", None)
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
         path = write_tar(tmp_path / "a.tar", member("good"), member("bad", b"", kind, "good"))
-        refuse(path, "'bad' is a link or a device", "--dereference")
+        refuse(path, "'bad'", "--dereference")
     info = zipfile.ZipInfo("bad")
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
-    refuse(write_zip(tmp_path / "a.zip", [("good", "x"), (info, "/etc/passwd")]), "'bad' is a link")
+    refuse(
+        write_zip(tmp_path / "a.zip", [("good", "x"), (info, "/etc/passwd")]), "'bad'", "--deref"
+    )
 
 
 @pytest.mark.parametrize("name", ["../evil.txt", "/tmp/evil.txt", "a/../../evil.txt"])
 def test_names_stay_inside(tmp_path, name):
-    refuse(write_tar(tmp_path / "a.tar.gz", member(name)), "lies outside its folder")
-    refuse(write_zip(tmp_path / "a.zip", [(name, "x")]), "lies outside its folder")
+    refuse(write_tar(tmp_path / "a.tar.gz", member(name)), repr(name), " folder.")
+    refuse(write_zip(tmp_path / "a.zip", [(name, "x")]), repr(name), " folder.")
     assert not list(tmp_path.glob("**/evil.txt"))
 
 
@@ -92,10 +94,13 @@ def test_sizes_are_bounded_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(archives.shutil, "copyfileobj", None)
     monkeypatch.setattr(archives, "FREE_BYTES", 1000)
     zeros = bytes(1 << 20)  # become about 1 KB
-    refuse(write_zip(tmp_path / "a.zip", [("a", zeros), ("b", zeros)]), "more than 20 times")
-    refuse(write_tar(tmp_path / "a.tar.gz", member("a", zeros)), "more than 20 times")
+    for path in (
+        write_zip(tmp_path / "a.zip", [("a", zeros), ("b", zeros)]),
+        write_tar(tmp_path / "a.tar.gz", member("a", zeros)),
+    ):
+        refuse(path, f" {1000 + 20 * path.stat().st_size} bytes")
     monkeypatch.setattr(archives, "MAX_BYTES", 3000)
-    refuse(write_zip(tmp_path / "b.zip", [("a", os.urandom(4000))]), "unpack it yourself")
+    refuse(write_zip(tmp_path / "b.zip", [("a", os.urandom(4000))]), " 3000 bytes")
 
 
 def test_what_the_table_of_contents_says_is_not_trusted(tmp_path, monkeypatch):
@@ -104,7 +109,7 @@ def test_what_the_table_of_contents_says_is_not_trusted(tmp_path, monkeypatch):
     size = (1 << 20).to_bytes(4, "little")
     lie = path.read_bytes().replace(size, (10).to_bytes(4, "little"))
     path.write_bytes(lie)
-    refuse(path, "cannot be unpacked")  # ten bytes have another checksum
+    refuse(path, "CRC-32", "'a'")  # ten bytes have another checksum
 
 
 def test_a_header_of_gigabytes_is_not_read(tmp_path):
@@ -114,21 +119,21 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path):
     with gzip.open(tmp_path / "a.tar.gz", "wb", 1) as file:
         file.write(info.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20))
     tracemalloc.start()
-    refuse(tmp_path / "a.tar.gz", "headers has 1073741824 bytes")
+    refuse(tmp_path / "a.tar.gz", " 1073741824 bytes")
     assert tracemalloc.get_traced_memory()[1] < 10 << 20
     tracemalloc.stop()
 
 
 def test_members_are_counted_with_the_folders_of_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MAX_ENTRIES", 20)
-    refuse(write_tar(tmp_path / "a.tar", *(member(str(i)) for i in range(21))), "more than")
-    refuse(write_zip(tmp_path / "a.zip", [("a/" * 20 + "b", "x")]), "more than")
+    refuse(write_tar(tmp_path / "a.tar", *(member(str(i)) for i in range(21))), " 20 files")
+    refuse(write_zip(tmp_path / "a.zip", [("a/" * 20 + "b", "x")]), " 20 files")
     assert len(unpack(write_zip(tmp_path / "b.zip", [(str(i), "x") for i in range(20)]))) == 20
 
 
 def test_compressions_that_need_unbounded_memory_are_refused(tmp_path):
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        refuse(write_zip(tmp_path / "a.zip", [("a", "x")], method), "deflate")
+        refuse(write_zip(tmp_path / "a.zip", [("a", "x")], method), "'a'", "deflate")
 
 
 def test_files_come_out_as_they_went_in(tmp_path):
@@ -145,7 +150,7 @@ def test_files_come_out_as_they_went_in(tmp_path):
     ):
         assert unpack(path) == content
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        refuse(path, "cannot be unpacked")
+        refuse(path)
 
 
 @pytest.mark.slow
@@ -164,4 +169,5 @@ def test_a_real_bomb(tmp_path):
             for _ in range(256):
                 file.write(bytes(1 << 20))
     for name in ("a.tar.gz", "a.zip"):
-        refuse(tmp_path / name, "more than 20 times")
+        size = (tmp_path / name).stat().st_size
+        refuse(tmp_path / name, f" {archives.FREE_BYTES + 20 * size} bytes")

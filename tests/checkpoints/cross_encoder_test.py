@@ -32,7 +32,7 @@ def test_equals_sentence_transformers(source: pathlib.Path) -> None:
     logits = model.logits([(query, text) for text in documents])
     assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
     assert model.rank(query, []).shape == (0,)
-    with pytest.raises(ValueError, match="'abc',"):
+    with pytest.raises(ValueError, match="^documents .*'abc',"):
         model.rank(query, "abc")
 
 
@@ -98,7 +98,7 @@ def test_folders_of_release_6(source: pathlib.Path, tmp_path: pathlib.Path) -> N
     assert found.activation == "identity"
     assert find_kind(found.checkpoint, str(tmp_path / "model")) == "reranker"
     to_release_6(tmp_path / "model", "torch.nn.modules.activation.Tanh")
-    with pytest.raises(ValueError, match="config_sentence_transformers.json: activation_fn"):
+    with pytest.raises(ValueError, match="config_sentence_transformers.json: activation_fn .*Tanh"):
         read_cross_encoder(tmp_path / "model")
 
 
@@ -114,10 +114,10 @@ def test_names_that_are_resolved_bring_activation_and_length(
     received = read_cross_encoder("~/ce")
     assert (received.activation, received.max_seq_length) == ("identity", expected.max_seq_length)
     shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "ce")
-    with pytest.raises(ValueError, match="packed.zip: .* unpack it"):
+    with pytest.raises(ValueError, match="packed.zip: .*archive"):
         read_cross_encoder(tmp_path / "packed.zip")
 
 
 def test_a_model_without_one_label_is_refused() -> None:
-    with pytest.raises(ValueError, match="cross-encoder: .* received none"):
+    with pytest.raises(ValueError, match="mean_normalize .*cross-encoder: .*--init_checkpoint="):
         read_cross_encoder(golden_file("families", "sentence_transformers", "mean_normalize"))

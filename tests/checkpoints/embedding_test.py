@@ -23,10 +23,10 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not JSON"),
-        ('{"pools": ["cls"]}', "does not describe an embedding: .*pools"),
-        ('{"max_seq_length": "12"}', "max_seq_length is '12', expected int"),
-        (json.dumps({"dense": [{"size": 3}]}), "does not describe an embedding: .*size"),
+        ("{", "JSON: .*line 1 column 2"),
+        ('{"pools": ["cls"]}', "EmbeddingConfig.*'pools'"),
+        ('{"max_seq_length": "12"}', "max_seq_length .*'12', .*int"),
+        (json.dumps({"dense": [{"size": 3}]}), "DenseStep.*'size'"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: pathlib.Path, text: str, message: str) -> None:

@@ -230,7 +230,7 @@ def test_a_shared_network_without_projection_is_of_no_family(tmp_path):
     made = make_checkpoint("masked_lm", num_hidden_layers=2, num_layer_groups=1)
     assert find_family(made.config) is None
     for form in ("huggingface", "google", "keras_hub"):
-        with pytest.raises(ValueError, match="num_layer_groups is 1"):
+        with pytest.raises(ValueError, match=f"^{form} .*num_layer_groups .*1, .*0"):
             write_checkpoint(made, tmp_path / form, form)
     written = write_checkpoint(made, tmp_path / "own", "bert_tf")
     assert written.config == made.config
@@ -265,60 +265,88 @@ def test_newer_configurations_say_the_same(tmp_path):
     ("name", "values", "message"),
     [
         ("roberta/masked_lm", {"model_type": "funnel"}, "'funnel',.*.'bert', 'rob"),
-        ("roberta/masked_lm", {"model_type": ["bert"]}, r"model_type is \['bert'\], expected"),
-        ("roberta/masked_lm", {"model_type": "distilbert"}, "'roberta'"),
+        ("roberta/masked_lm", {"model_type": ["bert"]}, r"model_type .*\['bert'\], .*'roberta'"),
+        ("roberta/masked_lm", {"model_type": "distilbert"}, "/copy: .*'distilbert', .*'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
-        ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id is 3, but the vocabulary's .* 1"),
-        ("roberta/question_answering", {"is_decoder": True}, "is_decoder is True"),
-        ("distilbert/masked_lm", {"dim": "wide"}, "config.json: dim: expected int, received 'wi"),
-        ("distilbert/masked_lm", {"hidden_size": 8}, "dim is 48, but hidden_size.*is 8"),
-        ("distilbert/masked_lm", {"activation": "swish"}, "activation is 'swish', expected one"),
-        ("positions/roformer_masked_lm", {"rotary_value": True}, "rotary_value is True"),
-        ("positions/roformer_masked_lm", {"num_attention_heads": 16}, "make it even"),
+        ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id .*3, .*vocabulary.* 1;"),
+        ("roberta/question_answering", {"is_decoder": True}, "is_decoder .*True"),
+        ("distilbert/masked_lm", {"dim": "wide"}, "config.json: dim: .*int, .*'wide'"),
+        ("distilbert/masked_lm", {"hidden_size": 8}, "dim .*48, .*hidden_size, .*8;"),
+        ("distilbert/masked_lm", {"activation": "swish"}, "activation .*'swish', .*'gelu'"),
+        ("positions/roformer_masked_lm", {"rotary_value": True}, "rotary_value .*True"),
+        (
+            "positions/roformer_masked_lm",
+            {"num_attention_heads": 16},
+            "rotary_interleaved .*head .* 3 ",
+        ),
         ("positions/roformer_masked_lm", {"max_position_embeddings": 9}, "embed_positions.weight"),
-        ("modernbert/masked_lm", {"layer_types": ["full_attention"] * 6}, "layer_types is .*n = 3"),
+        (
+            "modernbert/masked_lm",
+            {"layer_types": ["full_attention"] * 6},
+            "layer_types .* n = 3, .*global_attn_every_n_layers",
+        ),
         (
             "modernbert/masked_lm",
             {"local_attention": 500},
-            "attention 500 exceeds the longest",
+            "local_attention 500 .*max_position_embeddings 96",
         ),
-        ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
+        (
+            "modernbert/masked_lm",
+            {"global_attn_every_n_layers": 0},
+            "global_attn_every_n_layers .*0, .*1",
+        ),
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
-        ("modernbert/masked_lm", {"classifier_pooling": "max"}, "classifier_pooling is 'max'"),
-        ("albert/pretraining", {"inner_group_num": 2}, "inner_group_num is 2, expected 1"),
-        ("albert/pretraining", {"num_hidden_groups": 0}, "num_hidden_groups is 0"),
+        ("modernbert/masked_lm", {"classifier_pooling": "max"}, "classifier_pooling .*'max'"),
+        ("albert/pretraining", {"inner_group_num": 2}, "inner_group_num .*2, .*1,"),
+        ("albert/pretraining", {"num_hidden_groups": 0}, "num_hidden_groups .*0"),
         ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
-        ("albert/pretraining", {"num_hidden_groups": 2}, "missing .*layer_1/"),
+        ("albert/pretraining", {"num_hidden_groups": 2}, r"ALBERT .*\(16\): bert/encoder/layer_1/"),
         ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
-        ("mpnet/masked_lm", {"pad_token_id": 0}, "pad_token_id is 0, expected 1"),
+        ("mpnet/masked_lm", {"pad_token_id": 0}, "pad_token_id .*0, .*1,"),
         (
             "mpnet/masked_lm",
             {"relative_attention_num_buckets": 16},
-            "relative_attention_num_buckets is 16, expected at least 32",
+            "relative_attention_num_buckets .*16, .*32: ",
         ),
         (
             "mpnet/masked_lm",
             {"relative_attention_num_buckets": 40},
-            r"relative_attention_bias \[32, 3\] instead of \[40, 3\]",
+            r"relative_attention_bias \[32, 3\] .*\[40, 3\]",
         ),
-        ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention is missing"),
-        ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention is False"),
-        ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key is False"),
-        ("deberta_v2/masked_lm", {"conv_kernel_size": 3}, "conv_kernel_size is 3"),
-        ("deberta_v2/masked_lm", {"embedding_size": 20}, "embedding_size is 20, expected 30"),
-        ("deberta_v2/masked_lm", {"pooler_hidden_size": 8}, "pooler_hidden_size is 8"),
-        ("deberta_v2/masked_lm", {"attention_head_size": 8}, "attention_head_size is 8"),
-        ("deberta_v2/masked_lm", {"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'"),
-        ("deberta_v2/masked_lm", {"pos_att_type": ["p2p"]}, r"pos_att_type is \['p2p'\]"),
-        ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type is \[\]"),
-        ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets is 50, expected 2 to"),
-        ("deberta_v2/masked_lm", {"position_buckets": 12}, r"\[20, 30\] instead of \[24, 30\]"),
-        ("deberta_v2/masked_lm", {"max_relative_positions": 6}, "buckets is 10, expected 2 to 5"),
-        ("deberta_v2/masked_lm", {"position_biased_input": True}, "missing.*position_embeddings"),
-        ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act is 'swish'"),
-        ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
-        ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
+        ("deberta_v2/masked_lm", {"relative_attention": None}, "relative_attention .*true,"),
+        ("deberta_v2/masked_lm", {"relative_attention": False}, "relative_attention .*False"),
+        ("deberta_v2/masked_lm", {"share_att_key": False}, "share_att_key .*False"),
+        ("deberta_v2/masked_lm", {"conv_kernel_size": 3}, "conv_kernel_size .*3"),
+        ("deberta_v2/masked_lm", {"embedding_size": 20}, "embedding_size .*20, .*30,"),
+        ("deberta_v2/masked_lm", {"pooler_hidden_size": 8}, "pooler_hidden_size .*8"),
+        ("deberta_v2/masked_lm", {"attention_head_size": 8}, "attention_head_size .*8"),
+        ("deberta_v2/masked_lm", {"norm_rel_ebd": "none"}, "norm_rel_ebd .*'none'"),
+        ("deberta_v2/masked_lm", {"pos_att_type": ["p2p"]}, r"pos_att_type .*\['p2p'\]"),
+        ("deberta_v2/masked_lm", {"pos_att_type": []}, r"pos_att_type .*\[\]"),
+        ("deberta_v2/masked_lm", {"position_buckets": 50}, "position_buckets .*50, .* 2 .* 49: "),
+        (
+            "deberta_v2/masked_lm",
+            {"position_buckets": 12},
+            r"relative_embeddings/table \[20, 30\] .*\[24, 30\]",
+        ),
+        (
+            "deberta_v2/masked_lm",
+            {"max_relative_positions": 6},
+            "position_buckets .*10, .* 2 .* 5: ",
+        ),
+        (
+            "deberta_v2/masked_lm",
+            {"position_biased_input": True},
+            r"\(1\): bert/embeddings/position_embeddings",
+        ),
+        ("deberta_v2/masked_lm", {"pooler_hidden_act": "swish"}, "pooler_hidden_act .*'swish'"),
+        ("modernbert/masked_lm", {"norm_bias": True}, r"\(14\): bert/embeddings/LayerNorm/beta"),
+        (
+            "modernbert/token_classification",
+            {"mlp_bias": False},
+            r"\(12\): model.layers.0.mlp.Wi.bias",
+        ),
     ],
 )
 def test_configurations_that_are_refused_by_name(tmp_path, name, values, message):
@@ -368,10 +396,10 @@ def test_rows_of_mpnet_that_no_bucket_has(tmp_path):
 
 def test_another_rope_is_refused(tmp_path):
     rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 160000.0}}
-    with pytest.raises(ValueError, match="rope_type is 'yarn'"):
+    with pytest.raises(ValueError, match="rope_type .*'yarn', .*'default'"):
         read_checkpoint(copy_of("modernbert/masked_lm", tmp_path, rope_parameters=rope))
     rope = {"full_attention": {"rope_theta": 5.0}}
-    with pytest.raises(ValueError, match="global_rope_theta is 160000.0, but rope_parameters has"):
+    with pytest.raises(ValueError, match="global_rope_theta .*160000.0, .*rope_parameters .*5.0 "):
         read_checkpoint(copy_of("modernbert/masked_lm", tmp_path, rope_parameters=rope))
 
 
@@ -379,10 +407,10 @@ def test_another_rope_is_refused(tmp_path):
 def test_half_a_byte_bpe_tokenizer_is_refused(tmp_path, name):
     folder = copy_of("roberta/masked_lm", tmp_path)
     (folder / name).unlink()
-    with pytest.raises(ValueError, match=f"{name} is missing"):
+    with pytest.raises(ValueError, match=f"/{name} .*tokenizer.json"):
         read_checkpoint(folder)
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match=f"{name} is missing"):
+    with pytest.raises(ValueError, match=f"/{name} .*tokenizer.json"):
         read_checkpoint(folder)
 
 
@@ -510,11 +538,11 @@ def test_the_structure_tells_the_family(tmp_path, fields, family):
         write_checkpoint(made, tmp_path / "model", "huggingface")
         assert (tmp_path / "model" / "config.json").read_text().count(f'"{family}"')
     if not family:
-        with pytest.raises(ValueError, match="huggingface.*bert: .*Write"):
+        with pytest.raises(ValueError, match="^huggingface .* bert: .* bert_tf"):
             write_checkpoint(made, tmp_path / "model", "huggingface")
     if family != "bert":
         for form in ("google", "keras_hub"):
-            with pytest.raises(ValueError, match=f"{form}.*"):
+            with pytest.raises(ValueError, match=f"^{form} .* bert_tf"):
                 write_checkpoint(made, tmp_path / form, form)
     own = write_checkpoint(made, tmp_path / "own", "bert_tf")
     assert own.config.position_type == made.config.position_type
@@ -540,7 +568,7 @@ def test_what_each_task_makes_anew_may_be_missing(tmp_path):
     assert start.heads == ("masked_lm",)
     bert = make_checkpoint("masked_lm", 1)
     write_checkpoint(bert, tmp_path / "bert", "huggingface")
-    with pytest.raises(ValueError, match="missing.*bert/pooler/dense"):
+    with pytest.raises(ValueError, match="bert/pooler/dense/kernel, .*--allow_missing"):
         BertClassifier.from_pretrained(tmp_path / "bert", allow_missing=["cls/"], num_labels=3)
 
 
@@ -560,11 +588,11 @@ def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
         (
             "roberta/masked_lm",
             {"position_type": "rotary"},
-            "--position_type=rotary, but .* lear",
+            "--position_type=rotary, .*learned",
         ),
-        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece"),
-        ("roberta/masked_lm", {"do_lower_case": True}, "--do_lower_case=True,"),
-        ("modernbert/masked_lm", {"position_type": "alibi"}, "--position_type=alibi, but .*rotary"),
+        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece, .*byte_bpe"),
+        ("roberta/masked_lm", {"do_lower_case": True}, "--do_lower_case=True, .*False"),
+        ("modernbert/masked_lm", {"position_type": "alibi"}, "--position_type=alibi, .*rotary"),
     ],
 )
 def test_flags_that_contradict_a_checkpoint(name, given, message):
@@ -592,10 +620,10 @@ def test_a_vocabulary_of_byte_bpe_is_not_exchanged(tmp_path):
     assert adapt(checkpoint, vocab_file=str(same)).vocab == checkpoint.vocab
     other = make_checkpoint("masked_lm").vocab
     other.write(tmp_path / "vocab.txt")
-    with pytest.raises(ValueError, match="WordPiece"):
+    with pytest.raises(ValueError, match="WordPiece .*--vocab_file .*--added_words_file"):
         adapt(checkpoint, vocab_file=str(tmp_path / "vocab.txt"))
     (tmp_path / "words.txt").write_text("word\n")
-    with pytest.raises(ValueError, match="no WordPiece vocabulary"):
+    with pytest.raises(ValueError, match=r"WordPiece vocabulary .*--vocab_file\.$"):
         adapt(checkpoint, added_words_file=str(tmp_path / "words.txt"))
 
 
@@ -627,7 +655,7 @@ def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
     for weight, value in expected.weights.items():
         np.testing.assert_array_equal(received.weights[weight], value)
     rewrite(folder, lambda weights: {**weights, "roberta.adapter.bias": pooler.popitem()[1]})
-    with pytest.raises(ValueError, match=r"not understood \(1\): roberta.adapter.bias"):
+    with pytest.raises(ValueError, match=r"\(1\): roberta.adapter.bias"):
         read_checkpoint(folder).check()
 
 

@@ -116,7 +116,7 @@ def test_dense_layers_of_an_embedding_are_left_out_or_refused(tmp_path):
     written = write_checkpoint(made, tmp_path / "theirs", "huggingface")
     assert written.embedding is None and not (tmp_path / "theirs" / "embedder.json").exists()
     for form in ("google", "keras_hub"):
-        with pytest.raises(ValueError, match="dense layers"):
+        with pytest.raises(ValueError, match=f"^{form} .*dense layers"):
             write_checkpoint(made, tmp_path / form, form)
 
 
@@ -146,7 +146,7 @@ def test_the_runs_of_several_seeds_are_named(tmp_path):
     for seed in ("seed-1", "seed-2"):
         (tmp_path / seed).mkdir()
         (tmp_path / seed / "model.ckpt-7.index").touch()
-    with pytest.raises(ValueError, match="seeds.*seed-1, .*seed-2"):
+    with pytest.raises(ValueError, match="/seed-1, .*/seed-2"):
         read_checkpoint(tmp_path)
 
 
@@ -223,12 +223,12 @@ def test_damaged_archives_and_other_folders(tmp_path):
         read_checkpoint(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
         archive.writestr("readme.txt", "x")
-    with pytest.raises(ValueError, match="b.zip.*directory"):
+    with pytest.raises(ValueError, match="b.zip .*config.json"):
         read_checkpoint(tmp_path / "b.zip")
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(ValueError, match="/nowhere .*config.json"):
         read_checkpoint(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match="holds nothing; expected"):
+    with pytest.raises(ValueError, match="/other .*config.json"):
         read_checkpoint(tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text("{}")
     (tmp_path / "other" / "tf_model.h5").write_text("")
@@ -240,7 +240,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
     made = make_checkpoint("encoder", 4)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.raises(ValueError, match="/full .*folder"):
         write_checkpoint(made, tmp_path / "full", "google")
     (tmp_path / "full" / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "full" / "empty")
@@ -267,23 +267,22 @@ def test_wrong_shapes_missing_and_unknown_weights_are_named():
     with pytest.raises(ValueError) as error:
         broken.check()
     size = made.config.vocab_size
-    assert "missing (1): bert/encoder/layer_0/output/dense/bias" in str(error.value)
-    assert f"cls/predictions/output_bias [3] instead of [{size}]" in str(error.value)
-    assert "not understood (1): bert/adapter/kernel" in str(error.value)
+    assert "(1): bert/encoder/layer_0/output/dense/bias" in str(error.value)
+    shapes = str(error.value).partition("(1): cls/predictions/output_bias ")[2].split(";")[0]
+    assert "[3]" in shapes and f"[{size}]" in shapes
+    assert "(1): bert/adapter/kernel" in str(error.value)
     unknown = dataclasses.replace(made, unused=("bert/adapter/kernel",))
     unknown.check(allow_unexpected=["bert/adapter/"])
-    with pytest.raises(ValueError, match=r"in allow_unexpected \(--allow_unexpected\)\.$"):
+    with pytest.raises(ValueError, match=r"\(1\): bert/adapter/kernel;.*\(--allow_unexpected\)"):
         unknown.check(allow_unexpected=())
     # Of who has no such option.
-    with pytest.raises(
-        ValueError, match=r"convert the model: convert_checkpoint --allow_unexpected\.$"
-    ):
+    with pytest.raises(ValueError, match="convert_checkpoint --allow_unexpected"):
         unknown.check()
     del weights["cls/predictions/output_bias"]
     lacking = dataclasses.replace(made, weights=weights)
-    with pytest.raises(ValueError, match=r"in allow_missing \(--allow_missing\)\.$"):
+    with pytest.raises(ValueError, match=r"\(2\): bert/.*/bias, cls/.*;.*\(--allow_missing\)"):
         lacking.check(allow_missing=())
-    with pytest.raises(ValueError, match=r"missing \(2\): .*them\.$"):
+    with pytest.raises(ValueError, match=r"\(2\): bert/.*/bias, cls/.*;(?!.*--allow_missing)"):
         lacking.check()
 
 

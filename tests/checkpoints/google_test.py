@@ -64,7 +64,9 @@ def test_training_state_is_left_out_and_the_classifier_has_googles_name(tmp_path
 def test_configuration_elsewhere_and_missing(tmp_path):
     made, folder = write(tmp_path)
     (folder / "bert_config.json").rename(tmp_path / "elsewhere.json")
-    with pytest.raises(ValueError, match="no .*bert_config.json; give .* --bert_config_file"):
+    with pytest.raises(
+        ValueError, match="bert_model.ckpt: .*/bert_config.json; .* --bert_config_file"
+    ):
         read_checkpoint(folder)
     assert_same(read_checkpoint(folder, str(tmp_path / "elsewhere.json")), made)
 
@@ -86,11 +88,11 @@ def test_a_damaged_bundle_is_one_clear_error(tmp_path):
     _, folder = write(tmp_path)
     data = folder / "bert_model.ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])
-    with pytest.raises(ValueError, match="bert_model.ckpt.*TensorFlow checkpoint"):
+    with pytest.raises(ValueError, match="bert_model.ckpt .*TensorFlow checkpoint: "):
         read_checkpoint(folder)
     index = folder / "bert_model.ckpt.index"
     index.write_bytes(index.read_bytes()[:-20])
-    with pytest.raises(ValueError, match="TensorFlow checkpoint"):
+    with pytest.raises(ValueError, match="bert_model.ckpt .*TensorFlow checkpoint: "):
         read_checkpoint(folder)
 
 
@@ -98,10 +100,10 @@ def test_more_layers_than_the_configuration_says(tmp_path):
     made, folder = write(tmp_path, num_hidden_layers=3)
     values = json.loads((folder / "bert_config.json").read_text())
     (folder / "bert_config.json").write_text(json.dumps({**values, "num_hidden_layers": 2}))
-    with pytest.raises(ValueError, match=r"not understood \(16\): bert/encoder/layer_2/"):
+    with pytest.raises(ValueError, match=r"\(16\): bert/encoder/layer_2/"):
         read_checkpoint(folder).check()
     (folder / "bert_config.json").write_text(json.dumps({**values, "num_hidden_layers": 4}))
-    with pytest.raises(ValueError, match=r"missing \(16\): bert/encoder/layer_3/"):
+    with pytest.raises(ValueError, match=r"\(16\): bert/encoder/layer_3/"):
         read_checkpoint(folder).check()
 
 
@@ -125,7 +127,7 @@ def test_the_newest_of_several_is_named_by_the_checkpoint_file(tmp_path):
     assert_same(read_checkpoint(folder), made)  # The highest step.
     for number, end in enumerate(("10", "20")):
         (folder / f"model.ckpt-{end}.index").rename(folder / f"{number}.ckpt.index")
-    with pytest.raises(ValueError, match="several checkpoints: .*0.ckpt.*give"):
+    with pytest.raises(ValueError, match=r"/model .*\['0.ckpt', '1.ckpt'\]"):
         read_checkpoint(folder)
 
 
@@ -156,7 +158,7 @@ def test_labels_are_lines(tmp_path):
     made = dataclasses.replace(made, labels=labels)
     write_checkpoint(made, tmp_path / "model", "google")
     assert read_checkpoint(tmp_path / "model").labels == labels
-    with pytest.raises(ValueError, match="contains a line break"):
+    with pytest.raises(ValueError, match=r"label 'b\\nc' .*labels.txt"):
         write_checkpoint(
             dataclasses.replace(made, labels=("a", "b\nc", "d")), tmp_path / "other", "bert_tf"
         )

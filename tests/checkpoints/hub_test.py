@@ -124,7 +124,7 @@ def test_offline_the_cache_is_all_there_is(server: HubServer, monkeypatch):
     server.requests.clear()
     load_tokenizer(NAME)
     message = fails(NAME)
-    assert "HF_HUB_OFFLINE" in message and "config.json" in message and "folder" in message
+    assert "HF_HUB_OFFLINE" in message and "config.json" in message and "--local-dir" in message
     assert f"{server.url}/org/tiny/tree/main" in message
     assert "HF_HUB_OFFLINE" in fails("hf://org/other")
     assert not server.requests
@@ -135,23 +135,22 @@ def test_without_an_answer_the_cache_is_all_there_is(server: HubServer, monkeypa
     nobody = "http://127.0.0.1:9"
     monkeypatch.setattr(constants, "ENDPOINT", nobody)
     assert hub.local_path(NAME).name == REVISION
-    assert f"{nobody} does not answer: on another machine, download config.json" in fails(
-        "hf://org/other"
-    )
+    message = fails("hf://org/other")
+    assert nobody in message and "config.json" in message
 
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("hf://org/none", "check the name"),
-        ("hf://org/gated", "accept its terms"),
-        (f"{NAME}@v9", "no such branch, tag or commit"),
-        (f"{NAME}@", "expected hf://org/name"),
-        (f"{NAME}/model.safetensors", "expected hf://org/name"),
-        ("hf://", "expected hf://org/name"),
-        ("hf://org/a--b", "not a valid model name"),
-        ("hf://org/images", "expected the files of a model"),
-        ("kaggle://keras/bert", "expected kaggle://OWNER/MODEL"),
+        ("hf://org/none", "private"),
+        ("hf://org/gated", "terms"),
+        (f"{NAME}@v9", "/org/tiny/tree/main"),
+        (f"{NAME}@", "hf://org/name@revision"),
+        (f"{NAME}/model.safetensors", "hf://org/name@revision"),
+        ("hf://", "hf://org/name@revision"),
+        ("hf://org/a--b", "model name"),
+        ("hf://org/images", "cat.png"),
+        ("kaggle://keras/bert", "kaggle://OWNER/MODEL"),
     ],
 )
 def test_a_name_that_is_of_no_model(server: HubServer, name, remedy):
@@ -164,13 +163,13 @@ def test_a_damaged_download_is_told_and_mended(server: HubServer):
     weights = server.files["org/tiny"]["model.safetensors"]
     for content in (weights[:-1] + b"?", weights[:-1]):
         server.broken = {"model.safetensors": content}
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(ValueError, match=f"checksum|{len(content)} .*model.safetensors"):
             hub.local_path(NAME)
     server.broken = {}
     folder = hub.local_path(NAME)
     assert (folder / "model.safetensors").read_bytes() == weights
     (folder / "model.safetensors").resolve().write_bytes(weights[:100])  # A disk that was full.
-    with pytest.raises(ValueError, match="100 bytes instead of .* deleted"):
+    with pytest.raises(ValueError, match=f"model.safetensors .* 100 bytes .* {len(weights)};"):
         hub.local_path(NAME)
     assert (hub.local_path(NAME) / "model.safetensors").read_bytes() == weights
 
@@ -271,7 +270,8 @@ def test_a_preset_of_keras_hub_is_read_by_its_name(tiny, tmp_path, monkeypatch):
             weight for weight in expected.weights if "seq_relationship" not in weight
         }
     assert load_tokenizer(variation / version).vocab == expected.vocab
-    assert "Kaggle does not answer" in fails("kaggle://keras/bert/keras/other/1")
+    name = "keras/bert/keras/other/1"
+    assert f"https://www.kaggle.com/models/{name}" in fails(f"kaggle://{name}")
     with pytest.raises(ValueError, match="bert_base_en_uncased"):
         hub.local_path("keras_hub://bert_base_klingon")
 

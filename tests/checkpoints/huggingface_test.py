@@ -129,10 +129,10 @@ def test_shards_are_put_together(tmp_path):
     with pytest.raises(ValueError, match="model-00002-of-00003"):
         read_checkpoint(folder)
     edit(index, weight_map={"bert.embeddings.word_embeddings.weight": "../x.safetensors"})
-    with pytest.raises(ValueError, match="outside of its folder"):
+    with pytest.raises(ValueError, match="index.json: .*'../x.safetensors'"):
         read_checkpoint(folder)
     index.write_text("{}")
-    with pytest.raises(ValueError, match="no weight_map"):
+    with pytest.raises(ValueError, match="index.json: .*weight_map"):
         read_checkpoint(folder)
 
 
@@ -233,7 +233,7 @@ def test_damaged_safetensors_and_types_that_numpy_lacks(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match="model.safetensors.*safetensors file"):
             read_checkpoint(folder)
-    for kind, message in {"F8_E5M2": "float8_e5m2.*save the model", "X9": "variant `X9`"}.items():
+    for kind, message in {"F8_E5M2": "bfloat16 .*float8_e5m2", "X9": "`X9`"}.items():
         entry = {"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}
         header = json.dumps(entry).encode()
         path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
@@ -247,25 +247,19 @@ def test_configurations_that_are_not_berts(tmp_path):
     for values, message in (
         (
             {"model_type": "roberta"},
-            "model_type is 'roberta',.*'bert'",
+            "model_type .*'roberta',.*'bert'",
         ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"is_decoder": True}, "is_decoder is True"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish',"),
-        ({"pruned_heads": {"0": [1]}}, "pruned heads"),
-        ({"num_attention_heads": 7, "hidden_size": 12}, "not a multiple"),
-        (
-            {"vocab_size": 12},
-            r"instead of .12, .*configuration",
-        ),
-        ({"hidden_act": []}, "hidden_act is .., expected one of"),
-        ({"architectures": "BertModel"}, "architectures is 'BertModel',"),
-        (
-            {"layer_norm_eps": float("nan")},
-            "layer_norm_eps: received nan,",
-        ),
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers: received 1000000, expected at most"),
-        ({"hidden_size": "wide"}, "hidden_size: expected int, received 'wide'"),
+        ({"is_decoder": True}, "is_decoder .*True"),
+        ({"hidden_act": "swish"}, "hidden_act .*'swish',"),
+        ({"pruned_heads": {"0": [1]}}, r"pruned_heads .*\{'0': \[1\]\}"),
+        ({"num_attention_heads": 7, "hidden_size": 12}, "hidden_size 12 .*num_attention_heads 7"),
+        ({"vocab_size": 12}, r"word_embeddings \[\d+, 20\] .*\[12, 20\]"),
+        ({"hidden_act": []}, r"hidden_act .*\[\], .*'gelu'"),
+        ({"architectures": "BertModel"}, "architectures .*'BertModel',"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: .*nan,"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers: .*1000000, .*1000"),
+        ({"hidden_size": "wide"}, "hidden_size: .*int, .*'wide'"),
     ):
         edit(folder / "config.json", **values)
         with pytest.raises(ValueError, match=message):
@@ -277,7 +271,7 @@ def test_a_configuration_that_lies_about_the_vocabulary(tmp_path):
     made, folder = write(tmp_path)
     size = made.config.vocab_size
     edit(folder / "config.json", vocab_size=size + 8)
-    with pytest.raises(ValueError, match=f"word_embeddings .{size}, .* instead of .{size + 8},"):
+    with pytest.raises(ValueError, match=f"word_embeddings .{size}, .*.{size + 8},"):
         read_checkpoint(folder).check()
 
 
@@ -289,7 +283,9 @@ def test_an_untied_decoder_is_refused(tmp_path):
         return {**weights, "cls.predictions.decoder.weight": table + 1}
 
     rewrite(folder, untie)
-    with pytest.raises(ValueError, match="differs from bert.embeddings.*must be equal"):
+    with pytest.raises(
+        ValueError, match="cls.predictions.decoder.weight .*bert.embeddings.word_embeddings.weight"
+    ):
         read_checkpoint(folder)
 
 
@@ -297,9 +293,7 @@ def test_unknown_weights_stop_the_load(tmp_path):
     _, folder = write(tmp_path)
     rewrite(folder, lambda weights: {**weights, "bert.adapter.weight": np.zeros(3, np.float32)})
     for allow_unexpected in ((), ["bert.other"], "bert.other"):
-        with pytest.raises(
-            ValueError, match=r"not understood \(1\): bert.adapter.*--allow_unexpected"
-        ):
+        with pytest.raises(ValueError, match=r"\(1\): bert.adapter.*--allow_unexpected"):
             BertEncoder.from_pretrained(folder, allow_unexpected=allow_unexpected)
     BertEncoder.from_pretrained(folder, allow_unexpected=["bert.adapter"])
     BertEncoder.from_pretrained(folder, allow_unexpected="bert.adapter")
@@ -308,8 +302,8 @@ def test_unknown_weights_stop_the_load(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda value: value.astype(np.int8), "weights of int8; expected floating point"),
-        (lambda value: np.full_like(value, np.nan), "not finite.*seq_relationship/output_bias"),
+        (lambda value: value.astype(np.int8), "/model: .*int8"),
+        (lambda value: np.full_like(value, np.nan), r"\(1\): cls/seq_relationship/output_bias"),
     ],
 )
 def test_weights_that_are_no_numbers(tmp_path, change, message):

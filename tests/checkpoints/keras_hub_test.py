@@ -182,7 +182,7 @@ def test_the_tokenizer_of_a_preset(tmp_path, class_name, key):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert load_tokenizer(tmp_path).vocab == vocab
     (tmp_path / "config.json").write_text(json.dumps({**config, "config": {}}))
-    with pytest.raises(ValueError, match=f"config.json has no {key}; expected"):
+    with pytest.raises(ValueError, match=f"config.json .*{key};"):
         load_tokenizer(tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_arrays_that_are_not_plain(tmp_path):
     ):
         with h5py.File(path, "w") as file:
             file.create_dataset(name, **arguments)
-        with pytest.raises(ValueError, match="x.weights.h5 .*(not a plain array|its arrays have)"):
+        with pytest.raises(ValueError, match=rf"x.weights.h5 .*({name} | \d+ bytes)"):
             read_checkpoint(path)
 
 
@@ -239,12 +239,12 @@ def test_all_arrays_together_are_bounded_before_one_is_read(tmp_path, monkeypatc
         file.create_dataset("noise", data=np.random.default_rng(0).random(30_000, np.float32))
     assert 4 * path.stat().st_size > 100 * 1000 * 4
     monkeypatch.setattr(h5py.Dataset, "__array__", None)
-    with pytest.raises(ValueError, match="x.weights.h5 .*arrays have 16120000 bytes,"):
+    with pytest.raises(ValueError, match="x.weights.h5 .* 16120000 bytes,"):
         read_checkpoint(path)
     with h5py.File(path, "w") as file:
         options = {"chunks": (1000, 10_000), "maxshape": (None, 10_000), "compression": "gzip"}
         file.create_dataset("layers/0", shape=(1, 10_000), dtype="float32", **options)[...] = 0
-    with pytest.raises(ValueError, match="arrays have 40000000 bytes"):
+    with pytest.raises(ValueError, match="x.weights.h5 .* 40000000 bytes,"):
         read_checkpoint(path)
 
 
@@ -260,7 +260,7 @@ def test_files_that_are_no_bert(tmp_path):
         with pytest.raises(ValueError, match="class_name.*RobertaBackbone"):
             read(folder)
     path.write_text(json.dumps({**values, "config": {"num_layers": 2}}))
-    with pytest.raises(ValueError, match="config.json lacks .*'hidden_dim'"):
+    with pytest.raises(ValueError, match="config.json .*'hidden_dim', 'intermediate_dim'"):
         read_checkpoint(folder)
     for key in ("hidden_dim", "num_layers", "dropout"):
         path.write_text(json.dumps({**values, "config": {**values["config"], key: None}}))

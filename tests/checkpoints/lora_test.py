@@ -213,8 +213,10 @@ WRONG_MATRICES = {
     r"layer\.0\.attention\.self\.query": wider,
     r"layer\.40\.": lambda m: {k.replace("layer.0.", "layer.40."): v for k, v in m.items()},
     "lora_magnitude_vector": with_magnitude,
-    "expected lora_A and lora_B": lambda m: {k: v for k, v in m.items() if "lora_A" in k},
-    "cannot be multiplied": lambda m: {k: v[:1] if "lora_A" in k else v for k, v in m.items()},
+    r"\['lora_A'\] .*lora_B": lambda m: {k: v for k, v in m.items() if "lora_A" in k},
+    r"lora_A \[1, 20\] .*lora_B \[20, 2\]": lambda m: {
+        k: v[:1] if "lora_A" in k else v for k, v in m.items()
+    },
     "lora_B.bias": lambda m: {**m, "base_model.model.x.lora_B.bias": np.ones(2, np.float32)},
 }
 

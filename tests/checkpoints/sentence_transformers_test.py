@@ -193,11 +193,11 @@ def test_all_poolings_put_end_to_end(include_prompt):
 
 def test_what_is_no_text_is_named_before_anything_is_computed():
     embedder = BertEmbedder.from_checkpoint(made_checkpoint())
-    for texts, message in ((["a", None], r"texts\[1\] is None"), ("a b", "texts is the string")):
+    for texts, message in ((["a", None], r"texts\[1\] .*None"), ("a b", "^texts .*'a b'")):
         with pytest.raises(ValueError, match=message):
             embedder.encode(texts)
     for size in (0, -1):  # -1 would leave zeros.
-        with pytest.raises(ValueError, match=f"batch_size is {size}, expected 1 or more"):
+        with pytest.raises(ValueError, match=f"batch_size .*{size}, .*1 "):
             embedder.encode(["a"], batch_size=size)
     assert embedder.encode([]).shape == (0, embedder.dimension)
     two = embedder.encode(["a", "b"])
@@ -375,7 +375,7 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path):
     modules = json.loads((path / "modules.json").read_text())
     modules[1]["path"] = "../1_Pooling"
     (path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match="outside the folder"):
+    with pytest.raises(ValueError, match="modules.json: .*'../1_Pooling'"):
         read_checkpoint(pathlib.Path(path))
 
 

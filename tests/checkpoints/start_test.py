@@ -91,7 +91,7 @@ def test_what_contradicts_the_weights_is_refused(path):
     ):
         with pytest.raises(ValueError, match=message):
             read_start(path, given, PRETRAINING)
-    with pytest.raises(ValueError, match="has its own configuration"):
+    with pytest.raises(ValueError, match="/model .*--bert_config_file"):
         read_start(path, {}, PRETRAINING, config_file="x.json")
 
 
@@ -102,7 +102,7 @@ def test_missing_heads_must_be_named(tmp_path):
     with pytest.raises(ValueError) as error:
         read_start(path, {}, PRETRAINING)
     named = "--allow_missing=bert/pooler/,cls/predictions/,cls/seq_relationship/."
-    assert named in str(error.value) and "missing (9): bert/pooler/dense/bias," in str(error.value)
+    assert named in str(error.value) and "(9): bert/pooler/dense/bias," in str(error.value)
     start = read_start(path, {}, PRETRAINING, allow_missing=starts_of_names("bert/pooler/, cls/"))
     assert_same(start, made)
     assert not has_pooler(str(tmp_path / "run"), start) and has_pooler(str(tmp_path), None)
@@ -173,7 +173,9 @@ def test_weights_of_the_encoder_may_be_missing_too(path, tmp_path):
     made = make_checkpoint("encoder", 9)
     weights = {key: value for key, value in made.weights.items() if key != name}
     broken = dataclasses.replace(made, weights=weights)
-    with pytest.raises(ValueError, match=r"missing \(1\): .*position_embeddings.*--allow_missing"):
+    with pytest.raises(
+        ValueError, match=r"\(1\): bert/embeddings/position_embeddings;.*--allow_missing"
+    ):
         broken.check(allow_missing=())
     broken.check(allow_missing=name)
     model = BertEncoder.from_checkpoint(broken, allow_missing=[name])
@@ -231,5 +233,5 @@ def test_a_head_of_another_size_is_refused(tmp_path):
     write_checkpoint(make_checkpoint("tagger", 6), tmp_path / "model", "bert_tf")
     model = BertTokenClassifier.from_pretrained(tmp_path / "model")
     assert model.num_labels == 3
-    with pytest.raises(ValueError, match=r"cls/tagger/output_bias \[3\] instead of \[5\]"):
+    with pytest.raises(ValueError, match=r"cls/tagger/output_bias \[3\] .*\[5\]"):
         BertTokenClassifier.from_pretrained(tmp_path / "model", num_labels=5)

@@ -46,17 +46,17 @@ def test_no_file_at_all(tmp_path):
 
 def test_casings_that_contradict_each_other(folder):
     lower = is_lower(folder)
-    with pytest.raises(ValueError, match="different casings: .*the configuration.*tokenizer_conf"):
+    with pytest.raises(ValueError, match="casings: .*configuration.*tokenizer_config.json"):
         read_tokenizer(folder, 70, stated=not lower)
     edit(folder / "tokenizer_config.json", do_lower_case=not lower)
-    with pytest.raises(ValueError, match="different casings: .*tokenizer_config.*tokenizer.json"):
+    with pytest.raises(ValueError, match="casings: .*tokenizer_config.json.*tokenizer.json"):
         read_tokenizer(folder, 70)
 
 
 def test_vocabularies_that_contradict_each_other(folder):
     lines = (folder / "vocab.txt").read_text().splitlines()
     (folder / "vocab.txt").write_text("\n".join([*lines[:-1], "other"]) + "\n")
-    with pytest.raises(ValueError, match="different vocabularies"):
+    with pytest.raises(ValueError, match="vocab.txt .*tokenizer.json .*vocabularies"):
         read_tokenizer(folder, 70)
 
 
@@ -65,22 +65,22 @@ def test_a_casing_that_contradicts_the_vocabulary(folder):
         return
     (folder / "tokenizer.json").unlink()
     edit(folder / "tokenizer_config.json", do_lower_case=True)
-    with pytest.raises(ValueError, match=r"vocabulary is cased: \d+ of its 70 "):
+    with pytest.raises(ValueError, match=r"do_lower_case .*cased: \d+ .* 70 tokens"):
         read_tokenizer(folder, 70)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"unk_token": "<unk>"}, "unk_token is '<unk>', but .* only supports '.UNK.'"),
-        ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
-        ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is BertJapanese"),
-        ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
-        ({"wordpieces_prefix": "@@"}, "wordpieces_prefix is '@@'"),
-        ({"tokenize_chinese_chars": 1}, "tokenize_chinese_chars is 1"),
-        ({"strip_accents": "no"}, "strip_accents is 'no'"),
-        ({"do_lower_case": "true"}, "do_lower_case is 'true'"),
+        ({"unk_token": "<unk>"}, "unk_token .*'<unk>', .*'.UNK.'"),
+        ({"cls_token": {"content": "<s>"}}, "cls_token .*'<s>'"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize .*False"),
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .*BertJapanese"),
+        ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type .*'mecab'"),
+        ({"wordpieces_prefix": "@@"}, "wordpieces_prefix .*'@@'"),
+        ({"tokenize_chinese_chars": 1}, "tokenize_chinese_chars .*1"),
+        ({"strip_accents": "no"}, "strip_accents .*'no'"),
+        ({"do_lower_case": "true"}, "do_lower_case .*'true'"),
     ],
 )
 def test_tokenizers_that_we_do_not_have(folder, values, message):
@@ -108,13 +108,13 @@ def test_another_kind_of_tokenizer_json(folder):
     path = folder / "tokenizer.json"
     values = json.loads(path.read_text())
     edit(path, model={**values["model"], "type": "BPE"})
-    with pytest.raises(ValueError, match="holds two tokenizers"):
+    with pytest.raises(ValueError, match="WordPiece.* vocab.txt .*byte BPE"):
         read_tokenizer(folder, 70)
     edit(path, model={**values["model"], "vocab": {"[PAD]": 0, "x": 5}})
-    with pytest.raises(ValueError, match="ids are not 0, 1, 2"):
+    with pytest.raises(ValueError, match="tokenizer.json: .* ids .* 0, 1, 2"):
         read_tokenizer(folder, 70)
     path.write_text('{"model": ')
-    with pytest.raises(ValueError, match="tokenizer.json"):
+    with pytest.raises(ValueError, match="tokenizer.json .*JSON: "):
         read_tokenizer(folder, 70)
 
 

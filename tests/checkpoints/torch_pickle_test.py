@@ -192,9 +192,7 @@ def test_hostile_pickle_is_named_and_not_run(tmp_path, protocol):
     pickled = pickle.dumps(Hostile(target), protocol)
     pickle.loads(pickled)
     target.unlink()  # so it would have worked
-    assert_refused(
-        write(tmp_path / "f", pickled), r"f cannot be read: it asks for '_*builtins?_*\.exec'"
-    )
+    assert_refused(write(tmp_path / "f", pickled), r"'_*builtins?_*\.exec'")
     assert not target.exists()
 
 
@@ -245,7 +243,7 @@ ODD = {
 
 @pytest.mark.parametrize("case", ODD)
 def test_other_pickles_are_refused(tmp_path, case):
-    assert_refused(write(tmp_path / "f", ODD[case]), "f cannot be read: ")
+    assert_refused(write(tmp_path / "f", ODD[case]), "/f ")
 
 
 def test_large_memo_index_takes_no_memory(tmp_path):
@@ -254,17 +252,17 @@ def test_large_memo_index_takes_no_memory(tmp_path):
 
 
 BAD_VIEWS = {
-    "too long": ((7,), (1,), 0, "element 6 of storage '0', which has 6"),
-    "offset": ((6,), (1,), 1, "element 6 of"),
-    "strides": ((2, 3), (4, 1), 0, "element 6 of"),
-    "scalar outside": ((), (), 6, "element 6 of"),
-    "negative offset": ((1,), (1,), -1, "other arguments"),
-    "negative stride": ((2,), (-1,), 1, "other arguments"),
-    "negative size": ((-1,), (1,), 0, "other arguments"),
-    "strides too few": ((2, 3), (1,), 0, "other arguments"),
-    "many dimensions": ((1,) * 33, (1,) * 33, 0, "other arguments"),
+    "too long": ((7,), (1,), 0, r"\[7\] .*element 6 .*storage '0', .*6"),
+    "offset": ((6,), (1,), 1, "element 6 .*storage '0', .*6"),
+    "strides": ((2, 3), (4, 1), 0, "element 6 .*storage '0', .*6"),
+    "scalar outside": ((), (), 6, "element 6 .*storage '0', .*6"),
+    "negative offset": ((1,), (1,), -1, REBUILD),
+    "negative stride": ((2,), (-1,), 1, REBUILD),
+    "negative size": ((-1,), (1,), 0, REBUILD),
+    "strides too few": ((2, 3), (1,), 0, REBUILD),
+    "many dimensions": ((1,) * 33, (1,) * 33, 0, REBUILD),
     "beyond 64 bits": ((2**70,), (0,), 0, "dimension"),
-    "more than an address": ((2**40, 2**40), (0, 0), 0, "too big"),
+    "more than an address": ((2**40, 2**40), (0, 0), 0, r"arr\.size \* arr\.dtype\.itemsize"),
 }
 
 
@@ -276,20 +274,17 @@ def test_views_outside_their_storage_are_refused(tmp_path, case):
 
 
 BAD_TENSORS = {
-    "too few": (tensor(storage(7), (1,), (1,)), "has 6 elements of torch.Float.*, expected 7"),
-    "too many": (
-        tensor(storage(5), (1,), (1,)),
-        "has 6 elements of torch.Float.*, expected 5",
-    ),
-    "half an element": (tensor(storage(1, key="h"), (1,), (1,)), "multiple of element size"),
-    "no such entry": (tensor(storage(6, key="9"), (1,), (1,)), "no item named 'model/data/9'"),
+    "too few": (tensor(storage(7), (1,), (1,)), "storage '0' .*6 .*torch.FloatStorage, .*7"),
+    "too many": (tensor(storage(5), (1,), (1,)), "storage '0' .*6 .*torch.FloatStorage, .*5"),
+    "half an element": (tensor(storage(1, key="h"), (1,), (1,)), "element size"),
+    "no such entry": (tensor(storage(6, key="9"), (1,), (1,)), "'model/data/9'"),
     "unknown type": (tensor(storage(6, "torch.QInt8Storage"), (1,), (1,)), "'torch.QInt8Storage'"),
-    "no storage": (tensor(b"N", (1,), (1,)), "other arguments"),
-    "no description": (tensor(b"NQ", (1,), (1,)), "describes a storage"),
-    "no type": (tensor(storage(6, REBUILD), (1,), (1,)), "describes a storage"),
+    "no storage": (tensor(b"N", (1,), (1,)), REBUILD),
+    "no description": (tensor(b"NQ", (1,), (1,)), "pickle .*storage "),
+    "no type": (tensor(storage(6, REBUILD), (1,), (1,)), "pickle .*storage "),
     "negated": (
         call(REBUILD, storage(6), number(0), numbers(6), numbers(1), b"\x89N}"),
-        "other arguments",
+        REBUILD,
     ),
 }
 
@@ -306,15 +301,15 @@ def test_one_storage_has_one_type(tmp_path):
         "a": tensor(storage(6), (6,), (1,)),
         "b": tensor(storage(6, "torch.IntStorage"), (6,), (1,)),
     }
-    assert_refused(write(tmp_path / "f", state_dict(views)), "used as .*FloatStorage.*IntStorage")
+    assert_refused(write(tmp_path / "f", state_dict(views)), "FloatStorage.*IntStorage")
 
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "f"
     for content, message in {
         b"version https://git-lfs.github.com/spec/v1\noid": "git lfs pull",
-        b"": "not a zip file",
-        pickle.dumps({}): "not a zip file: it begins with b'.x80.x04",
+        b"": "zip file: .*b''",
+        pickle.dumps({}): "zip file: .*b'.x80.x04",
     }.items():
         path.write_bytes(content)
         assert_refused(path, message)
@@ -324,16 +319,16 @@ def test_other_files_are_refused(tmp_path):
 
 def test_zip_files_that_torch_does_not_write_are_refused(tmp_path):
     path = tmp_path / "f"
-    assert_refused(write(path, byteorder=b"big"), "byte order is b'big'")
+    assert_refused(write(path, byteorder=b"big"), "b'big', .*b'little'")
     with zipfile.ZipFile(write(path), "a") as zipped:
         zipped.writestr("other/data.pkl", SIX)
-    assert_refused(path, "expected one data.pkl in it, received 2")
+    assert_refused(path, r"data.pkl .* 2\. ")
     with zipfile.ZipFile(path, "w") as zipped:
         zipped.writestr("model/weights", b"")
-    assert_refused(path, "expected one data.pkl in it, received 0")
+    assert_refused(path, r"data.pkl .* 0\. ")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("model/data.pkl", SIX)
-    assert_refused(path, "'model/data.pkl' in it is compressed")
+    assert_refused(path, "'model/data.pkl' .*compress")
 
 
 def old_file(**changes: bytes) -> bytes:
@@ -420,16 +415,16 @@ def test_sizes_and_checksums_of_the_zip_are_compared(tmp_path):
     content = path.read_bytes()
     assert restate(content, 24, 24) == content
     for stated, message in {
-        (2**31, 2**31): "claim .* bytes, but the whole file has",
+        (2**31, 2**31): f" bytes, .* {len(content)}",
         (28, 28): "CRC|Overlapped",  # newer versions of Python see that entries overlap
         (20, 20): "CRC",
-        (24, 2**31): "'model/data/0' in it is compressed",
-        (24, 24, zipfile.ZIP_DEFLATED): "'model/data/0' in it is compressed",
+        (24, 2**31): "'model/data/0' .*compress",
+        (24, 24, zipfile.ZIP_DEFLATED): "'model/data/0' .*compress",
     }.items():
         path.write_bytes(restate(content, *stated))
         assert_refused(path, message)
     path.write_bytes(content.replace(FLOATS["0"], FLOATS["0"][::-1]))
-    assert_refused(path, "Bad CRC-32 for file 'model/data/0'")
+    assert_refused(path, "CRC-32 .*'model/data/0'")
 
 
 def test_cut_files_are_refused_wherever_they_are_cut(tmp_path):
@@ -437,7 +432,7 @@ def test_cut_files_are_refused_wherever_they_are_cut(tmp_path):
     content = path.read_bytes()
     for size in range(4, len(content)):
         path.write_bytes(content[:size])
-        assert_refused(path, "it begins as a zip file, but is cut short")
+        assert_refused(path, r"zip file, .*\(.*zip file\)")
 
 
 def test_pickle_with_a_changed_byte_is_read_or_refused(tmp_path):
@@ -531,16 +526,16 @@ def test_bits_of_every_bfloat16_are_those_of_torch(tmp_path, torch):
 def test_what_torch_saves_beside_tensors_is_refused(tmp_path, torch):
     ones = torch.ones(3)
     for saved, message in (
-        ({"state_dict": {"a": ones}}, "'state_dict' in it is a dict"),
-        ({"a": ones, "step": 3}, "'step' in it is int"),
-        ({"a": {0: ones}}, "key of type int"),
-        (ones, "received tensor"),
-        (torch.nn.Linear(2, 2), r"asks for 'torch\.nn\.modules\.linear\.Linear'"),
+        ({"state_dict": {"a": ones}}, "'state_dict' .*dict"),
+        ({"a": ones, "step": 3}, "'step' .*int, .*tensor"),
+        ({"a": {0: ones}}, "key .*int, .*str"),
+        (ones, r"dict .*tensors .* tensor\."),
+        (torch.nn.Linear(2, 2), r"'torch\.nn\.modules\.linear\.Linear'"),
         ({"a": ones.to_sparse()}, "_rebuild_sparse_tensor"),
         ({"a": ones.to(torch.complex64)}, "ComplexFloatStorage"),
         ({"a": ones.to(torch.uint16)}, "_rebuild_tensor_v3"),
         ({"a": torch.ones(3, device="meta")}, "_rebuild_meta_tensor"),
-        ({"a": (1j * ones).conj().imag}, "other arguments"),
+        ({"a": (1j * ones).conj().imag}, REBUILD),
     ):
         buffer = io.BytesIO()
         torch.save(saved, buffer)

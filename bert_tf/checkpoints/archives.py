@@ -124,7 +124,7 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
         stream: Any = stack.enter_context(path.open("rb"))
         if stream.peek(2)[:2] == b"\x1f\x8b":
             stream = stack.enter_context(gzip.open(stream))
-        bounded: Any = _Bounded(stream, most + HEADER_BYTES)
+        bounded: Any = _Bounded(stream, most)
         tar = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))
         members = []
         for number, info in enumerate(tar):
@@ -148,7 +148,7 @@ def _zip_kind(info: zipfile.ZipInfo) -> str:
 
 
 class _Bounded(io.RawIOBase):
-    """A seekable stream with a limit on its bytes, in short reads."""
+    """A seekable stream with a limit on its bytes beside headers, in short reads."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
@@ -157,12 +157,12 @@ class _Bounded(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= READ_BYTES:
             raise ValueError(f"one of its headers has {size} bytes")
-        if self._stream.tell() > self._most:
+        if self._stream.tell() > self._most + HEADER_BYTES:
             raise _too_large(self._most)
         return self._stream.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if offset > self._most:
+        if offset > self._most + HEADER_BYTES:
             raise _too_large(self._most)
         return self._stream.seek(offset, whence)
 

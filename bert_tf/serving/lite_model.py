@@ -50,13 +50,14 @@ class LiteModel:
         try:
             with zipfile.ZipFile(path) as archive:
                 content = read_member(archive, CARD_NAME, path)
-                self.card = parse_metadata(content, f"{path}: {CARD_NAME}")
+                self.card = parse_metadata(content, CARD_NAME)
                 self.vocab = _read_vocab(archive, path)
                 check_model_part(archive, path)
         except FileNotFoundError:
             raise
         except (*UNPACKING_ERRORS, KeyError, struct.error) as error:
-            raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
+            reason = str(error).rstrip(".")
+            raise ValueError(f"{path} was not written by export.tflite: {reason}.") from None
         if self.card.get("vocab_size", len(self.vocab)) != len(self.vocab):
             raise ValueError(
                 f"{path} contains a vocabulary of {len(self.vocab)}, but bert_tf.json says "

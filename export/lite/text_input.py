@@ -25,9 +25,11 @@ def check_text_input(serving: Serving, form: str) -> None:
     """Raises ValueError if a model cannot take texts inside a LiteRT file."""
     reasons = {
         f"{serving.kind} does not; only {', '.join(KINDS)} do": serving.kind not in KINDS,
-        "this model takes pairs": serving.texts != SINGLE,
-        "this model keeps the ends of long texts": serving.long_texts == "tail",
-        "this model reads long texts in windows": serving.long_texts == "windows",
+        f"this model takes pairs ({', '.join(serving.texts)})": serving.texts != SINGLE,
+        "this model keeps the ends of long texts (long_texts=tail)": serving.long_texts == "tail",
+        "this model reads long texts in windows (long_texts=windows)": (
+            serving.long_texts == "windows"
+        ),
         "int8 has no form with texts, dynamic has": form == "int8",
         "only WordPiece has kernels there; give ids": not isinstance(serving.vocab, Vocab),
         "the rules of this tokenizer have no kernels there; give ids": has_other_rules(

@@ -54,11 +54,11 @@ def test_lines_for_people() -> None:
 @pytest.mark.slow
 def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
     _, folder = tagger
-    with pytest.raises(ValueError, match="takes text; received 2"):
+    with pytest.raises(ValueError, match=" text; .* 2"):
         ExportedModel(folder / "1").answer(["a", "b"])
-    with pytest.raises(ValueError, match="takes ids;"):
+    with pytest.raises(ValueError, match="_ids/1 .*ids; .*text model"):
         ExportedModel(ids_folder(folder) / "1")
-    with pytest.raises(ValueError, match=f"{tmp_path} has no saved_model.pb; give a folder"):
+    with pytest.raises(ValueError, match=f"{tmp_path} .*saved_model.pb"):
         ExportedModel(tmp_path)
 
 

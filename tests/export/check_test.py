@@ -178,17 +178,18 @@ def test_warmup_requests_are_read_back(asked) -> None:
 
 @pytest.mark.slow
 def test_operations_that_no_server_has_are_found(odd_models) -> None:
-    with pytest.raises(ValueError, match=r"calls Python \(EagerPyFunc\)"):
+    with pytest.raises(ValueError, match="EagerPyFunc"):
         check_graph(read_meta_graph(odd_models / "python"))
     with pytest.raises(ValueError, match="XLA"):
         check_graph(read_meta_graph(odd_models / "compiled"))
     foreign = used_ops(read_meta_graph(odd_models / "foreign"))
     assert foreign_ops(foreign) == ["CaseFoldUTF8"]
-    with pytest.raises(ValueError, match=f"needs CaseFoldUTF8, .*{TOKENIZE}"):
+    with pytest.raises(ValueError, match=f"CaseFoldUTF8, .*{TOKENIZE}"):
         check_foreign_ops(["CaseFoldUTF8"], takes_texts=True)
-    with pytest.raises(ValueError, match=f"needs {TOKENIZE}, .*ids"):
+    with pytest.raises(ValueError, match=f"{TOKENIZE}, .*ids"):
         check_foreign_ops([TOKENIZE], takes_texts=False)
-    assert f"{TOKENIZE} of tensorflow-text" in check_foreign_ops([TOKENIZE], takes_texts=True)
+    said = check_foreign_ops([TOKENIZE], takes_texts=True)
+    assert TOKENIZE in said and "tensorflow-text" in said
 
 
 @pytest.mark.slow
@@ -198,25 +199,25 @@ def test_files_that_are_damaged_or_disagree(odd_models, asked, tmp_path) -> None
         with pytest.raises(ValueError, match=f"{name}.*") as info:
             run_model(stored, [])
         assert "\n" not in str(info.value) and "{{" not in str(info.value)
-    with pytest.raises(ValueError, match="saved_model.pb is damaged"):
+    with pytest.raises(ValueError, match="headless/saved_model.pb "):
         read(odd_models / "headless")
-    with pytest.raises(ValueError, match="has no saved_model.pb"):
+    with pytest.raises(ValueError, match=f"{tmp_path} .*saved_model.pb"):
         read(tmp_path)
-    with pytest.raises(ValueError, match="has no assets.extra/bert_tf.json"):
+    with pytest.raises(ValueError, match="/foreign .*assets.extra/bert_tf.json"):
         read(odd_models / "foreign")
     folder = tmp_path / "1"
     shutil.copytree(asked["text"].stored.folder, folder)
     warmup = folder / "assets.extra/tf_serving_warmup_requests"
     warmup.write_bytes(warmup.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="warmup_requests is damaged"):
+    with pytest.raises(ValueError, match="tf_serving_warmup_requests "):
         read(folder)
     with (folder / "assets.extra/vocab.txt").open("a") as file:
         file.write("more\n")
-    with pytest.raises(ValueError, match="vocab.txt has 81 tokens, but bert_tf.json says 80"):
+    with pytest.raises(ValueError, match="vocab.txt .*81 tokens, .*bert_tf.json .*80"):
         read(folder)
     card = folder / "assets.extra/bert_tf.json"
     card.write_text(card.read_text().replace('"examples"', '"sentences"'))
-    with pytest.raises(ValueError, match=r"\['examples', 'ids', .*says \['ids', 'sent"):
+    with pytest.raises(ValueError, match=r"\['examples', 'ids', .*\['ids', 'sentences'"):
         read(folder)
 
 
@@ -225,9 +226,9 @@ def test_another_source_is_found(asked, tmp_path) -> None:
     stored = asked["text"].stored
     answers = run_model(stored, asked["text"].requests).answers
     said = check_source(stored, answers, "")
-    assert f"3 requests of odd texts answered as {asked['text'].source} does" in said
+    assert "3 requests" in said and str(asked["text"].source) in said
     other = write_model(tmp_path / "other", KIND, num_hidden_layers=2)
-    with pytest.raises(ValueError, match=rf"examples: \w+\[.* of {other} .*another checkpoint"):
+    with pytest.raises(ValueError, match=rf"examples: \w+\[.* {other} .*%"):
         check_source(stored, answers, str(other))
     gone = dataclasses.replace(stored, card={**stored.card, "source": "runs/gone"})
     assert "runs/gone" in check_source(gone, answers, "")
@@ -261,11 +262,11 @@ def test_one_wrong_answer_is_found() -> None:
     for name, value in (("tags", b"O-"), ("starts", 7), ("scores", 0.2), ("scores", np.nan)):
         wrong = {**right, name: right[name].copy()}
         wrong[name][0, 0] = value
-        with pytest.raises(ValueError, match=rf"examples: {name}\[0, 0\] is .* of Python .*; 50%"):
+        with pytest.raises(ValueError, match=rf"examples: {name}\[0, 0\] .* Python .*; 50%"):
             difference(wrong)
-    with pytest.raises(ValueError, match="ends with error 3, expected 0 of Python"):
+    with pytest.raises(ValueError, match="examples .*error 3, .*0 .*Python"):
         difference((3, "refused"))
-    with pytest.raises(ValueError, match="outputs .*Python"):
+    with pytest.raises(ValueError, match=r"outputs \[\], .*Python, \['scores'"):
         difference({})
 
 
@@ -285,7 +286,7 @@ def test_order_of_scores_that_rounding_decides_is_free() -> None:
         if is_right:
             assert compare([request], [right], [answer], "Python") == 0.0
         else:
-            with pytest.raises(ValueError, match=r"end_top_index\[0, 0\] is"):
+            with pytest.raises(ValueError, match=r"end_top_index\[0, 0\] .*4.*7.* Python .*25%"):
                 compare([request], [right], [answer], "Python")
 
 
@@ -293,9 +294,9 @@ def test_tolerance_is_of_the_number_where_it_is_large() -> None:
     ones = np.ones([2], np.float32)
     assert check_equal("x", ones, ones + np.float32(5e-6), "y", 1e-5) == pytest.approx(5e-6, 0.05)
     check_equal("x", ones * 1e6, ones * np.float32(1e6 + 5), "y", 1e-5)
-    with pytest.raises(ValueError, match="100% of them differ"):
+    with pytest.raises(ValueError, match=r"^x\[0\] .*0.00102.*0.001.* y .*100%"):
         check_equal("x", ones * 1e-3, ones * np.float32(1e-3 + 2e-5), "y", 1e-5)
-    with pytest.raises(ValueError, match=r"float32 \[2\], expected float32 \[1\] of y"):
+    with pytest.raises(ValueError, match=r"^x .*float32 \[2\], .*float32 \[1\] .*y"):
         check_equal("x", ones[:1], ones, "y", 1e-5)
 
 
@@ -305,12 +306,12 @@ def test_wrong_behaviour_is_found(asked) -> None:
     zero, one, nan = ({"value": np.array([value])} for value in (0.0, 1.0, np.nan))
     check_answers(stored, requests, [zero, (3, ""), zero])
     for answers, message in [
-        ([nan, (3, ""), zero], "value is not finite"),
+        ([nan, (3, ""), zero], "^serving_default: value .*finite"),
         ([(13, "it broke\nhere"), (3, ""), zero], "serving_default.*13: it broke$"),
-        ([zero, zero, zero], "not UTF-8 is answered; expected INVALID_ARGUMENT"),
-        ([zero, (13, "other"), zero], "not UTF-8 ends with error 13; expected INVALID_ARGUMENT"),
-        ([zero, (3, ""), one], "expected .* of the time before"),
-        ([zero, (3, ""), (14, "dead")], "14, expected 0"),
+        ([zero, zero, zero], r"UTF-8 (?!.*error).*INVALID_ARGUMENT \(3\)"),
+        ([zero, (13, "other"), zero], r"UTF-8 .*error 13; .*INVALID_ARGUMENT \(3\)"),
+        ([zero, (3, ""), one], r"value\[0\] .*1.0.*, .*0.0"),
+        ([zero, (3, ""), (14, "dead")], "error 14, .*0 "),
     ]:
         with pytest.raises(ValueError, match=message):
             check_answers(stored, requests, answers)
@@ -341,7 +342,7 @@ def test_program() -> None:
     assert name_folder(["check", "--model_dir=b", "c"]) == ["check", "--model_dir=b", "c"]
     done = run_program("serving/none/1")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith("ERROR: serving/none/1 is not a folder")
+    assert done.stderr.startswith("ERROR: serving/none/1 ")
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ TEXT = {"export.ask": {"text": "a"}, "export.check": {}}
 def test_odd_metadata_of_a_saved_model_are_refused(copy, content) -> None:
     (copy / CHECKSUMS).unlink()
     (copy / "assets.extra/bert_tf.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"bert_tf\.json|takes"):
+    with pytest.raises(ValueError, match=r"bert_tf\.json"):
         answer_of(copy)
 
 

@@ -191,7 +191,7 @@ def test_a_click_puts_a_piece_into_its_mask(show) -> None:
     with answered(page):
         page.click(".masks li button >> nth=0")
     assert page.input_value("textarea") == "A river and boats."
-    assert page.inner_text("#answer").startswith("Write [MASK]")
+    assert "[MASK]" in page.inner_text("#answer")
     page = show("fill_mask", text="A [MASK] boat.", run=1)
     with answered(page):
         page.click(".masks li:nth-child(3) button")  # It brings its space, as byte-level BPE does.

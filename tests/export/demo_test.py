@@ -68,7 +68,7 @@ def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind
     values = np.frombuffer(base64.b64decode(answer["probabilities"]), "<f4")
     np.testing.assert_allclose(values.reshape(answer["shape"]).sum(-1), 1, atol=1e-5)
     assert answer.keys() == stand_in.attention(inputs).keys()
-    with pytest.raises(ValueError, match="Received 2 texts"):
+    with pytest.raises(ValueError, match="2 texts; attention"):
         model.attention({name: ["a", "b"] for name in served.texts})
 
 
@@ -95,10 +95,13 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     text = "w5 the w7 river w9 a"
     versions = rewrite(masked, text, 3)
     assert versions and model.rewrite({"text": [text]}) == {"text": versions[-1]}
-    for wrong, message in {"the [MASK]": "special tokens", "w5 " * 200: "202 .*48"}.items():
+    for wrong, message in {
+        "the [MASK]": r"'the \[MASK\]'",
+        "w5 " * 200: "202 .*max_seq_length .*48",
+    }.items():
         with pytest.raises(ValueError, match=message):
             model.rewrite({"text": [wrong]})
-    with pytest.raises(ValueError, match="expected 1 <= first <= last"):
+    with pytest.raises(ValueError, match=r"\[GAP:3-1\] .* 1 <= "):
         model.answer({"text": ["the [GAP:3-1] river"]})
 
 
@@ -187,12 +190,12 @@ def test_cosines_and_json_of_odd_numbers() -> None:
     [
         (None, "text_b"),
         ({"text": ["a"]}, "text_b"),
-        ({"text": "a", "text_b": ["b"]}, "text is "),
-        ({"text": [1], "text_b": ["b"]}, "text is "),
+        ({"text": "a", "text_b": ["b"]}, "^text .*list"),
+        ({"text": [1], "text_b": ["b"]}, "^text .*list"),
         ({"text": [], "text_b": []}, "text .*0 .*1 .. 32"),
         ({"text": ["a"] * 33, "text_b": ["b"]}, "text .*33 "),
         ({"text": ["a", "b"], "text_b": ["b"]}, "text_b .*1 "),
-        ({"text": ["a"], "text_b": ["b" * 10_001]}, "text_b has 10001 characters; expected at"),
+        ({"text": ["a"], "text_b": ["b" * 10_001]}, "text_b .*10001 .* 10000"),
     ],
 )
 def test_bad_inputs_are_refused(inputs, message) -> None:

@@ -159,7 +159,7 @@ def test_saved_models_pass_all_checks(
     assert len(paths) == (2 if kind == "reranker" else 1)
     for path in paths:
         printed = "\n".join(check(path))
-        assert "answered as" in printed, printed
+        assert str(source) in printed, printed
     if kind == "reranker":
         answer = ExportedModel(paths[0]).answer([QUERIES[0], "the river\nb b b"])
         assert len(answer["scores"]) == len(answer["order"]) == 2
@@ -198,5 +198,5 @@ def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
     found = search.embedder.from_texts(tf.constant(texts))["embedding"]
     np.testing.assert_allclose(found, vectors, atol=1e-5)
     other = SearchEmbedder(fixture("mean_dense_tanh"))
-    with pytest.raises(ValueError, match="built with another model"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/index .*fingerprint"):
         Index(tmp_path / "index", other.fingerprint)

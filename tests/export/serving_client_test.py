@@ -132,22 +132,22 @@ def test_versions_status_and_metadata(connect):
 @REST
 def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
     for inputs, message in [
-        ({"question": ["a"]}, "serving_default of model toy"),
-        ({"text": ["a"], "more": ["b"]}, "received more and text"),
-        ({}, "received nothing"),
-        ({"text": "a"}, "text takes DT_STRING .*received 'a'"),
-        ({"text": [1]}, r"text takes DT_STRING .*received '\[1\]'"),
-        ({"text": ["\ud800"]}, "text takes DT_STRING"),
+        ({"question": ["a"]}, "serving_default .*toy .*text; .*question"),
+        ({"text": ["a"], "more": ["b"]}, "serving_default .*toy .*text; .*more .*text"),
+        ({}, "serving_default .*toy .*text; .*nothing"),
+        ({"text": "a"}, "^text .*DT_STRING .*'a'"),
+        ({"text": [1]}, r"^text .*DT_STRING .*'\[1\]'"),
+        ({"text": ["\ud800"]}, "^text .*DT_STRING .*ud800"),
     ]:
         with pytest.raises(ValueError, match=message):
             connect().predict(inputs)
     zeros = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[0], [0]])
     for wrong in ([[1, 1], [1]], [["1"], ["1"]], [[0.5], [1]], [[2**40], [1]], [1, 1]):
-        with pytest.raises(ValueError, match=r"input_mask takes DT_INT32 .*received ['\"]\["):
+        with pytest.raises(ValueError, match=r"^input_mask .*DT_INT32 .*['\"]\["):
             connect(signature="ids").predict(zeros | {"input_mask": wrong})
-    with pytest.raises(ValueError, match="no signature tagger; it has compare"):
+    with pytest.raises(ValueError, match="signature tagger; .*compare"):
         connect(signature="tagger").predict({"text": ["a"]})
-    with pytest.raises(ValueError, match="different sizes: {'text': 1, 'text_b': 2}"):
+    with pytest.raises(ValueError, match="{'text': 1, 'text_b': 2}"):
         connect(signature="compare").predict({"text": ["a"], "text_b": ["b", "c"]})
     assert stand_in.requests == 0
 
@@ -156,11 +156,11 @@ def test_a_number_for_all_rows():
     spec = {"dtype": "DT_INT32", "tensor_shape": {}}
     assert is_number(spec) and not is_number({**spec, "tensor_shape": {"unknown_rank": True}})
     assert to_array("k", 5, spec).shape == ()
-    with pytest.raises(ValueError, match="k takes DT_INT32"):
+    with pytest.raises(ValueError, match="^k .*DT_INT32"):
         to_array("k", [5], spec)
     rows = [{"query": "a", "k": 5}, {"query": "b", "k": 5}]
     assert as_columns(rows, ["k", "query"], ["k"]) == {"k": 5, "query": ["a", "b"]}
-    with pytest.raises(ValueError, match=r"k.*received \[5, 6\]"):
+    with pytest.raises(ValueError, match=r"^k .*\[5, 6\].*--batch_size=1"):
         as_columns([*rows[:1], {"query": "b", "k": 6}], ["k", "query"], ["k"])
 
 
@@ -168,7 +168,9 @@ def test_a_number_for_all_rows():
 def test_errors_of_the_server(connect, stand_in, signatures):
     for client in (connect("nix"), connect("one", version=9)):
         for ask_it in (client.metadata, lambda c=client: c.predict({"text": ["a"]})):
-            with pytest.raises(ServingError, match="Compare --model .*models.config") as caught:
+            with pytest.raises(
+                ServingError, match="--model .*models.config, .*--version"
+            ) as caught:
                 ask_it()
             assert caught.value.code == "NOT_FOUND"
     client = connect()
@@ -186,10 +188,10 @@ def test_server_that_cannot_be_reached():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with ServingClient(f"http://127.0.0.1:{port}", "toy", retries=1) as client:
-        with pytest.raises(ServingError, match="cannot be reached: .*refused.* after 2 tries"):
+        with pytest.raises(ServingError, match=f"127.0.0.1:{port} .*refused.* 2 tries"):
             client.predict({"text": ["a"]})
     for server, grpc in [("127.0.0.1:8501", False), ("http://127.0.0.1:8500", True), ("a", True)]:
-        with pytest.raises(ValueError, match=f"'{server}', expected (http://)?HOST:PORT"):
+        with pytest.raises(ValueError, match=f"'{server}', .*HOST:PORT"):
             ServingClient(server, "toy", grpc=grpc)
 
 
@@ -203,7 +205,7 @@ def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
         assert len(client.predict({"text": TEXTS})["label"]) == len(TEXTS)
         assert stand_in.requests == len(faults) + 1
     stand_in.faults.extend([503] * 3)
-    with pytest.raises(ServingError, match="fault 503.*after 3 tries") as caught:
+    with pytest.raises(ServingError, match="fault 503.* 3 tries") as caught:
         client.predict({"text": ["a"]})
     assert caught.value.code == "UNAVAILABLE" and not stand_in.faults
     for status in (400, 404, 501):
@@ -231,7 +233,7 @@ def test_waits_grow_and_vary(monkeypatch):
     monkeypatch.setattr(serving_client.time, "sleep", waits.append)
     with (
         ServingClient("http://127.0.0.1:1", "toy", retries=9) as client,
-        pytest.raises(ServingError, match="after 10 tries"),
+        pytest.raises(ServingError, match="127.0.0.1:1 .* 10 tries"),
     ):
         client.status()
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5]
@@ -338,7 +340,7 @@ def test_an_answer_without_end_is_refused(monkeypatch):
     with (
         raw_server(chunks) as server,
         ServingClient(server, "toy") as client,
-        pytest.raises(ServingError, match="more than 1,048,576 bytes; send smaller batches"),
+        pytest.raises(ServingError, match="1,048,576 bytes"),
     ):
         client.status()
     assert sent < 1 << 25  # What the sockets' buffers hold, no more.
@@ -348,7 +350,7 @@ def test_an_answer_without_end_is_refused(monkeypatch):
 def test_an_answer_too_large_is_refused_over_grpc(connect, stand_in, monkeypatch):
     monkeypatch.setattr(protocol, "MAX_ANSWER_BYTES", 1 << 16)
     client = connect(signature="examples")
-    with pytest.raises(ServingError, match="larger than max") as caught:
+    with pytest.raises(ServingError, match=r"vs\. 65536") as caught:
         client.predict({"examples": [b"x" * (1 << 17)]})
     assert caught.value.code == "RESOURCE_EXHAUSTED" and stand_in.requests == 1
 
@@ -383,10 +385,10 @@ def test_server_that_is_another():
     moved = b"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     broken = HEAD + b"Content-Length: 6\r\n\r\n<ht"
     for answer, message in [
-        (page, "no JSON object but '<html>'"),
+        (page, "JSON .*'<html>'"),
         (moved, "HTTP 301"),
-        (broken, "cannot be reached: "),
-        (b"SSH-2.0\r\n", "cannot be reached: .*SSH-2.0"),
+        (broken, "127.0.0.1.*IncompleteRead"),
+        (b"SSH-2.0\r\n", "127.0.0.1.*SSH-2.0"),
     ]:
         with (
             raw_server(lambda answer=answer: [answer]) as server,
@@ -434,19 +436,14 @@ def test_rows_of_jsonl_and_what_is_wrong_with_them(connect, stand_in, tmp_path, 
     assert answers("", "compare", text="four", text_b="ab") == '{"value": 3.0}\n'
     described = answers("")
     assert "version 10: AVAILABLE\n" in described
-    assert (
-        "compare: takes text string [-1], text_b string [-1]; gives value float [-1]\n" in described
-    )
+    compare = next(line for line in described.splitlines() if line.startswith("compare: "))
+    assert "text string [-1], text_b string [-1]; " in compare and "value float [-1]" in compare
     for signature, lines, message in [
-        ("serving_default", '{"text": "a"}\n{"text"\n', f"{path}, line 2 is not JSON"),
-        ("serving_default", '{"text": "a"}\n7\n', f"{path}, line 2: expected an object"),
-        (
-            "serving_default",
-            '{"text": "a"}\n{"b": "a"}\n',
-            "Rows 1 to 2: .* takes text; received b",
-        ),
-        ("serving_default", '{"text": "a"}\n{"text": 7}\n', "Rows 1 to 2: text takes DT_STRING"),
-        ("compare", '{"text": "a"}\n', "text_b; received text. .*jsonl"),
+        ("serving_default", '{"text": "a"}\n{"text"\n', f"{path}, line 2 .*JSON: "),
+        ("serving_default", '{"text": "a"}\n7\n', f"{path}, line 2: .* 7"),
+        ("serving_default", '{"text": "a"}\n{"b": "a"}\n', "Rows 1 to 2: .* text; .* b. .*jsonl"),
+        ("serving_default", '{"text": "a"}\n{"text": 7}\n', "Rows 1 to 2: text .*DT_STRING"),
+        ("compare", '{"text": "a"}\n', " text_b; .* text. .*jsonl"),
     ]:
         path.write_text(lines)
         with pytest.raises(ValueError, match=message):

@@ -210,24 +210,24 @@ model.get_signature_runner("text")(text=np.array([b"a"], object))
 
 
 def test_texts_for_a_file_without_text_input():
-    with pytest.raises(ValueError, match="without --text_input"):
+    with pytest.raises(ValueError, match="none.tflite .*--text_input"):
         LiteModel(lite_file("classifier")).from_texts(["a"])
 
 
 @pytest.mark.parametrize(
     ("kind", "form", "run", "reason"),
     [
-        ("tagger", "dynamic", {}, "tagger does not"),
-        ("classifier", "int8", {}, "int8 has no form"),
-        ("classifier", "none", {"text_b_column": "b"}, "takes pairs"),
-        ("classifier", "none", {"long_texts": "tail"}, "ends of long texts"),
-        ("classifier", "none", {"long_texts": "windows"}, "windows"),
+        ("tagger", "dynamic", {}, "tagger .*classifier, multi_label"),
+        ("classifier", "int8", {}, "int8 .*dynamic"),
+        ("classifier", "none", {"text_b_column": "b"}, "pairs .*text_b"),
+        ("classifier", "none", {"long_texts": "tail"}, "long_texts=tail"),
+        ("classifier", "none", {"long_texts": "windows"}, "long_texts=windows"),
     ],
 )
 def test_text_input_is_refused(kind, form, run, reason, tmp_path):
     folder = str(make_model(tmp_path / "model", kind, run))
     output = tmp_path / "file.tflite"
-    with pytest.raises(ValueError, match=f"single texts.*{reason}"):
+    with pytest.raises(ValueError, match=f"--text_input .*{reason}"):
         write(Request(folder, str(output), form, no_gate=True, text_input=True))
     assert not output.exists()
 
@@ -238,7 +238,7 @@ def test_text_input_with_other_pieces_is_not_written(tmp_path, monkeypatch):
     given = Request(str(model_folder("classifier")), str(output), "none", no_gate=True)
     asked = dataclasses.replace(given, text_input=True)
     monkeypatch.setattr(tflite_writing, "SAMPLE_TEXTS", (("the ri\x07ver", "a b"),))
-    with pytest.raises(ValueError, match="changes probabilities of sample texts"):
+    with pytest.raises(ValueError, match="probabilities .*--text_input"):
         write(asked)
     assert not output.exists()
     monkeypatch.undo()
@@ -332,7 +332,7 @@ def test_existing_file_stays(tmp_path):
     output = pathlib.Path(request.output_file)
     output.parent.mkdir()
     output.write_text("mine")
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.raises(ValueError, match="model.tflite .*--output_file"):
         write(request)
     assert output.read_text() == "mine"
 
@@ -359,20 +359,21 @@ def broken(monkeypatch):
 def test_file_that_loses_points_is_not_kept(tmp_path, broken):
     broken(lambda table: table[::-1])
     message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
-    assert "points of accuracy (95.00 to" in message and "--max_loss=0.1" in message
+    assert all(part in message for part in ("accuracy", "(95.00 ", "--max_loss=0.1"))
 
 
 @pytest.mark.slow
 def test_file_that_answers_nan_is_not_kept(tmp_path, broken):
     broken(lambda table: np.full_like(table, np.nan))
-    assert "not finite" in refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
+    message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
+    assert message.startswith("none ") and "finite" in message and "probabilities" in message
 
 
 def test_file_without_its_weights_is_not_kept(tmp_path, monkeypatch):
     small = lite_file("classifier", "dynamic").read_bytes()
     monkeypatch.setattr(tflite_writing, "convert", lambda *_: small)
     message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
-    assert "lost some" in message
+    assert f"{len(small):,} bytes" in message and "weights" in message
 
 
 @pytest.mark.slow
@@ -387,18 +388,18 @@ def test_without_a_dev_set_one_says_so(tmp_path):
 def test_sample_texts_show_a_wrong_model(tmp_path, broken):
     broken(lambda table: table[::-1])
     message = refuse(request_of(tmp_path, model_folder("tagger"), quantize="none", no_gate=True))
-    assert "on sample texts" in message
+    assert message.startswith("none ") and " 0.0001 " in message
 
 
 @pytest.mark.parametrize("given", [{"eval_file": "dev.tsv"}, {"max_loss": 0.0}])
 def test_what_only_a_gate_reads_is_refused_without_one(tmp_path, given):
     message = refuse(request_of(tmp_path, tmp_path / "none", no_gate=True, **given))
-    assert message == f"--no_gate computes no scores; leave it or --{next(iter(given))} out."
+    assert "--no_gate" in message and f"--{next(iter(given))}" in message
 
 
 def test_kinds_without_a_form_are_refused(tmp_path):
     message = refuse(request_of(tmp_path, model_folder("fill_mask"), no_gate=True))
-    assert message.startswith("fill_mask cannot be converted to LiteRT")
+    assert message.startswith("fill_mask ") and "LiteRT" in message
 
 
 def test_missing_runtime_is_named(monkeypatch):
@@ -410,7 +411,7 @@ def test_missing_runtime_is_named(monkeypatch):
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "other.tflite"
     path.write_bytes(b"TFL3")
-    with pytest.raises(ValueError, match="export.tflite"):
+    with pytest.raises(ValueError, match="other.tflite .*export.tflite"):
         LiteModel(path)
 
 

@@ -105,7 +105,7 @@ def test_card_and_vocabulary(classifier) -> None:
         assert card["source"] == "runs/toy"
         lines = (path / "assets.extra" / "vocab.txt").read_text(encoding="utf8").splitlines()
         assert lines == list(served.vocab.tokens)
-    with pytest.raises(ValueError, match="export it again"):
+    with pytest.raises(ValueError, match="/toy .*assets.extra/bert_tf.json"):
         read_card(paths[0].parent)
 
 
@@ -129,12 +129,12 @@ def test_warmup_is_what_the_server_reads(classifier, signatures) -> None:
 
 def test_a_version_never_changes(classifier) -> None:
     served, (texts, ids) = classifier
-    with pytest.raises(ValueError, match="already exists, and a version never changes"):
+    with pytest.raises(ValueError, match="/toy/3 .*--version"):
         save(served, texts.parent, 3, "other")
     assert version_folders.next_version(texts.parent) == 4
     (ids.parent / "7").mkdir()
     assert version_folders.next_version(texts.parent) == 8
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.raises(ValueError, match="/toy_ids/7 .*--version"):
         save(served, texts.parent, 7, "other")
     (ids.parent / "7").rmdir()
     assert versions(texts.parent) == [3]
@@ -201,21 +201,21 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.flags").write_text("--output_dir=run\n")
-    with pytest.raises(ValueError, match="without a complete checkpoint"):
+    with pytest.raises(ValueError, match="/run .*checkpoint; .*--flagfile="):
         load(str(folder))
 
 
 def test_what_cannot_be_served(tmp_path) -> None:
     folder = str(write_model(tmp_path / "m", "tagger"))
-    with pytest.raises(ValueError, match="no classifier head.*can as tagger, embeddings, encoder"):
+    with pytest.raises(ValueError, match="classifier head.* tagger, embeddings, encoder"):
         load(folder, "classifier")
-    with pytest.raises(ValueError, match="kind is 'parser'; expected one of"):
+    with pytest.raises(ValueError, match="kind .*'parser'; .*reranker, classifier"):
         load(folder, "parser")
-    with pytest.raises(ValueError, match="max_seq_length is 49.*48 positions"):
+    with pytest.raises(ValueError, match="max_seq_length .*49.*48 positions"):
         load(folder, max_seq_length=49)
     run = {"max_query_length": "64"}
     squad = str(write_model(tmp_path / "q", "question_answering", run))
-    with pytest.raises(ValueError, match="context.*68"):
+    with pytest.raises(ValueError, match="max_seq_length .*48: .*max_query_length, 64, .*68"):
         load(squad)
     lines = pathlib.Path(folder, "vocab.txt").read_text(encoding="utf8").splitlines()
     lines[20] = lines[21]

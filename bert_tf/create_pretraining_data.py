@@ -109,7 +109,9 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
     names = [name.strip() for name in output_file.split(",") if name.strip()]
     if num_shards:
         if len(names) != 1:
-            raise ValueError(f"--num_shards needs one name in --output_file, received {names}.")
+            raise ValueError(
+                f"--num_shards={num_shards} needs one name in --output_file, received {names}."
+            )
         names = [f"{names[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
     if len(set(names)) < len(names):
         raise ValueError(f"--output_file names a file twice: {names}.")

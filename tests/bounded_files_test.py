@@ -144,17 +144,17 @@ def test_huge_files_are_refused_before_they_are_read(tmp_path, name):
     folder = write_model(tmp_path / "model")
     with (folder / name).open("wb") as file:
         file.truncate(3 << 30)  # It takes no room on the disk.
-    with little_memory(), pytest.raises(ValueError, match=rf"{name} has {3 << 30} bytes"):
+    with little_memory(), pytest.raises(ValueError, match=rf"{name}.* {3 << 30} "):
         read_checkpoint(folder)
 
 
 def test_a_file_that_states_no_size_is_read_up_to_the_limit(tmp_path):
     assert b"Linux" in bounded_files.read_bytes("/proc/version")
-    with pytest.raises(ValueError, match="at most 3"):
+    with pytest.raises(ValueError, match=r"/proc/version.* 3\."):
         bounded_files.read_bytes("/proc/version", most=3)
     (tmp_path / "four").write_bytes(b"1234")
     assert bounded_files.read_bytes(tmp_path / "four", most=4) == b"1234"
-    with pytest.raises(ValueError, match="4 bytes"):
+    with pytest.raises(ValueError, match=r"four.* 4 .* 3\."):
         bounded_files.read_bytes(tmp_path / "four", most=3)
     with pytest.raises(FileNotFoundError):
         bounded_files.read_bytes(tmp_path / "absent")
@@ -173,7 +173,7 @@ def test_json_of_countless_values(tmp_path, monkeypatch):
 def test_a_vocabulary_of_countless_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(bounded_files, "MAX_LINES", 70)
     (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(71)))
-    with pytest.raises(ValueError, match="71"):
+    with pytest.raises(ValueError, match=r"vocab\.txt.* 71 .* 70\."):
         Vocab.read(tmp_path / "vocab.txt")
 
 
@@ -202,7 +202,7 @@ BOMB = b" " * (100 * MEGABYTE)
         ({"bert_tf__json": BOMB}, "bert_tf.json"),
         ({"bert_tf__json": CARD, "vocab__txt": BOMB}, "vocab.txt"),
         ({"bert_tf__json": CARD, "tokenizer__json": BOMB}, "tokenizer.json"),
-        ({"bert_tf__json": b"[1]"}, "object"),
+        ({"bert_tf__json": b"[1]"}, "bert_tf.json.*object"),
     ],
 )
 def test_archives_in_litert_files(tmp_path, members, named):

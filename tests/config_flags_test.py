@@ -33,23 +33,20 @@ def fail(error: BaseException) -> None:
 
 
 def test_errors_of_input_and_machine_are_one_line() -> None:
-    assert "Out of memory (Unable to allocate 256. PiB" in said(np.zeros, 1 << 55)
-    assert "use smaller batches" in said(fail, MemoryError())
+    assert re.search("memory.*256. PiB.*--gradient_accumulation_steps", said(np.zeros, 1 << 55))
+    assert "--gradient_accumulation_steps" in said(fail, MemoryError())
     exhausted = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [9,9]\n\tat x")
     line = said(fail, exhausted)
-    assert "OOM when allocating [9,9]" in line and "\n" not in line and "smaller batches" in line
+    assert "OOM when allocating [9,9]" in line and "\n" not in line and "--recompute" in line
     full = (
         OSError(errno.ENOSPC, "No space left on device"),
         tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device"),
     )
     for error in full:
-        assert "No space left on device. Free some space" in said(fail, error)
+        assert "No space left on device" in said(fail, error)
     cut = OSError("9600 requested and 4064 written")  # NumPy's, of an array
-    assert said(fail, cut).startswith(
-        "A file could not be written completely: 9600 requested and 4064"
-    )
-    assert said(fail, cut).endswith("written. Free some space and run the same command again.")
-    assert "nested too deeply" in said(json.loads, "[" * 100_000)
+    assert re.search("file.*9600 requested and 4064 written.*space", said(fail, cut))
+    assert "nested" in said(json.loads, "[" * 100_000)
     assert said(fail, TypeError("a fault of the program")) is None
 
 
@@ -57,7 +54,7 @@ def test_a_name_that_is_not_utf8_is_printed() -> None:
     name = "/data/caf\udce9/a.txt"
     for text in (name, f"--x=1\n--input_file={name}\n--y=2\n"):
         line = said(text.encode)
-        assert r"'/data/caf\udce9/a.txt'" in line and "rename" in line and "--y" not in line
+        assert r"'/data/caf\udce9/a.txt'" in line and "UTF-8" in line and "--y" not in line
 
 
 def test_the_flag_of_a_missing_file_is_named(tmp_path) -> None:
@@ -81,9 +78,7 @@ def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:
     read = config_flags.from_flags
     with flagsaver.flagsaver():
         flags.FLAGS(["program", "--triplet_margin=1"])
-        assert "triplet_margin=1.0 has no effect with retrieval_loss empty" in said(
-            read, RetrieverConfig
-        )
+        assert re.search(r"triplet_margin=1\.0.*retrieval_loss", said(read, RetrieverConfig))
         flags.FLAGS(["program", "--teacher_weight=2"])
         assert re.search(r"teacher_weight=2\.0.*teacher", said(read, ObjectiveConfig))
         flags.FLAGS(["program", "--retrieval_loss=triplet", "--teacher=runs/teacher"])

@@ -134,9 +134,9 @@ def test_albert_is_the_published_one(parsed):
 @pytest.mark.parametrize(
     ("given", "warning"),
     [
-        ("--num_train_steps=10000", "--num_warmup_steps=10000 is not below"),
+        ("--num_train_steps=10000", "--num_warmup_steps=10000 .*--num_train_steps=10000"),
         ("--num_train_steps=10001", ""),
-        ("--masked_lm_prob=0.4", "51.2 predictions, above --max_predictions_per_seq=20"),
+        ("--masked_lm_prob=0.4", r"51\.2 .*--max_predictions_per_seq=20"),
     ],
 )
 def test_a_run_that_was_begun_so_is_warned_of(tmp_path, caplog, given, warning):
@@ -145,7 +145,7 @@ def test_a_run_that_was_begun_so_is_warned_of(tmp_path, caplog, given, warning):
         module = runpy.run_module("bert_tf.run_pretraining", run_name="again")
         flags.FLAGS(["run", "--do_train", f"--output_dir={tmp_path}", given])
         module["read_configs"]()
-    assert warning in caplog.text and bool(warning) == bool(caplog.text)
+    assert re.search(warning, caplog.text) and bool(warning) == bool(caplog.text)
 
 
 # Width, layers, heads, embedding, generator's width, batch, T, rate: Clark et al. 2020, table 6.
@@ -270,7 +270,7 @@ def test_flagfile_gives_the_configuration_again(tmp_path, no_flags):
 def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
     (tmp_path / "run.flags").write_text(flagfile(ModelConfig(hidden_size=24)), encoding="utf8")
     check_same_run(str(tmp_path), ModelConfig(hidden_size=24))
-    with pytest.raises(ValueError, match="--hidden_size is 36, was 24"):
+    with pytest.raises(ValueError, match="--hidden_size .*36.* 24"):
         check_same_run(str(tmp_path), ModelConfig(hidden_size=36))
     for start, same, other in (
         ("a/b", f"{pathlib.Path.cwd()}/c/../a/b", "a/c"),
@@ -280,7 +280,7 @@ def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
         before = flagfile(TrainingConfig(init_checkpoint=start))
         (tmp_path / "run.flags").write_text(before, encoding="utf8")
         check_same_run(str(tmp_path), TrainingConfig(init_checkpoint=same))
-        with pytest.raises(ValueError, match=f"--init_checkpoint is {other}, was {start}"):
+        with pytest.raises(ValueError, match=rf"--init_checkpoint .*{other}\b.* {start}"):
             check_same_run(str(tmp_path), TrainingConfig(init_checkpoint=other))
 
 
@@ -288,11 +288,13 @@ def test_a_run_without_a_checkpoint_takes_more_minutes(tmp_path, no_flags):
     few, more = (OptimizerConfig(train_minutes=minutes) for minutes in (0.5, 2.0))
     (tmp_path / "run.flags").write_text(flagfile(few), encoding="utf8")
     check_same_run(str(tmp_path), more)
-    with pytest.raises(ValueError, match="was 0.01.* or delete .*no checkpoint") as error:
+    with pytest.raises(
+        ValueError, match=r"--weight_decay_rate .*0\.1\b.* 0\.01\b.*--output_dir"
+    ) as error:
         check_same_run(str(tmp_path), dataclasses.replace(more, weight_decay_rate=0.1))
     assert "init_checkpoint" not in str(error.value)
     (tmp_path / "model.ckpt-7.index").touch()
-    with pytest.raises(ValueError, match="train_minutes is 2.0, was 0.5.*--init_checkpoint="):
+    with pytest.raises(ValueError, match=r"train_minutes .*2\.0.* 0\.5.*--init_checkpoint="):
         check_same_run(str(tmp_path), more)
 
 
@@ -300,9 +302,9 @@ def test_a_run_without_a_checkpoint_takes_more_minutes(tmp_path, no_flags):
     ("values", "message"),
     [
         ({"hidden_size": 30}, "num_attention_heads"),
-        ({"vocab_size": 2}, "at least 5"),
-        ({"hidden_act": "gelu"}, "expected one of"),
-        ({"hiden_size": 24}, "unknown keys"),
+        ({"vocab_size": 2}, "vocab_size.* 2.* 5"),
+        ({"hidden_act": "gelu"}, "hidden_act.*'gelu'.*gelu_tanh"),
+        ({"hiden_size": 24}, "hiden_size.*hidden_size"),
     ],
 )
 def test_wrong_values_are_named(values, message):
@@ -325,8 +327,8 @@ def test_googles_config_is_read_with_its_form_of_gelu(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"hidden_size": "24"}', "bert_config.json: hidden_size: expected int, received '24'"),
-        ('{"hidden_size": 25}', "bert_config.json: .*not a multiple"),
+        ('{"hidden_size": "24"}', "bert_config.json.* hidden_size.* int.*'24'"),
+        ('{"hidden_size": 25}', "bert_config.json.* hidden_size 25.* num_attention_heads"),
         ("[1]", "bert_config.json.*JSON"),
         ("{", "bert_config.json"),
     ],
@@ -344,11 +346,9 @@ def test_a_bert_config_file_says_what_it_replaces(tmp_path, no_flags, caplog):
     path = tmp_path / "bert_config.json"
     path.write_text(ModelConfig(hidden_size=24, num_hidden_layers=2).to_json(), "utf8")
     assert read_model(str(path), from_flags(ModelConfig)).hidden_size == 24
-    assert "--hidden_size=36 is 24." in caplog.text
+    assert re.search(r"--hidden_size=36\b.* 24\b", caplog.text)
     flags.FLAGS(["", "--do_lower_case=false"])
-    with pytest.raises(
-        ValueError, match=r"--do_lower_case=False is True in .*bert_config.json: leave"
-    ):
+    with pytest.raises(ValueError, match=r"--do_lower_case=False.* True .*bert_config\.json"):
         read_model(str(path), from_flags(ModelConfig))
 
 
@@ -357,6 +357,6 @@ def test_run_directory_keeps_its_vocabulary(tmp_path, no_flags):
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
     assert recorded(str(tmp_path), "hidden_size") == "24"
-    with pytest.raises(ValueError, match="vocab.txt,.*differs"):
+    with pytest.raises(ValueError, match=r"vocab\.txt"):
         write_run_record(str(tmp_path), second, ModelConfig(hidden_size=24))
     assert Vocab.read(tmp_path / "vocab.txt").tokens == first.tokens

@@ -121,11 +121,11 @@ def test_it_resumes_without_what_it_began_with(folder, mine):
 @pytest.mark.slow
 def test_a_changed_start_is_refused_and_a_named_one_evaluated(folder, mine):
     printed = fail(run("run_pretraining", f"--flagfile={mine / 'run.flags'}", init_checkpoint="x"))
-    assert "--init_checkpoint is x, was " in printed
+    assert re.search(rf"--init_checkpoint .*\bx\b.*{folder / 'theirs'}", printed)
     flags = {"init_checkpoint": mine / "model.ckpt-2", "do_train": "false", "do_eval": "true"}
     flags |= {"max_position_embeddings": 64, "max_seq_length": 48, "max_predictions_per_seq": 8}
     printed = finish(go_on(folder, "mine", **flags))
-    assert "Evaluation at step 0:" in printed
+    assert "step 0:" in printed
 
 
 def test_contradictions_are_refused_at_once(folder):
@@ -134,7 +134,7 @@ def test_contradictions_are_refused_at_once(folder):
     assert not (folder / "refused").exists()
     for init_checkpoint in (folder / "theirs", ""):
         printed = fail(go_on(folder, "theirs", init_checkpoint=init_checkpoint))
-        assert "theirs" in printed
+        assert str(folder / "theirs") in printed
 
 
 def test_masks_are_filled_by_anybodys_model(folder):
@@ -166,7 +166,7 @@ def test_conversion_prints_its_report(folder):
     ):
         assert line in printed, printed
     printed = fail(run("convert_checkpoint", input=folder / "theirs", output=folder / "converted"))
-    assert "converted already exists" in printed
+    assert f"{folder}/converted" in printed
 
 
 def test_the_casing_is_stated_where_the_files_do_not(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_the_casing_is_stated_where_the_files_do_not(tmp_path, monkeypatch):
     assert read_checkpoint(made).config.do_lower_case  # By its pieces.
     flags = {"input": made, "to": "huggingface"}
     printed = finish(run("convert_checkpoint", "--nodo_lower_case", **flags, output="~/cased"))
-    assert "tokens, cased" in printed and f"wrote {tmp_path}/cased: " in printed
+    assert ", cased" in printed and f"{tmp_path}/cased" in printed
     assert not read_checkpoint(tmp_path / "cased").config.do_lower_case
     assert not pathlib.Path("~").exists()
     flags = {"input": tmp_path / "cased", "output": tmp_path / "uncased"}

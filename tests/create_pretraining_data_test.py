@@ -13,6 +13,8 @@ from bert_tf.create_pretraining_data import list_output_files
 from bert_tf.text.vocab import Vocab
 from tests.programs import run, start
 
+WRITTEN = re.compile(r"\d+/\d+ files")  # of the progress of making examples
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -48,15 +50,15 @@ def test_writes_unmasked_examples_and_says_so(folder):
     form = describe_records(records)
     assert (form.is_masked, form.max_seq_length) == (False, 16)
     assert manifest["examples"] == len(records)
-    assert f"Wrote {len(records):,} examples (masks drawn at reading" in printed
-    assert "see " + str(folder / "out/x.tfrecord-00000-of-00002.manifest.json") in printed
+    assert f" {len(records):,} examples" in printed
+    assert str(folder / "out/x.tfrecord-00000-of-00002.manifest.json") in printed
     assert not list((folder / "out").glob(".*"))  # nothing is left behind
 
     status, printed = make(folder, "--num_shards=2", "--num_workers=1")
-    assert status == 0 and "exist already" in printed
+    assert status == 0 and not WRITTEN.search(printed)
     static = ("--masking=static", "--dupe_factor=2", "--max_predictions_per_seq=3")
     status, printed = make(folder, "--num_shards=2", *static)
-    assert status == 0 and "exist already" not in printed
+    assert status == 0 and WRITTEN.search(printed)
     form = describe_records(RecordFiles(paths))
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
 
@@ -69,7 +71,7 @@ def test_two_equal_commands_at_once(folder):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = list(pool.map(lambda _: make(folder, *flags, how=start), range(3)))
     assert [status for status, _ in results] == [0, 0, 0], results
-    assert sum("exist already" in printed for _, printed in results) == 2
+    assert sum(bool(WRITTEN.search(printed)) for _, printed in results) == 1
     assert not list((folder / "out").glob(".*"))
 
 
@@ -112,27 +114,27 @@ def test_google_identical_deals_examples_in_turn(folder):
         [files.read(np.arange(len(files))) for files in two],
     )
     assert whole[::2] == a and whole[1::2] == b
-    assert f"Wrote {len(whole)} examples" in printed
+    assert f" {len(whole)} examples" in printed
 
 
 def test_bad_flags(folder):
     cases = [
-        (("--input_file=",), "--input_file is empty"),
-        (("--vocab_file=",), "build_vocab trains one"),
-        (("--input_file=/nowhere/*",), "no file matches '/nowhere/\\*'"),
+        (("--input_file=",), "--input_file "),
+        (("--vocab_file=",), "--vocab_file .*bert_tf.build_vocab"),
+        (("--input_file=/nowhere/*",), "input_file.*'/nowhere/\\*'"),
         (("--max_seq_length=4",), "max_seq_length"),
-        (("--num_shards=9",), "6 documents cannot fill 9 files"),
-        (("--google_identical", "--use_next_sentence=false"), "--use_next_sentence=false has no"),
-        (("--google_identical", "--input_format=prose"), "--input_format=prose has no counterpart"),
-        (("--google_identical", "--masking=dynamic"), "--masking=dynamic has no counterpart"),
-        (("--google_identical", "--masking=tf_text"), "leave out --google_identical"),
-        (("--google_identical", "--deduplicate=exact"), "--deduplicate=exact has no counterpart"),
-        (("--google_identical", "--runner=beam"), "--runner=beam has no counterpart"),
-        (("--google_identical", "--span_length=3"), "--span_length=3.0 has no counterpart"),
-        (("--google_identical", "--random_share=0"), "--random_share=0.0 has no counterpart"),
-        (("--max_predictions_per_seq=3",), "_per_seq=3 has no effect with --masking=dynamic: give"),
-        (("--dupe_factor=5",), "--dupe_factor=5 has no effect with --masking=dynamic"),
-        (("--sentence_order", "--nouse_next_sentence"), "sentence_order needs pairs"),
+        (("--num_shards=9",), "6 documents .*9 files"),
+        (("--google_identical", "--use_next_sentence=false"), "use_next_sentence=false .*google"),
+        (("--google_identical", "--input_format=prose"), "--input_format=prose .*google"),
+        (("--google_identical", "--masking=dynamic"), "--masking=dynamic .*google"),
+        (("--google_identical", "--masking=tf_text"), "--masking=tf_text"),
+        (("--google_identical", "--deduplicate=exact"), "--deduplicate=exact .*google"),
+        (("--google_identical", "--runner=beam"), "--runner=beam .*google"),
+        (("--google_identical", "--span_length=3"), "--span_length=3.0 .*google"),
+        (("--google_identical", "--random_share=0"), "--random_share=0.0 .*google"),
+        (("--max_predictions_per_seq=3",), "_per_seq=3 .*--masking=dynamic"),
+        (("--dupe_factor=5",), "--dupe_factor=5 .*--masking=dynamic"),
+        (("--sentence_order", "--nouse_next_sentence"), "sentence_order .*use_next_sentence"),
     ]
     for arguments, message in cases:
         status, printed = make(folder, *arguments, "--num_workers=1")
@@ -144,9 +146,9 @@ def test_output_files():
     names = [path.name for path in list_output_files("d/x", 3)]
     assert names == [f"x-0000{i}-of-00003" for i in range(3)]
     assert list(map(str, list_output_files("a, b", 0))) == ["a", "b"]
-    with pytest.raises(ValueError, match="needs one name"):
+    with pytest.raises(ValueError, match=r"--num_shards=2 .*--output_file.*'a', 'b'"):
         list_output_files("a,b", 2)
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match=r"--output_file.*'a', 'a'"):
         list_output_files("a,a", 0)
 
 
@@ -161,6 +163,6 @@ def test_the_language_of_the_sentences(folder):
     assert status == 0, printed
     # The same input in another language is made again.
     status, printed = make(folder, "--sentence_language=de", "--num_workers=1")
-    assert status == 0 and "exist already" in printed
+    assert status == 0 and not WRITTEN.search(printed)
     status, printed = make(folder, "--num_workers=1")
-    assert status == 0 and "exist already" not in printed
+    assert status == 0 and WRITTEN.search(printed)

@@ -34,7 +34,7 @@ def order_examples(
       ValueError: if there are no examples.
     """
     if num_examples < 1:
-        raise ValueError(f"Expected at least one example, received {num_examples}.")
+        raise ValueError(f"num_examples is {num_examples}; expected 1 or more.")
     epochs, indices_in_epoch = np.divmod(indices, num_examples)
     return permute(indices_in_epoch, num_examples, epochs, seed), epochs
 

@@ -204,7 +204,7 @@ def _batch_maker(
 ) -> Callable[..., dict[str, tf.Tensor]]:
     """Returns the function from serialized records, example ids, epochs and step to a batch."""
     form = describe_records(records)
-    mask = _choose_masking(form, masking, mask)
+    mask = _choose_masking(form, masking, mask, str(records.paths[0]))
     check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
 
     def make_batch(
@@ -234,7 +234,7 @@ def _batch_maker(
 
 
 def _choose_masking(
-    form: RecordForm, masking: MaskingConfig, of_objective: Callable | None
+    form: RecordForm, masking: MaskingConfig, of_objective: Callable | None, path: str
 ) -> Callable | None:
     """Returns the objective's masking function, or the one that the configuration names.
 
@@ -243,8 +243,8 @@ def _choose_masking(
     """
     if of_objective and form.is_masked:
         raise ValueError(
-            "The records are masked already, but the objective draws other masks. Use raw text, or "
-            "records of create_pretraining_data --masking=dynamic."
+            f"The records of {path} are masked already, but --objective draws other masks. Use raw "
+            "text, or records of create_pretraining_data --masking=dynamic."
         )
     if of_objective:
         return of_objective
@@ -256,9 +256,9 @@ def _choose_masking(
         return None
     if masking.masking == "static":
         raise ValueError(
-            "The records are not masked, and --masking=static does not mask them. Pass "
-            "--masking=dynamic, "
-            "or make the records again with create_pretraining_data --masking=static."
+            f"The records of {path} are not masked, and --masking=static does not mask them. Pass "
+            "--masking=dynamic, or make the records again with create_pretraining_data "
+            "--masking=static."
         )
     if masking.masking == "tf_text":
         from bert_tf.corpus import tf_text_masking

@@ -208,12 +208,14 @@ def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
 
 
 def _are_records(parts: Sequence[CorpusPart]) -> bool:
-    formats = {part.format for part in parts}
-    if "tfrecord" in formats and len(formats) > 1:
+    first = {part.format: part.path for part in reversed(parts)}
+    records = first.pop("tfrecord", None)
+    if records and first:
+        text = next(iter(first.values()))
         raise ValueError(
-            f"The input mixes TFRecords and text ({sorted(formats)}); give only one of them."
+            f"The input mixes TFRecords ({records}) and text ({text}); give only one of them."
         )
-    return formats == {"tfrecord"}
+    return records is not None
 
 
 def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:

@@ -65,7 +65,7 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
         shard = InputShard(worker_index, num_workers)
         rows = self.train_rows
         if rows is None:
-            raise ValueError("There are no training examples.")
+            raise ValueError("There are no training examples; give --train_file.")
         return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shard)
 
     def eval_dataset(

@@ -327,9 +327,10 @@ def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np
             f"zeros and ones, of the same shape in both."
         )
     for name, values in (("labels", true), ("predictions", predicted)):
-        if not np.all((values == 0) | (values == 1)):
+        wrong = values[(values != 0) & (values != 1)]
+        if wrong.size:
             raise ValueError(
-                f"{name} hold values other than 0 and 1; compare scores with a threshold first."
+                f"{name} hold {wrong[0]:g}, expected 0 and 1; compare scores with a threshold first."
             )
     return true.astype(np.int64), predicted.astype(np.int64)
 

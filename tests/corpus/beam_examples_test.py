@@ -105,7 +105,7 @@ def test_workers_get_absolute_paths(corpus, tmp_path, monkeypatch):
 def test_a_fault_of_the_input_is_one_clear_line(corpus, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "word ."}\n{"txt": 1}\n')
     corpus = dataclasses.replace(corpus, input_file=f"{tmp_path}/text.jsonl")
-    with pytest.raises(ValueError, match=r"^\S+text.jsonl, line 2 has no field 'text' .*field\.$"):
+    with pytest.raises(ValueError, match=r"^\S+text\.jsonl, line 2 .*'text'.*\.$"):
         write(corpus, tmp_path / "out", beam_options=IN_MEMORY)
 
 
@@ -113,7 +113,7 @@ def test_the_text_of_a_remote_error_is_found():
     text = "Traceback:\n  File x\nValueError: a b. [while running 'Write']\n\n2 others\n"
     with pytest.raises(ValueError, match=r"^a b\.$"):
         beam_examples.raise_input_fault(RuntimeError(text))
-    with pytest.raises(RuntimeError, match="pipeline was cancelled"):
+    with pytest.raises(RuntimeError, match=r"^The pipeline was cancelled\.$"):
         beam_examples.raise_input_fault(RuntimeError("The pipeline was cancelled."))
 
 

@@ -290,50 +290,50 @@ def check_error(path, *fragments, form="auto"):
 
 
 def test_no_file_matches(tmp_path):
-    check_error(tmp_path / "none*.txt", "no file matches")
-    check_error(tmp_path, "is a folder", "/*")
-    with pytest.raises(ValueError, match="input_file is empty"):
+    check_error(tmp_path / "none*.txt", "input_file")
+    check_error(tmp_path, f"{tmp_path}/*")
+    with pytest.raises(ValueError, match="input_file.* tfds:"):
         list_parts(" , ")
 
 
 @pytest.mark.parametrize("text", ["", "\n \n\n", " " * (1 << 17), json.dumps({"text": " "})])
 def test_no_document(tmp_path, text):
-    check_error(write(tmp_path / "a.txt", text), "no document")
+    check_error(write(tmp_path / "a.txt", text), "document")
 
 
 @pytest.mark.parametrize("compress", [bytes, lzma.compress])
 def test_not_utf8(tmp_path, compress):
     data = b"one\ntwo\n\n" * 50_000 + b"caf\xe9\n" + b"three\n" * 10
     path = write(tmp_path / "a.txt", compress(data))
-    check_error(path, "line 150001", "offset 450003", "iconv -f CP1252")
+    check_error(path, "line 150001", " 450003 ", "iconv -f CP1252")
 
 
 def test_not_utf8_in_a_later_part(tmp_path):
     path = write(tmp_path / "a.txt", b"one\ntwo\n\n" * 1000 + b"caf\xe9\n")
     last = list_parts(str(path), part_bytes=500)[-1]
-    with pytest.raises(ValueError, match="line 3001.*offset 9003"):
+    with pytest.raises(ValueError, match=r"a\.txt, line 3001.* 9003 "):
         list(read_documents(last))
 
 
 def test_not_json(tmp_path):
     good = json.dumps({"text": "good", "id": 1}) + "\n"
-    check_error(write(tmp_path / "a", good * 3 + '{"text": \n'), "line 4", "not JSON")
+    check_error(write(tmp_path / "a", good * 3 + '{"text": \n'), "line 4", "JSON")
     check_error(write(tmp_path / "b", good + '{"body": "", "id": 2}'), "line 2", "['body', 'id']")
-    check_error(write(tmp_path / "c", good + "[1]\n"), "line 2", "no field 'text'", "list")
+    check_error(write(tmp_path / "c", good + "[1]\n"), "line 2", "'text'", "list")
     check_error(write(tmp_path / "d", good + '{"text": 7}\n'), "line 2", "int")
-    check_error(write(tmp_path / "f", good + '{"text": ' * 100_000), "line 2", "not JSON")
-    check_error(write(tmp_path / "e", '[\n{"text": "a"}\n]'), "one object per line")
+    check_error(write(tmp_path / "f", good + '{"text": ' * 100_000), "line 2", "JSON")
+    check_error(write(tmp_path / "e", '[\n{"text": "a"}\n]'), "jq -c")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
 def test_damaged_compressed_file(tmp_path, compress):
     rng = random.Random(0)
     data = compress("".join(f"{rng.random()}\n" for _ in range(20_000)).encode())
-    check_error(write(tmp_path / "cut", data[: len(data) // 2]), "truncated")
+    check_error(write(tmp_path / "cut", data[: len(data) // 2]), "compressed")
     if compress is not bz2.compress:  # which reports damage as an OSError
         middle = len(data) // 2
         check_error(
-            write(tmp_path / "bad", data[:middle] + bytes(99) + data[middle + 99 :]), "damaged"
+            write(tmp_path / "bad", data[:middle] + bytes(99) + data[middle + 99 :]), "compressed"
         )
 
 
@@ -341,11 +341,11 @@ def test_unreadable(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", LINES)
     (part,) = list_parts(str(path))
     path.unlink()
-    with pytest.raises(ValueError, match="cannot be read: .*No such file"):
+    with pytest.raises(ValueError, match=rf"^{path} .*\[Errno 2\]"):
         list(read_documents(part))
 
 
 def test_records_are_not_text(tmp_path):
     part = corpus.CorpusPart("a.tfrecord", "tfrecord")
-    with pytest.raises(ValueError, match="a.tfrecord: format 'tfrecord'"):
+    with pytest.raises(ValueError, match=r"a\.tfrecord.*'tfrecord'.*'jsonl'"):
         list(read_documents(part))

@@ -130,9 +130,9 @@ def damage(paths, how):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("missing", r"x-3 is missing, but \S+x-0.manifest.json names it; copy or make"),
-        ("truncated", r"x-1 has \d+ bytes, but \d+ according to \S+x-0.manifest.json"),
-        ("changed", r"x-2 has changed since"),
+        ("missing", r"x-3 .*x-0\.manifest\.json"),
+        ("truncated", r"x-1 .*\d+ .*\d+ .*x-0\.manifest\.json"),
+        ("changed", r"x-2 .*SHA-256.*x-0\.manifest\.json"),
     ],
 )
 def test_a_file_that_is_not_as_made_is_named(data, how, message):
@@ -153,7 +153,8 @@ def test_files_that_are_made_already_are_compared_with_the_manifest(data, caplog
     damage(paths, "changed")
     assert write(data)[1]["files"] == manifest["files"]
     assert [path.read_bytes() for path in paths] == contents
-    assert "x-2" in caplog.text and "x-1" not in caplog.text.split("do not match")[1]
+    (line,) = [line for line in caplog.text.splitlines() if "x-2" in line]
+    assert "x-1" not in line
 
 
 def test_damage_in_what_a_killed_run_has_left(data, monkeypatch, caplog):
@@ -169,7 +170,7 @@ def test_damage_in_what_a_killed_run_has_left(data, monkeypatch, caplog):
     monkeypatch.undo()
     assert write(data)[1]["files"] == manifest["files"]
     assert [(out / path.name).read_bytes() for path in paths] == [p.read_bytes() for p in paths]
-    assert all(f"{path} is damaged" in caplog.text for path in damaged)
+    assert all(f"{path} " in caplog.text for path in damaged)
 
 
 def test_pieces_that_no_pair_can_hold_are_counted(data, tmp_path, caplog):
@@ -182,7 +183,7 @@ def test_pieces_that_no_pair_can_hold_are_counted(data, tmp_path, caplog):
     assert "1,442 of 1,500" in caplog.text and "--input_format" in caplog.text
     caplog.clear()
     _, manifest = write(dataclasses.replace(data, use_next_sentence=False), "all", count=1)
-    assert "left out" not in caplog.text and manifest["tokens"] > 1500
+    assert "--input_format" not in caplog.text and manifest["tokens"] > 1500
 
 
 def test_swapped_pairs_are_other_examples(data):
@@ -201,7 +202,7 @@ def test_large_files_are_compared_by_size(data, monkeypatch):
     monkeypatch.setattr(manifests, "HASHED_BYTES", manifest["bytes"] - 1)
     use(data)
     damage(paths, "truncated")
-    with pytest.raises(ValueError, match="x-1 has"):
+    with pytest.raises(ValueError, match=r"x-1 .*x-0\.manifest"):
         use(data)
 
 
@@ -210,9 +211,9 @@ def test_another_vocabulary_or_casing_is_named(data, tmp_path):
     tokens = list(Vocab.read(data.vocab_file).tokens)
     tokens[5], tokens[6] = tokens[6], tokens[5]
     Vocab(tuple(tokens)).write(tmp_path / "other.txt")
-    with pytest.raises(ValueError, match=r"another vocabulary than \S+other.txt \(SHA-256"):
+    with pytest.raises(ValueError, match=r"x-0\.manifest\.json.*other\.txt.*SHA-256.*--vocab_file"):
         use(data, vocab_file=f"{tmp_path}/other.txt")
-    with pytest.raises(ValueError, match="pass --do_lower_case=true,"):
+    with pytest.raises(ValueError, match=r"x-0\.manifest\.json.*--do_lower_case=true"):
         use(data, do_lower_case=False)
 
 
@@ -231,7 +232,7 @@ def test_records_whose_labels_mean_something_else_are_named(data, made, wanted, 
     if not name:
         use(given)
         return
-    with pytest.raises(ValueError, match=f"were made with --{name}, .*; pass --{name}, or make"):
+    with pytest.raises(ValueError, match=f"manifest.json .*--{name}, .*--{name}, "):
         use(given)
 
 
@@ -239,7 +240,7 @@ def test_records_for_evaluation_are_checked_too(data, tmp_path):
     paths, _ = write(data, "out")
     damage(paths, "truncated")
     text = dataclasses.replace(data, eval_file=f"{tmp_path}/out/x-?")
-    with pytest.raises(ValueError, match="x-1 has"):
+    with pytest.raises(ValueError, match=r"x-1 .*x-0\.manifest"):
         use(text, "text.txt", cache_dir=f"{tmp_path}/cache", do_eval=True)
 
 
@@ -249,7 +250,7 @@ def test_files_in_two_folders(data, tmp_path):
     write_examples(paths, data, MASKS, do_lower_case=True)
     use(data, "?/x")
     paths[0].write_bytes(paths[0].read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"a/x has \d+ bytes"):
+    with pytest.raises(ValueError, match=r"a/x .*\d+ .*a/x\.manifest\.json"):
         use(data, "?/x")
 
 
@@ -262,4 +263,4 @@ def test_the_report_of_a_run(data):
     options = {"runner": "beam", "worker_memory": 1e6}
     report = throughput.run_report(-1e9, counts, is_resumed=True, **options)
     assert "examples/s" not in report and report["peak_memory_mb"] == 1_000_000
-    assert "no rates" in throughput.describe(report)
+    assert "/s" not in throughput.describe(report)

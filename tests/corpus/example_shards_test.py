@@ -183,9 +183,9 @@ def test_full_sentences_have_one_segment(store):
 
 
 def test_too_few_documents(store):
-    with pytest.raises(ValueError, match="at least 2 documents, received 1.*--pairs=none"):
+    with pytest.raises(ValueError, match="2 documents.* 1.*--pairs=none"):
         write(store, "a", documents=[5], shards=1)
-    with pytest.raises(ValueError, match="2 documents cannot fill 3 files"):
+    with pytest.raises(ValueError, match="2 documents .*3 files.*--num_shards"):
         write(store, "a", documents=[5, 6])
     data = dataclasses.replace(DATA, use_next_sentence=False)
     assert write(store, "a", documents=[5], shards=1, data=data)[1][0]["examples"] > 0

@@ -1,5 +1,7 @@
 """The pipeline from files to batches: order, masks, slices, resuming, evaluation, bad input."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -211,7 +213,7 @@ def test_masked_records_pass_through(tmp_path, v2):
     np.testing.assert_array_equal(batches["input_type_ids"].reshape(N, T), EXAMPLES["segment_ids"])
     for name, values in masked.items():
         np.testing.assert_array_equal(batches[name].reshape(N, P), values)
-    with pytest.raises(ValueError, match="masked already.*--masking=dynamic"):
+    with pytest.raises(ValueError, match=r"0\.tfrecord.*--objective.*--masking=dynamic"):
         evaluate(write(tmp_path, columns), 7, config, mask=lambda batch, *_, **__: batch)
 
 
@@ -246,7 +248,7 @@ def test_a_piece_beyond_the_vocabulary_names_its_record(tmp_path):
     columns = {name: values.copy() for name, values in EXAMPLES.items()}
     columns["input_ids"][15, 3] = len(VOCAB)
     records = write(tmp_path, columns, cut=8)
-    message = r"id 105 in record 7 of .*1\.tfrecord.* 105"
+    message = r"id 105 .*record 7 .*1\.tfrecord.* 105"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         collect(train(records, num_steps=4))
 
@@ -257,7 +259,7 @@ def test_a_corrupt_record_is_named_while_training(tmp_path):
     start = data.index(encode_examples(EXAMPLES)[5])
     data[start + 40] ^= 1
     records.paths[0].write_bytes(data)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="record 5 of"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"record 5 .*0\.tfrecord"):
         collect(train(RecordFiles(records.paths), num_steps=4))
 
 
@@ -276,7 +278,7 @@ def test_faults_in_the_pipelines_own_words(tmp_path):
     columns = {name: values.copy() for name, values in EXAMPLES.items()}
     columns["input_ids"][3, 3] = -1
     message = fault_of(write(tmp_path, columns))
-    assert message.startswith(f"Token id -1 in record 3 of {tmp_path}/0.tfrecord, but")
+    assert re.search(f"^Token id -1 .*record 3 .*{tmp_path}/0.tfrecord", message)
     assert "\n" not in message
 
 
@@ -286,7 +288,7 @@ def test_faults_that_tensorflow_does_not_name(tmp_path):
     path = tmp_path / "mixed.tfrecord"
     write_records(path, [*serialized[:4], *short, *serialized[4:]])
     message = fault_of(RecordFiles([path]))
-    assert message.startswith(f"Another form in record 4 of {path}: received max_seq_length 20")
+    assert re.search(f"record 4 .*{path}.*max_seq_length 20", message)
 
 
 def test_an_error_that_is_not_of_the_records_stays_itself(records):
@@ -298,7 +300,7 @@ def test_an_error_that_is_not_of_the_records_stays_itself(records):
 def test_what_does_not_fit_is_refused(records):
     with pytest.raises(ValueError, match="max_seq_length 24, .* 128"):
         pretraining_dataset(records, VOCAB, MASKING, max_seq_length=128, batch_size=4, seed=0)
-    with pytest.raises(ValueError, match="batch size 6 .* 4 workers"):
+    with pytest.raises(ValueError, match="batch size 6 .* 4 "):
         train(records, num_workers=4)
-    with pytest.raises(ValueError, match="not masked.*--masking=dynamic"):
+    with pytest.raises(ValueError, match=r"0\.tfrecord.*--masking=static.*--masking=dynamic"):
         train(records, config=MaskingConfig(masking="static", max_predictions_per_seq=P))

@@ -148,7 +148,7 @@ def test_what_is_damaged_in_the_cache_is_named_and_alone_made_again(corpus, tmp_
         flip_a_bit(path)
         caplog.clear()
         assert prepare(corpus) == prepared
-        assert f"{path} is damaged" in caplog.text
+        assert f"{path} " in caplog.text
         after = snapshot(tmp_path / "cache")
         if path.suffix == ".exact":  # keys are not needed once the list of duplicates is made
             assert path not in after
@@ -169,7 +169,7 @@ def test_a_cache_without_checksums_is_made_again(corpus, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
         assert prepare(corpus) == prepared
     assert {path: path.read_bytes() for path in contents} == contents
-    assert "damaged" not in caplog.text and "have no checksum" in caplog.text
+    assert "WARNING" not in caplog.text and "no checksum" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["text", "records"])
@@ -189,7 +189,7 @@ def test_eval_file(corpus, tmp_path, form):
 def test_an_eval_file_too_short_for_pairs_is_named_first(corpus, tmp_path):
     (tmp_path / "eval.txt").write_text("One document .\nWith two sentences .\n")
     short = dataclasses.replace(corpus, eval_file=str(tmp_path / "eval.txt"))
-    with pytest.raises(ValueError, match=r"--eval_file=\S+eval.txt: .* at least 2 documents"):
+    with pytest.raises(ValueError, match=r"--eval_file=\S+eval\.txt.* 2 documents.* 1\b"):
         prepare(short)
     assert not list((tmp_path / "cache").glob("train-*"))
 
@@ -221,7 +221,7 @@ def test_records_pass_through(tmp_path):
     assert prepare(several, begun_with=begun, do_eval=False)[:2] == (files[:2], [])
     (tmp_path / "text.txt").write_text("Some text.\n\nMore text.\n")
     mixed = dataclasses.replace(several, input_file=f"{files[0]},{tmp_path}/text.txt")
-    with pytest.raises(ValueError, match="mixes TFRecords and text"):
+    with pytest.raises(ValueError, match=rf"TFRecords.*{files[0]}.*{tmp_path}/text\.txt"):
         prepare(mixed)
 
 
@@ -261,12 +261,12 @@ def test_split_of_documents():
 def test_one_document_and_a_too_large_vocabulary(corpus, tmp_path):
     path = pathlib.Path(corpus.input_file)
     path.write_text("One document .\nWith two sentences .\n")
-    with pytest.raises(ValueError, match="at least 2 documents, received 1"):
+    with pytest.raises(ValueError, match="2 documents.* 1.*--pairs=none"):
         prepare(corpus, vocab_size=60)
     prepare(dataclasses.replace(corpus, use_next_sentence=False), vocab_size=60)
     Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")).write(tmp_path / "v")
     given = dataclasses.replace(corpus, vocab_file=str(tmp_path / "v"))
-    with pytest.raises(ValueError, match="v has 6 .*vocab_size is 5"):
+    with pytest.raises(ValueError, match="/v .*6 .*vocab_size .*5;"):
         prepare(given, vocab_size=5)
 
 

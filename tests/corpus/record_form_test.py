@@ -1,5 +1,7 @@
 """The form of records, and the record that has another one or is damaged."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,13 +30,13 @@ def test_wrong_forms_are_refused(tmp_path):
     records = RecordFiles([_write(tmp_path / "masked", make_records(2, 8, predictions=3))])
     form = describe_records(records)
     check_form(records, form, 8, 3)
-    with pytest.raises(ValueError, match="masked have max_seq_length 8, .*128.*--max_seq_length=8"):
+    with pytest.raises(ValueError, match="masked .*max_seq_length 8, .*128.*--max_seq_length=8"):
         check_form(records, form, 128, 3)
     with pytest.raises(ValueError, match="max_predictions_per_seq 3, .* 20"):
         check_form(records, form, 8, 20)
 
     mixed = [tmp_path / "masked", _write(tmp_path / "unmasked", make_records(2, 8))]
-    with pytest.raises(ValueError, match="differ in form"):
+    with pytest.raises(ValueError, match="/masked .*/unmasked "):
         describe_records(RecordFiles(mixed))
     _write(tmp_path / "odd", [encode_example({"input_ids": np.ones(4, int)})])
     with pytest.raises(ValueError, match="input_mask.*record 0 of .*odd"):
@@ -42,7 +44,7 @@ def test_wrong_forms_are_refused(tmp_path):
     names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
     uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}
     _write(tmp_path / "uneven", [encode_example(uneven)])
-    with pytest.raises(ValueError, match="Different lengths"):
+    with pytest.raises(ValueError, match="record 0 .*/uneven.*'input_mask': 5"):
         describe_records(RecordFiles([tmp_path / "uneven"]))
 
 
@@ -61,12 +63,12 @@ def wrong_type():
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (make_records(1, 12)[0], r"received max_seq_length 12; expected max_seq_length 8, as in"),
-        (make_records(1, 8, predictions=3)[0], "received is_masked True"),
-        (make_records(1, 8, v2=True)[0], "received file_names .*input_word_ids.*; expected"),
-        (b"no Example", "No tf.train.Example in"),
+        (make_records(1, 12)[0], r"max_seq_length 12; .*max_seq_length 8, .*record 0 .*good"),
+        (make_records(1, 8, predictions=3)[0], "is_masked True.*is_masked False"),
+        (make_records(1, 8, v2=True)[0], "file_names .*'input_word_ids'.*file_names .*'input_ids'"),
+        (b"no Example", "tf.train.Example"),
         (encode_example({"input_ids": np.ones(8, int)}), "input_mask"),
-        (wrong_type(), "input_mask holds float32 in .*, expected int64"),
+        (wrong_type(), "input_mask .*float32 .*int64"),
     ],
 )
 def test_a_record_of_another_form_is_found(tmp_path, record, message):
@@ -75,7 +77,7 @@ def test_a_record_of_another_form_is_found(tmp_path, record, message):
     describe_records(RecordFiles(paths))  # sees the first records alone
     with pytest.raises(ValueError, match=message) as raised:
         find_fault(RecordFiles(paths))
-    assert f"record 5 of {paths[1]}" in str(raised.value)
+    assert re.search(f"record 5 .*{paths[1]}", str(raised.value))
     find_fault(RecordFiles(paths[:1]))
 
 
@@ -84,11 +86,11 @@ def test_a_corrupt_record_is_found(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1  # in the middle of record 2
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=f"record 2 of {path}"):
+    with pytest.raises(ValueError, match=f"record 2 .*{path}"):
         find_fault(RecordFiles([path]))
 
 
 def test_records_without_an_example_are_refused_at_the_start(tmp_path):
     path = _write(tmp_path / "a", [b"\xff\xff no Example"])
-    with pytest.raises(ValueError, match=f"No tf.train.Example in record 0 of {path}"):
+    with pytest.raises(ValueError, match=f"tf.train.Example .*record 0 .*{path}"):
         describe_records(RecordFiles([path]))

@@ -90,7 +90,7 @@ def test_a_line_that_is_too_long_for_a_record(monkeypatch, tmp_path) -> None:
     good, bad = b"x" * 49 + b"\n", b"y" * 51
     (tmp_path / "a").write_bytes(good + bad)
     path, file = str(tmp_path / "a"), io.BytesIO(good + bad)
-    message = "a, line 2 has more than 50 bytes.* put line breaks"
+    message = "/a, line 2 .* 50 bytes"
     with pytest.raises(ValueError, match=message):
         list(read_whole_lines(file, path, 0, 99))
     file.seek(0)
@@ -115,8 +115,8 @@ def test_a_long_line_in_a_small_file_takes_little_memory(tmp_path) -> None:
     )
     for read, message in (
         ("sum(1 for p in list_parts(sys.argv[1], 'lines') for d in read_documents(p))", ""),
-        ("list_parts(sys.argv[1], 'jsonl')", "line 1 has more than 67108864 bytes"),
-        ("list(tables.read_table(sys.argv[1], None))", "line 1 has more than 67108864 bytes"),
+        ("list_parts(sys.argv[1], 'jsonl')", "a.jsonl.xz.* line 1 .*67108864"),
+        ("list(tables.read_table(sys.argv[1], None))", "a.jsonl.xz.* line 1 .*67108864"),
     ):
         program = (
             f"{code}try:\n  {read}\nexcept ValueError as e: print(e)\n"
@@ -127,7 +127,7 @@ def test_a_long_line_in_a_small_file_takes_little_memory(tmp_path) -> None:
             [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
         )
         *said, peak = done.stdout.splitlines()
-        assert message in "".join(said) and bool(said) == bool(message)
+        assert re.search(message, "".join(said)) and bool(said) == bool(message)
         assert int(peak) < 400_000, (read, peak)  # KB
 
 

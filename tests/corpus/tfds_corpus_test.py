@@ -73,13 +73,13 @@ def test_split_and_errors(installed):
     assert list_parts("bert_tf_tiny:test", "tfds") == [
         CorpusPart("bert_tf_tiny:test", "tfds", 0, 2)
     ]
-    with pytest.raises(ValueError, match=r"no split 'dev'; it has \['test', 'train'\]"):
+    with pytest.raises(ValueError, match=r"bert_tf_tiny .*'dev'.*\['test', 'train'\]"):
         list_parts("tfds:bert_tf_tiny:dev")
-    with pytest.raises(ValueError, match=r"no field 'body' but \['label', 'text'\]"):
+    with pytest.raises(ValueError, match=r"bert_tf_tiny .*'body'.*\['label', 'text'\].*text_field"):
         list_parts("tfds:bert_tf_tiny", text_field="body")
-    with pytest.raises(ValueError, match="'label' holds int64, expected a string"):
+    with pytest.raises(ValueError, match="'label' .*int64.*string"):
         list_parts("tfds:bert_tf_tiny", text_field="label")
-    with pytest.raises(ValueError, match="tfds:no_such_set is no TensorFlow dataset"):
+    with pytest.raises(ValueError, match="tfds:no_such_set .*TensorFlow"):
         list_parts("tfds:no_such_set")
 
 
@@ -90,7 +90,7 @@ def test_data_set_that_cannot_be_downloaded_is_named(installed, monkeypatch):
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
-    with pytest.raises(ValueError, match="bert_tf_tiny could.*no route to host.*TFDS_DATA_DIR"):
+    with pytest.raises(ValueError, match="bert_tf_tiny .*no route to host.*TFDS_DATA_DIR"):
         list_parts("tfds:bert_tf_tiny")
 
 

@@ -1,6 +1,7 @@
 """Records against TensorFlow's own writer, reader and protobuf classes; damaged files."""
 
 import gzip
+import re
 import subprocess
 import sys
 
@@ -77,7 +78,7 @@ def test_bytes_worked_by_hand():
 
 @pytest.mark.parametrize("values", [np.zeros((2, 1)), np.zeros(3), np.array([["x"]] * 3)])
 def test_wrong_arrays_are_refused(values):
-    with pytest.raises(ValueError, match="xpected"):
+    with pytest.raises(ValueError, match=r"\bb\b.*(?:\(2, 1\)|\(3,\)\}|<U1)"):
         encode_examples({"a": np.zeros((3, 1)), "b": values})
 
 
@@ -114,7 +115,7 @@ def test_files_are_listed_in_the_order_given(tmp_path):
         (tmp_path / name).write_text(name)
     found = tfrecords.list_record_files(f"{tmp_path}/b*, {tmp_path}/a0")
     assert [p.name for p in found] == ["b0", "b1", "a0"]
-    with pytest.raises(ValueError, match=r"No file matches '.*/c\*'"):
+    with pytest.raises(ValueError, match=r"'.*/c\*'"):
         tfrecords.list_record_files(f"{tmp_path}/c*")
 
 
@@ -128,16 +129,18 @@ def test_damaged_files_are_named(path, tmp_path):
             RecordFiles([path])
         assert str(path) in str(raised.value)
 
-    fails_to_open(data[: 7 * frame + 30], "Truncated.*record 7 ")
-    fails_to_open(data[: 7 * frame + 5], "Truncated.*record 7 ")
-    fails_to_open(data[:-1], "Truncated.*record 9 ")
-    fails_to_open(data[: 2 * frame] + b"\xff" + data[2 * frame + 1 :], "Corrupt length in record 2")
-    fails_to_open(b"plain text, not records", "Corrupt length in record 0")
+    fails_to_open(data[: 7 * frame + 30], "record 7 .* \\d+ bytes")
+    fails_to_open(data[: 7 * frame + 5], "record 7 .* \\d+ bytes")
+    fails_to_open(data[:-1], "record 9 .* \\d+ bytes")
+    fails_to_open(
+        data[: 2 * frame] + b"\xff" + data[2 * frame + 1 :], "length .*record 2 .*byte 266"
+    )
+    fails_to_open(b"plain text, not records", "length .*record 0 .*byte 0")
     fails_to_open(gzip.compress(data), "gunzip")
     fails_to_open(b"", "empty")
     with pytest.raises(ValueError, match="none.tfrecord"):
         RecordFiles([tmp_path / "none.tfrecord"])
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="TFRecord file"):
         RecordFiles([])
 
 
@@ -166,5 +169,4 @@ for hard in (1000, 80):
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "100 180\n", done.stderr
-    assert "OSError: There are 100 TFRecord files" in done.stderr
-    assert "is 80 open files. Raise it (ulimit -n 356)" in done.stderr
+    assert re.search(r"OSError: .* 100 TFRecord files.* 80 .*\(ulimit -n 356\)", done.stderr)

@@ -115,5 +115,5 @@ def test_a_damaged_file_is_named(tmp_path):
     write_part(tmp_path / "0", [[[1, 2, 3]]], 2)
     data = (tmp_path / "0").read_bytes()
     (tmp_path / "0").write_bytes(data[2:])
-    with pytest.raises(ValueError, match=r"/0.*tokens; delete it"):
+    with pytest.raises(ValueError, match=r"/0 .*tokens"):
         TokenStore([tmp_path / "0"])

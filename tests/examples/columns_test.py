@@ -1,6 +1,7 @@
 """Columns of texts and labels from all that programs hold, and what is wrong in them."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ class NAType:
 )
 def test_what_is_missing_is_named_with_its_place_and_number(missing, shown):
     assert is_missing(missing)
-    with pytest.raises(ValueError, match=rf"texts\[2\] is {shown}, .*; 2 of 4 are missing"):
+    with pytest.raises(ValueError, match=rf"texts\[2\] .*{shown}, .*2 of 4 "):
         read_texts(["a", "b", missing, missing])
     assert not is_missing("") and not is_missing(0.0)
 
@@ -97,15 +98,15 @@ def test_what_is_missing_is_named_with_its_place_and_number(missing, shown):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ("A fine film.", "'A fine film.',"),
-        ([], "texts is empty"),
-        (17, "texts is 17, expected a list"),
-        ({"text": TEXTS}, "texts is a dict, expected one column"),
-        ([[101, 2023, 102]], r"texts\[0\] is \[101, 2023, 102\].*Pass ids"),
-        (np.zeros((2, 8), np.int32), r"texts\[0\] is \[0, 0.*input_word_ids"),
-        (["a", 3], r"texts\[1\] is 3.*Pass ids"),
-        ([["a", "b"], ["c", "d"]], r"texts\[0\] is \['a', 'b'\].*a tuple of two lists"),
-        ([b"a", b"\xff"], r"texts\[1\] is b'.xff',.*UTF-8"),
+        ("A fine film.", "texts .*'A fine film.',"),
+        ([], "^texts .*one"),
+        (17, "texts .*17, .*list"),
+        ({"text": TEXTS}, r"texts .*dict, .*frame\['text'\]"),
+        ([[101, 2023, 102]], r"texts\[0\] .*\[101, 2023, 102\].*input_word_ids"),
+        (np.zeros((2, 8), np.int32), r"texts\[0\] .*\[0, 0.*input_word_ids"),
+        (["a", 3], r"texts\[1\] .*3.*input_word_ids"),
+        ([["a", "b"], ["c", "d"]], r"texts\[0\] .*\['a', 'b'\].* 2 of 2 .*pairs"),
+        ([b"a", b"\xff"], r"texts\[1\] .*b'.xff',.*UTF-8"),
     ],
 )
 def test_what_is_no_column_of_texts_is_refused(values, message):
@@ -122,14 +123,14 @@ def test_pairs_are_two_columns_or_a_list_of_pairs():
     assert read_pairs(["a", "b"]) == (["a", "b"], None)
     for values, message in (
         ((["a", "b"], ["c"]), "2 .* 1 "),
-        ((["a"], ["b"], ["c"]), r"texts\[0\]"),
+        ((["a"], ["b"], ["c"]), r"texts\[0\] .*\['a'\]"),
         ((["a", "b"], ["c", None]), r"second texts\[1\]"),
         ([("a", "c"), ("b",)], r"texts\[1\].*\('b',\)"),
         ([("a", "c"), "b"], r"texts\[1\].*'b'"),
         ([("a", "c"), ("b", None)], r"texts\[1\].*None"),
         ([{"text": "a", "label": "c"}], r"texts\[0\]"),
         # Two pairs, or two columns: no caller can tell what the others would read.
-        ((("a", "b"), ("c", "d")), "texts"),
+        ((("a", "b"), ("c", "d")), r"texts .*\('a', 'b'\), \('c', 'd'\)"),
         (["a", "\ud800"], r"texts\[1\]"),
         ([("a", "\ud800")], r"texts\[0\]"),
     ):
@@ -168,17 +169,17 @@ def test_labels_are_names_or_places(values, labels, expected):
 @pytest.mark.parametrize(
     ("values", "labels", "message"),
     [
-        (["good", "god", "God"], ("bad", "good"), r"y\[1\] is 'god', .* 'bad', 'good'; 2 of 3"),
-        ([0, 2], ("bad", "good"), r"y\[1\] is 2,.*'bad', 'good'"),
-        ([0, -1], ("", ""), r"y\[1\] is -1,.*0 to 1"),
-        ([0], ("1", "2"), r"y\[0\] is 0,.*'1', '2'"),
-        ([0.5], ("1", "0"), r"y\[0\] is 0.5,.*'1', '0'"),
-        (["good", None], ("bad", "good"), r"y\[1\] is None"),
-        ([0.0, math.nan], ("bad", "good"), r"y\[1\] is nan"),
+        (["good", "god", "God"], ("bad", "good"), r"y\[1\] .*'god', .*'bad', 'good'; 2 of 3 "),
+        ([0, 2], ("bad", "good"), r"y\[1\] .*2,.*'bad', 'good'"),
+        ([0, -1], ("", ""), r"y\[1\] .*-1,.*labels 0 .*1;"),
+        ([0], ("1", "2"), r"y\[0\] .* 0,.*'1', '2'"),
+        ([0.5], ("1", "0"), r"y\[0\] .*0\.5,.*'1', '0'"),
+        (["good", None], ("bad", "good"), r"y\[1\] .*None,.*'bad', 'good'"),
+        ([0.0, math.nan], ("bad", "good"), r"y\[1\] .*nan,.*'bad', 'good'"),
         ([0.5], ("bad", "good"), "problem_type='regression'"),
         ([["good"]], ("bad", "good"), "problem_type='multi_label'"),
         (np.ones([2, 2]), ("bad", "good"), "problem_type='multi_label'"),
-        ("good", ("bad", "good"), "y is the string"),
+        ("good", ("bad", "good"), "^y .*'good'"),
     ],
 )
 def test_unknown_labels_are_refused(values, labels, message):
@@ -187,7 +188,7 @@ def test_unknown_labels_are_refused(values, labels, message):
 
 
 def test_labels_are_as_many_as_texts():
-    with pytest.raises(ValueError, match="2 values of y for 3 texts"):
+    with pytest.raises(ValueError, match="2 .*y.* 3 texts"):
         read_label_ids(["bad", "bad"], ("bad", "good"), 3)
 
 
@@ -195,7 +196,7 @@ def test_numbers_are_finite():
     np.testing.assert_array_equal(read_numbers([1, 2.5], 2), np.array([1, 2.5], np.float32))
     assert read_numbers([[1], [2]], 2).tolist() == [1, 2]
     for value in (math.nan, math.inf, "1", None, True, [1, 2]):
-        with pytest.raises(ValueError, match=r"y\[1\] is .*,"):
+        with pytest.raises(ValueError, match=rf"y\[1\] .*{re.escape(str(value))}.*number"):
             read_numbers([0, value], 2)
 
 
@@ -212,12 +213,12 @@ def test_sets_of_labels_are_lists_or_rows_of_0_and_1():
         found = read_label_sets(values, labels, 3)
         assert found.dtype == np.float32 and found.tolist() == expected
     for values, message in (
-        (["sad", [], []], r"y\[0\] is 'sad',"),
-        ([[], ["sad", "bad"], []], r"y\[1\]\[1\] is 'bad'"),
-        (np.full((3, 3), 0.5), "expected 0 and 1.*3 labels"),
-        (np.zeros((3, 2)), r"shape \(3, 2\)"),
+        (["sad", [], []], r"y\[0\] .*'sad',.*\[\]"),
+        ([[], ["sad", "bad"], []], r"y\[1\]\[1\] .*'bad',.*'sad', 'odd', 'new'"),
+        (np.full((3, 3), 0.5), r"^y .*\(3, 3\).*0 .*1 .*3 labels"),
+        (np.zeros((3, 2)), r"^y .*\(3, 2\).*3 labels"),
         # Places or decisions? Nobody can tell, so nobody guesses.
-        ([[1, 0, 1], [0, 0, 0], [0, 1, 0]], r"0 or 1, in each row: .* np.array\(y\)"),
+        ([[1, 0, 1], [0, 0, 0], [0, 1, 0]], r"^y .* 3 .*np\.array\(y\)"),
     ):
         with pytest.raises(ValueError, match=message):
             read_label_sets(values, labels, 3)
@@ -235,5 +236,5 @@ def test_frames_of_0_and_1_have_their_columns_by_name():
     for read in (read_label_ids, read_label_sets):
         with pytest.raises(ValueError, match="a, b, new"):
             read(Frame({"a": [1], "b": [0], "new": [0]}), labels, 1)
-    with pytest.raises(ValueError, match="DataFrame|Frame"):
+    with pytest.raises(ValueError, match=r"^y .*Frame.*frame\['text'\]"):
         read_label_ids(Frame({"label": ["sad"]}), labels, 1)

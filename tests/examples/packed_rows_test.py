@@ -86,7 +86,7 @@ def test_numbers_of_rows_are_few(num_rows, rounded):
 
 def test_padding_before_pieces_is_refused():
     mask = tf.constant([[1, 1, 0, 0], [1, 0, 1, 0]])
-    with pytest.raises(ValueError, match="input_mask has a 1 after a 0"):
+    with pytest.raises(ValueError, match="input_mask .*1 .*0; --pack_rows"):
         pack_batch({"input_mask": mask})
 
 

@@ -126,10 +126,10 @@ def test_weights_among_the_labels_take_the_place_of_one():
 
 
 def test_wrong_numbers_of_labels_are_named():
-    with pytest.raises(ValueError, match=r"\['few'\].* 23"):
+    with pytest.raises(ValueError, match=r"labels .*\['few'\].* 23"):
         TokenizedDataset(TEXTS, {"few": np.zeros(22), "right": np.zeros(23)})
     tags = [np.zeros(len(text.ids), np.int32) for text in TEXTS]
-    with pytest.raises(ValueError, match=r"labels in \['tag_ids'\]"):
+    with pytest.raises(ValueError, match=r"labels .*\['tag_ids'\].* 23"):
         TokenizedDataset(TEXTS, {}, {"tag_ids": tags[:-1]})
 
 
@@ -236,8 +236,7 @@ def test_workers_make_the_parts_of_the_batch_of_one(workers):
 
 
 def test_a_batch_that_cannot_be_dealt_is_refused():
-    message = "The batch size 9 is not a multiple of the 2 workers; change one of them."
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="batch size 9 .* 2 workers"):
         training_batches(make_rows(), 9, 0, 1, BUCKETS, InputShard(0, 2))
 
 

@@ -105,7 +105,7 @@ def test_compressed_files(tmp_path, ending, compress):
         path = write(tmp_path / (name + ending), compress(text.encode()))
         assert rows_of(path) == rows_of(write(tmp_path / name, text)) != []
         cut = write(tmp_path / name, compress(text.encode())[:-9])
-        with pytest.raises(ValueError, match=f"^{cut} cannot be read: "):
+        with pytest.raises(ValueError, match=f"^{cut} .*[Cc]ompressed file"):
             rows_of(cut)
 
 
@@ -113,7 +113,7 @@ def test_damaged_files_and_endings_in_capitals(tmp_path):
     content = gzip.compress(b"a,b\n1,2\n")
     assert rows_of(write(tmp_path / "t.CSV.GZ", content)) == [{"a": "1", "b": "2"}]
     path = write(tmp_path / "t.csv.gz", content[:10] + b"\xff" + content[11:])
-    with pytest.raises(ValueError, match=f"^{path} cannot be read: "):
+    with pytest.raises(ValueError, match=f"^{path} .*decompressing"):
         rows_of(path)
 
 
@@ -151,30 +151,30 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
         (
             "t.tsv",
             b"a\tb\n1\t2\n3\t\xe9\n",
-            r" line 3: byte b'\\xe9' is not UTF-8; .*iconv -f CP1252",
+            r" line 3.*b'\\xe9' .*UTF-8.*iconv -f CP1252",
         ),
-        ("t.csv", "a,b\n1,2\n".encode("utf-16"), r" line 1: byte b'\\xff' is .*iconv -f UTF-16"),
-        ("t.csv", "a,b\n1,2\n3,4,5\n", " line 3 has 3 columns, expected 2: a, b.*quotes"),
-        ("t.csv", 'a,b\n"1\n",2\n3\n', " line 4 has 1 columns, expected 2: a, b"),
-        ("t.tsv", "a\tb\n1\n", " line 2 has 1 columns, expected 2: a, b.*tab"),
-        ("t.csv", 'a,b\n1,2\n3,"4\n5,6\n', " line 3:"),
-        ("t.csv", 'a,b\n1,2\n"So", he said,4\n"x"y,4\n', " line 3 has 3 columns, expected 2"),
-        ("t.csv", 'a,b\n1,"2" 3\n', " line 2: ',' expected after '\"'"),
-        ("t.csv", "a,b\n1,2\n\n\n3,4\n", " line 3 is blank, and rows follow"),
-        ("t.tsv", "a\n1\n \n3\n", " line 3 is blank, and rows follow"),
-        ("t.csv", "a,b,a\n1,2,3\n", " line 1: the first line, .*has 'a' twice"),
-        ("t.csv", "a,,b\n1,2,3\n", " line 1: the first line, .*a column without a name"),
-        ("t.csv", "", " is empty"),
-        ("t.tsv", "\ufeff\n\n", " is empty"),
-        ("t.jsonl", "\n", " is empty"),
-        ("t.jsonl", '{"a": 1}\n\n[1]\n', r" line 3 is \[1\], expected a JSON object"),
-        ("t.jsonl", '{"a": 1}\n{"a": 1\n', r" line 2 is not JSON \(.*expected a JSON object"),
-        ("t.jsonl", '{"a": "\0"}\n', r" line 1 is not JSON \("),
-        ("t.json", '[{"a": 1}, 2]', " item 2 is 2, expected a JSON object"),
-        ("t.json", "[" * 100_000, r" is not JSON \(.*expected a list of JSON objects"),
-        ("t.json", '{\n"a": 1}', r" line 1 is not JSON \("),
-        ("t.parquet", "", r": a table's name ends in \.csv \.tsv \.txt \.jsonl \.json"),
-        ("t.csv.zip", "", ": a table's"),
+        ("t.csv", "a,b\n1,2\n".encode("utf-16"), r" line 1.*b'\\xff' .*iconv -f UTF-16"),
+        ("t.csv", "a,b\n1,2\n3,4,5\n", " line 3 .*3 columns.* 2: a, b.*--delimiter"),
+        ("t.csv", 'a,b\n"1\n",2\n3\n', " line 4 .*1 columns.* 2: a, b"),
+        ("t.tsv", "a\tb\n1\n", " line 2 .*1 columns.* 2: a, b.*--delimiter"),
+        ("t.csv", 'a,b\n1,2\n3,"4\n5,6\n', ' line 3: .*quote.*"""So'),
+        ("t.csv", 'a,b\n1,2\n"So", he said,4\n"x"y,4\n', " line 3 .*3 columns.* 2"),
+        ("t.csv", 'a,b\n1,"2" 3\n', " line 2: ',' .*'\"'"),
+        ("t.csv", "a,b\n1,2\n\n\n3,4\n", " line 3 .*line"),
+        ("t.tsv", "a\n1\n \n3\n", " line 3 .*line"),
+        ("t.csv", "a,b,a\n1,2,3\n", r" line 1.*'a' .*\['a', 'b', 'a'\]"),
+        ("t.csv", "a,,b\n1,2,3\n", r" line 1.*\['a', '', 'b'\]"),
+        ("t.csv", "", " .*cells"),
+        ("t.tsv", "\ufeff\n\n", " .*cells"),
+        ("t.jsonl", "\n", r" (?!line).*JSON object"),
+        ("t.jsonl", '{"a": 1}\n\n[1]\n', r" line 3 .*\[1\], .*JSON object"),
+        ("t.jsonl", '{"a": 1}\n{"a": 1\n', r" line 2 .*JSON \(.*JSON object"),
+        ("t.jsonl", '{"a": "\0"}\n', r" line 1 .*JSON \("),
+        ("t.json", '[{"a": 1}, 2]', " item 2 .*2, .*JSON object"),
+        ("t.json", "[" * 100_000, r" .*JSON \(.*list.*JSON objects"),
+        ("t.json", '{\n"a": 1}', r" line 1 .*JSON \("),
+        ("t.parquet", "", r".*\.csv \.tsv \.txt \.jsonl \.json .*read_parquet"),
+        ("t.csv.zip", "", r".*\.csv \.tsv \.txt \.jsonl \.json "),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, name, content, message):
@@ -185,11 +185,11 @@ def test_errors_name_file_and_line(tmp_path, name, content, message):
 
 def test_calls_that_make_no_sense(tmp_path):
     path = write(tmp_path / "t.jsonl", '{"a": 1}')
-    with pytest.raises(ValueError, match="is JSON: .* give no columns"):
+    with pytest.raises(ValueError, match=r"t\.jsonl .*columns"):
         rows_of(path, ["a"])
-    with pytest.raises(ValueError, match=r"is JSON;"):
+    with pytest.raises(ValueError, match=r"t\.jsonl .*\.csv .*\.tsv"):
         list(read_cells(path))
-    with pytest.raises(ValueError, match="missing.csv.*No such file"):
+    with pytest.raises(ValueError, match=r"missing\.csv.*\[Errno 2\]"):
         rows_of(str(tmp_path / "missing.csv"))
 
 
@@ -205,11 +205,11 @@ def test_names_of_tables(tmp_path, monkeypatch):
         f"{folder}/c[1].tsv",
         "tfds:glue/rte:test",
     ]
-    with pytest.raises(ValueError, match=r"--x: no file matches '.*/d.csv' \(check the path"):
+    with pytest.raises(ValueError, match=r"--x: .*'.*/d\.csv'"):
         list_tables(f"{folder}/a.csv,{folder}/d.csv", "--x")
-    with pytest.raises(ValueError, match=r"--x: no file .*a folder"):
+    with pytest.raises(ValueError, match=rf"--x: .*'{folder}'.*{folder}/\*"):
         list_tables(folder, "--x")
-    with pytest.raises(ValueError, match="--x is empty"):
+    with pytest.raises(ValueError, match="--x .*tfds:NAME"):
         list_tables(" , ", "--x")
 
 

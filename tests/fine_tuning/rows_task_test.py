@@ -94,5 +94,5 @@ def test_better_is_a_higher_metric_or_a_lower_loss(task):
 
 def test_nothing_to_train_on(task):
     task.train_rows = None
-    with pytest.raises(ValueError, match="no training examples"):
+    with pytest.raises(ValueError, match="--train_file"):
         task.train_dataset(4, 0, 0, 1)

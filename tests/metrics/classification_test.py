@@ -107,19 +107,22 @@ def test_multilabel_without_a_one_is_zero() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: classification.accuracy([], []), r"shape \(0,\).*expected one class"),
-        (lambda: classification.f1([1, 0], [1]), r"\(2,\), predictions of \(1,\)"),
+        (lambda: classification.accuracy([], []), r"labels .*\(0,\).*argmax"),
+        (lambda: classification.f1([1, 0], [1]), r"labels .*\(2,\), predictions .*\(1,\)"),
         (lambda: classification.matthews([[1]], [[1]]), "argmax"),
-        (lambda: classification.accuracy([0], [0.5]), "predictions are float64, expected ints"),
+        (lambda: classification.accuracy([0], [0.5]), "predictions .*float64, .*ints"),
         (
             lambda: classification.confusion_matrix([0, -1], [0, 0], 2),
-            "labels holds -1 at index 1",
+            r"labels .*-1 .* 1; .*\[0, 2\)",
         ),
-        (lambda: classification.macro_f1([0, 1], [0, 2], 2), r"predictions holds 2.*\[0, 2\)"),
-        (lambda: classification.multilabel_report([1], [1], "a"), "rows of zeros and ones"),
-        (lambda: classification.multilabel_report([[1]], [[0.7]], "a"), "predictions hold.*thresh"),
-        (lambda: classification.multilabel_report(1, 1, "a"), r"shape \(\)"),
-        (lambda: classification.multilabel_report([[1]], [[1]], ["a", "b"]), "2 names.* 1 col"),
+        (lambda: classification.macro_f1([0, 1], [0, 2], 2), r"predictions .*2 .* 1; .*\[0, 2\)"),
+        (lambda: classification.multilabel_report([1], [1], "a"), r"labels .*\(1,\).*rows"),
+        (
+            lambda: classification.multilabel_report([[1]], [[0.7]], "a"),
+            r"predictions .*0\.7, .*0 .*1",
+        ),
+        (lambda: classification.multilabel_report(1, 1, "a"), r"labels .*\(\), predictions .*\(\)"),
+        (lambda: classification.multilabel_report([[1]], [[1]], ["a", "b"]), "2 names.* 1 columns"),
     ],
 )
 def test_bad_input_is_named(call: Callable[[], Any], message: str) -> None:

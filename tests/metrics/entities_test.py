@@ -81,15 +81,15 @@ def test_no_entity_anywhere_is_zero() -> None:
 
 def test_bad_input_is_named() -> None:
     for tag in ("X-PER", "PER", "", "O-PER", "b-PER", "BPER", "S"):
-        with pytest.raises(ValueError, match=f"tag '{tag}' at token 1; expected O, B-TYPE"):
+        with pytest.raises(ValueError, match=f"'{tag}' .*token 1.* O, B-TYPE"):
             entities.spans(["O", tag])
-    with pytest.raises(ValueError, match="row 1: tag 'X-PER' at token 0"):
+    with pytest.raises(ValueError, match="row 1.*'X-PER' .*token 0"):
         entities.evaluate_entities([["O"], ["O"]], [["O"], ["X-PER"]])
-    with pytest.raises(ValueError, match="1 rows of predicted tags for 2"):
+    with pytest.raises(ValueError, match="^1 rows .*predicted.* 2 "):
         entities.evaluate_entities([["O"], ["O"]], [["O"]])
-    with pytest.raises(ValueError, match="row 1 has 1 predicted tags for 2 true"):
+    with pytest.raises(ValueError, match="row 1 .*1 predicted.* 2 .*max_seq_length"):
         entities.evaluate_entities([["O"], ["O", "O"]], [["O"], ["O"]])
-    with pytest.raises(ValueError, match="1 rows without a token"):
+    with pytest.raises(ValueError, match="^1 rows .*token"):
         entities.evaluate_entities([[]], [[]])
 
 

@@ -119,7 +119,7 @@ def test_a_query_without_results_counts_as_nothing_found() -> None:
         ({"measures": ["bleu"]}, "'bleu'"),
         ({"qrels": {}}, "qrels"),
         ({"run": {"Q": {"x": 1.0}}}, "'Q'"),
-        ({"run": {"q": {"x": math.nan}}}, "'x' is NaN"),
+        ({"run": {"q": {"x": math.nan}}}, "'x'.*NaN"),
         ({"ties": "random"}, "'random'"),
         ({"queries": "all"}, "'all'"),
     ],

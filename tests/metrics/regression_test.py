@@ -77,13 +77,13 @@ def test_never_beyond_one_and_no_overflow() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match=r"shape \(3,\), predictions of \(2,\)"):
+    with pytest.raises(ValueError, match=r"labels .*\(3,\), predictions .*\(2,\)"):
         regression.pearson([1, 2, 3], [1, 2])
-    with pytest.raises(ValueError, match="two or more"):
+    with pytest.raises(ValueError, match=r"labels .*\(1,\), predictions .*\(1,\)"):
         regression.spearman([1], [1])
-    with pytest.raises(ValueError, match=r"\(2, 1\).*squeeze"):
+    with pytest.raises(ValueError, match=r"labels .*\(2,\), predictions .*\(2, 1\)"):
         regression.pearson([1, 2], [[1], [2]])
-    with pytest.raises(ValueError, match="predictions holds nan at index 1"):
+    with pytest.raises(ValueError, match=r"predictions .*nan .* 1\b"):
         regression.spearman([1, 2], [1, math.nan])
 
 

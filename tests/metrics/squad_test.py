@@ -1,6 +1,7 @@
 """SQuAD's metrics on a handful of questions, worked by hand."""
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -63,8 +64,7 @@ def test_version_1_counts_a_missing_prediction_as_zero(caplog: pytest.LogCapture
     dataset = dataset_of({"a": ["dog"], "b": ["cat"]})
     with caplog.at_level(logging.WARNING):
         assert squad.evaluate_v1(dataset, {"a": "dog"}) == {"exact_match": 50.0, "f1": 50.0}
-    assert "1 of 2 questions have no prediction" in caplog.text
-    assert "the first is b." in caplog.text
+    assert re.search(r"1 of 2 questions.* b\.", caplog.text)
 
 
 def test_version_2_without_odds() -> None:
@@ -136,15 +136,15 @@ def test_version_2_equal_odds_keep_their_order() -> None:
 
 def test_bad_input_is_named() -> None:
     dataset = dataset_of({"a": ["cat"], "b": []})
-    with pytest.raises(ValueError, match="question b has no answer.*evaluate_v2"):
+    with pytest.raises(ValueError, match="question b .*evaluate_v2"):
         squad.evaluate_v1(dataset, {"a": "", "b": ""})
-    with pytest.raises(ValueError, match="1 of 2 questions .* b;"):
+    with pytest.raises(ValueError, match="1 of 2 questions .*prediction.* b;"):
         squad.evaluate_v2(dataset, {"a": ""})
-    with pytest.raises(ValueError, match="1 of 2 questions have no null odds.* a;"):
+    with pytest.raises(ValueError, match="1 of 2 questions .*null odds.* a;"):
         squad.evaluate_v2(dataset, {"a": "", "b": ""}, {"b": 0.0})
-    with pytest.raises(ValueError, match="no 'data'"):
+    with pytest.raises(ValueError, match="dataset .*'data';"):
         squad.evaluate_v1({"version": "1.1"}, {})
-    with pytest.raises(ValueError, match="no 'data'"):
+    with pytest.raises(ValueError, match="dataset .*'data';"):
         squad.evaluate_v1(dataset["data"], {})
-    with pytest.raises(ValueError, match="no question"):
+    with pytest.raises(ValueError, match="dataset .*questions.*'data'"):
         squad.evaluate_v2(dataset_of({}), {})

@@ -1,6 +1,7 @@
 """TREC files: written, read again, and the bad lines that people have."""
 
 import pathlib
+import re
 
 import pytest
 
@@ -23,11 +24,11 @@ def test_a_run_comes_back_with_its_scores(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("q Q0 a 1 0.5\n", "line 1 has 5 fields"),
-        ("q Q0 a 1 0.5 x\n\nq Q0 a 2 0.4 x\n", "line 3: document 'a'"),
-        ("q Q0 a 1 best x\n", "line 1: the score is 'best'"),
-        ("q Q0 a 1 nan x\n", "line 1: the score is 'nan'"),
-        ("\n", "is empty"),
+        ("q Q0 a 1 0.5\n", "a.run line 1 .* 5 fields.*RANK"),
+        ("q Q0 a 1 0.5 x\n\nq Q0 a 2 0.4 x\n", "a.run line 3.*'a'.*'q'"),
+        ("q Q0 a 1 best x\n", "a.run line 1.*'best'"),
+        ("q Q0 a 1 nan x\n", "a.run line 1.*'nan'"),
+        ("\n", "a.run .*lines.*RANK"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: pathlib.Path, text: str, named: str) -> None:
@@ -40,6 +41,6 @@ def test_bad_lines_are_named(tmp_path: pathlib.Path, text: str, named: str) -> N
 def test_ids_with_white_space_cannot_be_written(tmp_path: pathlib.Path, name: str) -> None:
     path = tmp_path / "a.run"
     path.write_text("before")
-    with pytest.raises(ValueError, match="white space"):
+    with pytest.raises(ValueError, match=re.escape(repr(name))):
         write_run(path, {"q": {name: 1.0}})
     assert path.read_text() == "before"

@@ -113,23 +113,23 @@ def test_texts_come_as_lists_arrays_and_tensors():
 
 def test_what_is_no_batch_of_texts_is_refused():
     preprocessor = BertPreprocessor(VOCAB, True, 3)
-    with pytest.raises(ValueError, match=r"texts: received int32 of shape \(2,\), expected string"):
+    with pytest.raises(ValueError, match=r"texts.* int32 .*\(2,\).*string"):
         preprocessor([1, 2])
-    with pytest.raises(ValueError, match=r"string of shape \(\), .*a batch of texts, not a single"):
+    with pytest.raises(ValueError, match=r"texts.* string .*\(\).*\[B\].*batch"):
         preprocessor("a")
-    with pytest.raises(ValueError, match=r"shape \(2, 1\).* as second_texts"):
+    with pytest.raises(ValueError, match=r"texts.*\(2, 1\).*second_texts"):
         preprocessor((["a"], ["b"]))
-    with pytest.raises(ValueError, match=r"texts: received \['a', None\], expected strings"):
+    with pytest.raises(ValueError, match=r"texts.*\['a', None\].*strings"):
         preprocessor(["a", None])
-    with pytest.raises(ValueError, match="max_seq_length is 3; 3 .* at least 4"):
+    with pytest.raises(ValueError, match="max_seq_length .*3; .* 4"):
         preprocessor(["a"], ["b"])
-    with pytest.raises(ValueError, match="max_seq_length is 2; 2 .* at least 3"):
+    with pytest.raises(ValueError, match="max_seq_length .*2; .* 3"):
         BertPreprocessor(VOCAB, True, 2)
-    with pytest.raises(ValueError, match="2 texts and 1 second texts"):
+    with pytest.raises(ValueError, match="2 texts .*1 second texts"):
         BertPreprocessor(VOCAB, True)(["a", "b"], ["c"])
-    with pytest.raises(ValueError, match="second_texts: received int32"):
+    with pytest.raises(ValueError, match="second_texts: .*int32"):
         tf.data.Dataset.from_tensors((["a"], [1])).map(BertPreprocessor(VOCAB, True))
-    with pytest.raises(ValueError, match="texts: received float32"):
+    with pytest.raises(ValueError, match="texts: .*float32"):
         preprocessor(keras.Input(()))
 
 
@@ -146,14 +146,16 @@ def test_vocabulary_and_casing_come_from_a_checkpoint(tmp_path, form):
     assert preprocessor.max_seq_length == positions
     expected = packed(["été the ÉTÉ", "A ab"], None, positions, made.vocab, False)
     assert_same(preprocessor(["été the ÉTÉ", "A ab"]), expected)
-    with pytest.raises(ValueError, match=f"{positions + 1}, but .* has {positions} positions"):
+    with pytest.raises(
+        ValueError, match=f"max_seq_length .*{positions + 1}, .*/model .*{positions} positions"
+    ):
         BertPreprocessor.from_pretrained(tmp_path / "model", positions + 1)
 
 
 def test_a_checkpoint_without_vocabulary_is_refused(tmp_path):
     made = dataclasses.replace(make_checkpoint("encoder with pooler"), vocab=None)
     write_checkpoint(made, tmp_path / "model", "huggingface")
-    with pytest.raises(ValueError, match="has no vocabulary: make BertPreprocessor"):
+    with pytest.raises(ValueError, match=r"/model .*BertPreprocessor.*vocab\.txt"):
         BertPreprocessor.from_pretrained(tmp_path / "model", 4)
 
 

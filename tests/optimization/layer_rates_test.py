@@ -77,7 +77,7 @@ def test_factors_of_google_research_electra():
     model = BertClassifier(CONFIG, 2)
     optimizer.build(model.trainable_variables)
     assert min(optimizer._rates) == pytest.approx(0.32768)
-    with pytest.raises(ValueError, match="no effect without layerwise_lr_decay"):
+    with pytest.raises(ValueError, match="electra_layer_rates=True .*layerwise_lr_decay"):
         OptimizerConfig(electra_layer_rates=True)
 
 

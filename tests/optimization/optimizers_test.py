@@ -181,23 +181,23 @@ def test_serialises_with_its_schedule():
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        ({"weight_decay": 0.1}, "give weight_decay_rate"),
-        ({"clipnorm": 1.0}, "give clip_norm"),
-        ({"global_clipnorm": 1.0}, "give clip_norm"),
-        ({"clipvalue": 1.0}, "give clip_norm"),
-        ({"use_ema": True}, "give ema_decay"),
-        ({"gradient_accumulation_steps": 2}, "give larger batches"),
+        ({"weight_decay": 0.1}, "weight_decay_rate"),
+        ({"clipnorm": 1.0}, "clip_norm"),
+        ({"global_clipnorm": 1.0}, "clip_norm"),
+        ({"clipvalue": 1.0}, "clip_norm"),
+        ({"use_ema": True}, "ema_decay"),
+        ({"gradient_accumulation_steps": 2}, "batches"),
         ({"loss_scale_factor": 8.0}, "LossScaleOptimizer"),
     ],
 )
 def test_arguments_that_only_kerass_own_have_are_refused(arguments, remedy):
     (name,) = arguments
     for kind in (AdamWeightDecay, LAMB):
-        with pytest.raises(ValueError, match=f"^{name}=.* which {kind.__name__} .*: .*{remedy}"):
+        with pytest.raises(ValueError, match=rf"^{name}=.*\b{kind.__name__} .*: .*\b{remedy}"):
             kind(1e-4, **arguments)
     assert name in LAMB(1e-4, **{name: None}).get_config()
 
 
 def test_missing_gradient_is_named():
-    with pytest.raises(ValueError, match="No gradient for.*kernel"):
+    with pytest.raises(ValueError, match=r"gradient.*'kernel'.*variables"):
         AdamW(0.1).apply_summed([None, None, None], make_variables())

@@ -147,11 +147,11 @@ def test_configuration_names_the_schedule(options, kind):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decay_power": 0.5}, "decay_power=0.5 has no effect with learning_rate_schedule linear"),
-        ({"end_learning_rate": 0.1}, "end_learning_rate=0.1 has no effect"),
+        ({"decay_power": 0.5}, "decay_power=0.5 .*learning_rate_schedule linear.*polynomial"),
+        ({"end_learning_rate": 0.1}, "end_learning_rate=0.1 .*learning_rate_schedule linear"),
         (
             {"learning_rate_schedule": "cosine", "num_cooldown_steps": 9},
-            "num_cooldown_steps=9 has no effect with learning_rate_schedule cosine",
+            "num_cooldown_steps=9 .*learning_rate_schedule cosine.*trapezoid",
         ),
     ],
 )
@@ -163,7 +163,7 @@ def test_options_without_effect_are_refused(options, message):
 def test_the_end_must_not_be_above_the_peak():
     rates = {"learning_rate": 1e-3, "learning_rate_schedule": "cosine"}
     OptimizerConfig(**rates, end_learning_rate=1e-3)
-    with pytest.raises(ValueError, match=r"end_learning_rate 0.002 is above learning_rate 0.001"):
+    with pytest.raises(ValueError, match=r"end_learning_rate 0.002 .*learning_rate 0.001"):
         OptimizerConfig(**rates, end_learning_rate=2e-3)
 
 
@@ -172,15 +172,15 @@ def test_the_end_must_not_be_above_the_peak():
     [
         (
             {"num_train_steps": 100, "num_warmup_steps": 50, "num_cooldown_steps": 60},
-            "num_warmup_steps 50 and num_cooldown_steps 60 add up to more than 100 steps",
+            "num_warmup_steps 50 .*num_cooldown_steps 60 .*100 steps",
         ),
         (
             {"num_train_steps": 100, "num_warmup_steps": 0, "num_cooldown_steps": 200},
-            "num_cooldown_steps 200 add up to more than 100 steps",
+            "num_cooldown_steps 200 .*100 steps",
         ),
         (
             {"train_minutes": 5.0, "warmup_proportion": 0.6, "cooldown_proportion": 0.5},
-            "warmup_proportion 0.6 and cooldown_proportion 0.5 add up to more than 1;",
+            "warmup_proportion 0.6 .*cooldown_proportion 0.5 .* 1;",
         ),
     ],
 )

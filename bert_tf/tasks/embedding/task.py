@@ -77,7 +77,7 @@ class EmbeddingTask(RowsTask):
     ) -> tf.data.Dataset:
         """Returns batches of `ContrastiveDataset.batch`."""
         if self.groups is None:
-            raise ValueError("There are no training examples.")
+            raise ValueError("There are no training examples; give --train_file.")
         shard = InputShard(worker_index, num_workers)
         return contrastive_batches(
             self.groups, batch_size, start_step, self.seed, self.buckets, shard

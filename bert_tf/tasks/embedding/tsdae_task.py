@@ -38,7 +38,7 @@ class DenoisingTask(EmbeddingTask):
     ) -> tf.data.Dataset:
         """Returns batches of `DamagedTexts.batch`."""
         if self.train_texts is None:
-            raise ValueError("There are no training examples.")
+            raise ValueError("There are no training examples; give --train_file.")
         shard = InputShard(worker_index, num_workers)
         return damaged_batches(
             self.train_texts, batch_size, start_step, self.seed, self.buckets, shard

@@ -330,7 +330,7 @@ def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np
         wrong = values[(values != 0) & (values != 1)]
         if wrong.size:
             raise ValueError(
-                f"{name} hold {wrong[0]:g}, expected 0 and 1; compare scores with a threshold first."
+                f"{name} hold {wrong[0]:g}, expected 0 and 1; compare scores with a threshold."
             )
     return true.astype(np.int64), predicted.astype(np.int64)
 

@@ -18,6 +18,7 @@ documents by rounded vectors are rescored with the exact vectors. The scores are
 only a document that is not among these candidates can be missed.
 """
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -103,7 +104,8 @@ class Index:
                 ranges = self._load("ranges", number, "float32", (2, manifest.dimension))
             self._ranges.append(ranges)
         if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{folder} contains a document id twice; build the index again.")
+            twice = collections.Counter(self.ids).most_common(1)[0][0]
+            raise ValueError(f"{folder} contains document {twice!r} twice; build the index again.")
         # The row of each segment's first document, and the number of all documents.
         self._starts = np.cumsum([0, *manifest.segments])
 

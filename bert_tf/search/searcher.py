@@ -69,7 +69,9 @@ class Searcher:
         )
         for name, value, known in choices:
             if value not in known:
-                raise ValueError(f"{name} is {value!r}, expected one of {', '.join(known)}.")
+                raise ValueError(
+                    f"{name} is {value!r}, expected one of {', '.join(filter(None, known))}."
+                )
         if vector_weight is None:
             vector_weight = WEIGHTS[fusion]
         if not 0 <= vector_weight <= 1:

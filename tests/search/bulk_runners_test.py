@@ -113,7 +113,7 @@ def test_runners_write_the_same_bytes(
     for lost in ("vectors-00001-00002.npy", "texts-00002-00000.jsonl"):
         (tmp_path / "out" / lost).unlink()
     printed = finish(start("embed_texts", **flags))
-    assert "60 documents of 3 files in 15 shards" in printed and " 4 documents to em" in printed
+    assert re.search(" 60 documents .*3 files .*15 shards", printed) and " 4 documents" in printed
     assert contents(tmp_path / "out") == expected
 
 
@@ -150,24 +150,24 @@ def test_bad_input_is_one_clear_line(
     assert "id 'a'" in message(input_file=path, output_dir=tmp_path / "y")
     path.write_text('{"txt": 1}\n')
     found = message(input_file=path, output_dir=tmp_path / "z", num_workers=2)
-    assert "line 1 has no `text`" in found
+    assert re.search(r"c\.jsonl line 1 .*`text`", found)
     write_tiny_model(tmp_path / "other", "walk")
     found = message(init_checkpoint=tmp_path / "other", output_dir=whole / "out")
     assert "`model`" in found
     found = message(output_dir=whole / "out", shard_size=5)
-    assert "`shard_size`: 4 at the start, 5 now" in found
+    assert re.search("`shard_size`: 4 .*5 ", found)
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "x").touch()
     found = message(output_dir=tmp_path / "w", index_dir=tmp_path / "index")
-    assert "index already exists" in found and not (tmp_path / "w").exists()
+    assert f"{tmp_path}/index " in found and not (tmp_path / "w").exists()
     # As many documents, the same model, other texts.
     others = {str(number): "walk" for number in range(60)}
     path = write_corpus(tmp_path / "others.jsonl", others)
     found = message(input_file=path, output_dir=tmp_path / "v", index_dir=whole / "out.index")
-    assert "out.index already exists" in found
+    assert f"{whole}/out.index " in found
     # The same documents, other flags.
     found = message(output_dir=whole / "out", index_dir=whole / "out.index", dtype="int8")
-    assert "out.index already exists" in found
+    assert f"{whole}/out.index " in found
     again = {**given, "output_dir": whole / "out"}
     finish(run_program("embed_texts", **again, index_dir=whole / "half.index", dtype="float16"))
     printed = finish(run_program("embed_texts", **again, index_dir=whole / "out.index"))
@@ -175,7 +175,7 @@ def test_bad_input_is_one_clear_line(
     found = message(input_file="tfds:ag_news_subset", output_dir=tmp_path / "u")
     assert re.search(r"embed_texts.*tfds:ag_news_subset", found)
     found = message(output_dir=tmp_path / "long", max_seq_length=999)
-    assert "--max_seq_length=999, but" in found and not (tmp_path / "long").exists()
+    assert "--max_seq_length=999, " in found and not (tmp_path / "long").exists()
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_qdrant_that_goes_away_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     library = types.SimpleNamespace(models=None, http=types.SimpleNamespace(exceptions=errors))
     monkeypatch.setattr(qdrant, "qdrant_client", lambda: library)
     monkeypatch.setattr(qdrant, "open_qdrant", lambda *_: Client())
-    with pytest.raises(ValueError, match=r"documents-1: connection reset.*same command again"):
+    with pytest.raises(ValueError, match=r"http://host .*documents-1: connection reset"):
         qdrant.write_qdrant("http://host", "documents", "1", [None])  # type: ignore[list-item]
     assert closed
 
@@ -316,7 +316,7 @@ def test_a_saved_model_embeds_in_beam(
         transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts2"))
         found = rows | transform.with_transform(SavedModelEmbeddings(path, columns=["text"]))
         assert_that(found | beam.Map(lambda row: (row["of"], row["text"])), is_right)
-    with pytest.raises(ValueError, match="`text` to `embedding`"):
+    with pytest.raises(ValueError, match="`text` .*`embedding`"):
         SavedModelHandler(f"{path[:-2]}_ids/1").load_model()
 
 

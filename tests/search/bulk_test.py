@@ -58,8 +58,8 @@ def test_ids_that_come_twice_are_found_in_little_memory(
     files = [write(tmp_path / f"{i}.jsonl", part) for i, part in enumerate(parts)]
     for more, named in (
         ([], None),
-        ([ids[70]], f"'{ids[70]}' occurs twice, in {files[1]} and in {files[2]}"),
-        ([ids[89]], f"'{ids[89]}' occurs twice, in {files[2]} and in {files[2]}"),
+        ([ids[70]], f"'{ids[70]}' .*{files[1]} .*{files[2]}"),
+        ([ids[89]], f"'{ids[89]}' .*{files[2]} .*{files[2]}"),
     ):
         write(files[2], [*ids[80:], *more])
         job = make(tmp_path, *files, folder=str(tmp_path / f"out{more}"), shard_size=20)
@@ -206,7 +206,7 @@ def test_numbers_that_are_not_finite_are_named(
     job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"))
     read_file(job, 0)
     monkeypatch.setattr(Stand, "documents", lambda *_: np.array([[1.0], [np.nan]], np.float32))
-    with pytest.raises(ValueError, match="vector of document 'b'"):
+    with pytest.raises(ValueError, match="vector .*document 'b'"):
         embed_shard(job, "00000-00000", Stand())  # type: ignore[arg-type]
     assert not job.vectors("00000-00000").exists()
 
@@ -231,15 +231,15 @@ def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:
     job.open()
     dataclasses.replace(job, base="/", source="elsewhere").open()  # only places
     for changes, message in (
-        ({"model": "other"}, "`model`: 'm'.*'other' now"),
-        ({"batch_size": 5}, "`batch_size`: 4 at the start, 5 now"),
-        ({"max_seq_length": 8}, "`max_seq_length`: 32 at the start, 8 now"),
-        ({"inputs": job.inputs * 2}, "`inputs`: None.*"),
+        ({"model": "other"}, "`model`: 'm' .*'other' "),
+        ({"batch_size": 5}, "`batch_size`: 4 .*5 "),
+        ({"max_seq_length": 8}, "`max_seq_length`: 32 .*8 "),
+        ({"inputs": job.inputs * 2}, r"`inputs`: None .*a\.jsonl"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(job, **changes).open()  # type: ignore[arg-type]
     write(path, "abc")
-    with pytest.raises(ValueError, match=r"`inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"):
+    with pytest.raises(ValueError, match=r"`inputs`: \['.*a\.jsonl', \d+, \d+\] .*a\.jsonl'"):
         make(tmp_path, path).open()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
@@ -253,5 +253,5 @@ def test_a_model_that_changes_under_a_worker_is_refused(
     job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"), model="first")
     read_file(job, 0)
     monkeypatch.setattr(embedding, "SearchEmbedder", Stand)
-    with pytest.raises(ValueError, match="start.* is m, expected first"):
+    with pytest.raises(ValueError, match="fingerprint .*\\bm, .*first"):
         embed_shard(job, "00000-00000")

@@ -114,16 +114,16 @@ def test_any_byte_of_the_record_of_a_faiss_file(tmp_path: pathlib.Path) -> None:
 
 def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
     index = make_index(tmp_path / "index", 20)
-    with pytest.raises(ValueError, match="faiss-flat.bin is missing"):
+    with pytest.raises(ValueError, match="faiss-flat.bin .*missing.*--faiss=flat"):
         FaissIndex(index, "flat")
-    with pytest.raises(ValueError, match="needs 256 documents"):
+    with pytest.raises(ValueError, match="ivf_pq .*256 .*20"):
         build_faiss(index, "ivf_pq")
     path = build_faiss(index, "flat")
     add_to_index(index.folder, [Batch(["new"], np.ones([1, 16]))], model="m")
     with pytest.raises(ValueError, match="20 documents .* 21"):
         FaissIndex(Index(index.folder), "flat")
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(ValueError, match="is damaged"):
+    with pytest.raises(ValueError, match="faiss-flat.bin .*damaged"):
         FaissIndex(index, "flat")
 
 
@@ -184,9 +184,9 @@ def test_bm25_has_the_stemmer_of_its_language() -> None:
 def test_bm25_without_shared_words_and_with_too_few_documents() -> None:
     found = Bm25(["one", "two"])
     assert found.search(["", "three the"], 2)[0].tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(ValueError, match="k is 3; .* 1 and 2"):
+    with pytest.raises(ValueError, match="k .*3; .*1 .*2"):
         found.search(["one"], 3)
-    with pytest.raises(ValueError, match="corpus is empty"):
+    with pytest.raises(ValueError, match="corpus"):
         Bm25([])
     assert Bm25(["the"]).search(["one"], 1)[0].tolist() == [[0]]
 

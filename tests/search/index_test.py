@@ -217,7 +217,7 @@ def test_what_a_killed_build_leaves_is_named_and_replaced(tmp_path: pathlib.Path
     left = tmp_path / ".index.building"
     left.mkdir()
     (left / "vectors-00000.npy").write_bytes(b"half")
-    with pytest.raises(ValueError, match="manifest.json; a build"):
+    with pytest.raises(ValueError, match="/index .*manifest.json.*build"):
         Index(tmp_path / "index")
     build_index(tmp_path / "index", batches(0, 5), model="m")
     assert len(Index(tmp_path / "index")) == 5 and not left.exists()
@@ -238,7 +238,7 @@ def test_what_is_finished_stays_if_it_cannot_be_renamed(
         return replace(path, target)
 
     monkeypatch.setattr(pathlib.Path, "replace", busy)
-    with pytest.raises(OSError, match="busy: .*building"):
+    with pytest.raises(OSError, match=r"\.mounted\.building"):
         build_index(tmp_path / "mounted", batches(0, 5), model="m")
     assert len(Index(tmp_path / ".mounted.building")) == 5
 
@@ -253,7 +253,7 @@ def test_an_addition_that_fails_changes_nothing(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 30), model="m")
     before = (folder / "manifest.json").read_bytes()
-    with pytest.raises(ValueError, match="'d29' occurs twice"):
+    with pytest.raises(ValueError, match="'d29'"):
         add_to_index(folder, [*batches(40, 80), *batches(29, 30)], model="m")
     assert (folder / "manifest.json").read_bytes() == before
     assert len(Index(folder)) == 30
@@ -268,42 +268,42 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
     def build(*found: Batch, **options: str) -> None:
         build_index(tmp_path / "index", found, **{"model": "m", **options})
 
-    with pytest.raises(ValueError, match="'a' occurs twice"):
+    with pytest.raises(ValueError, match="'a'"):
         build(Batch(["a", "a"], np.ones([2, 3])))
-    with pytest.raises(ValueError, match="vector of document 'b'"):
+    with pytest.raises(ValueError, match="vector .*document 'b'"):
         build(Batch(["a", "b"], np.array([[1.0], [np.nan]])))
-    with pytest.raises(ValueError, match=r"shape \(1, 4\) .* expected \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"\(1, 4\) .*\[1, 3\]"):
         build(Batch(["a"], np.ones([1, 3])), Batch(["b"], np.ones([1, 4])))
-    with pytest.raises(ValueError, match="no documents"):
+    with pytest.raises(ValueError, match="documents .*/index;"):
         build()
-    with pytest.raises(ValueError, match="no documents"):
+    with pytest.raises(ValueError, match="documents .*/index;"):
         build(Batch([], np.ones([0, 3])))
-    with pytest.raises(ValueError, match="1 texts for 2 documents"):
+    with pytest.raises(ValueError, match="1 texts .*2 documents"):
         build(Batch(["a", "b"], np.ones([2, 3]), ["text"]))
-    with pytest.raises(ValueError, match="id is 7, expected a string"):
+    with pytest.raises(ValueError, match="id .*7, .*string"):
         build(Batch([7], np.ones([1, 3])))
     with pytest.raises(ValueError, match="float16"):
         build(Batch(["a"], np.full([1, 3], 1e6)), dtype="float16", similarity="dot")
     assert not (tmp_path / "index").exists()
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "x").touch()
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}/index "):
         build(Batch(["a"], np.ones([1, 3])))
 
 
 def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     build_index(tmp_path / "index", batches(0, 5), model="one", source="path/one")
-    with pytest.raises(ValueError, match=r"fingerprint is one \(of path/one\), .* two"):
+    with pytest.raises(ValueError, match=r"fingerprint .*one \(.*path/one\), .*two"):
         Index(tmp_path / "index", "two")
     with pytest.raises(ValueError, match="two"):
         add_to_index(tmp_path / "index", batches(5, 6), model="two")
     found = Index(tmp_path / "index", "one")
-    with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* 8 dimensions"):
+    with pytest.raises(ValueError, match=r"queries .*\(1, 9\), .*8 dimensions"):
         found.search(np.ones([1, 9]), 1)
-    with pytest.raises(ValueError, match=r"shape \(8,\); expected \[Q, 8\]"):
+    with pytest.raises(ValueError, match=r"queries .*\(8,\); .*\[Q, 8\]"):
         found.search(np.ones([8]).tolist(), 1)
     for k in (6, 0):
-        with pytest.raises(ValueError, match=f"k is {k}; .* 1 and 5"):
+        with pytest.raises(ValueError, match=f"^k .*{k}; .*1 .*5, "):
             found.search(np.ones([1, 8]), k)
 
 
@@ -315,13 +315,13 @@ def test_damage_is_named(tmp_path: pathlib.Path, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name} is damaged: its checksum"):
+    with pytest.raises(ValueError, match=f"{name} .*checksum"):
         Index(folder)
     path.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match=f"{name} has {len(content) - 1} bytes"):
+    with pytest.raises(ValueError, match=f"{name} .*{len(content) - 1} bytes"):
         Index(folder, checks_files=False)
     path.unlink()
-    with pytest.raises(ValueError, match=f"{name} is missing"):
+    with pytest.raises(ValueError, match=f"{name} .*missing"):
         Index(folder)
 
 
@@ -337,7 +337,7 @@ def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
     del values["max_seq_length"]  # as a still earlier release wrote it
     (folder / "manifest.json").write_text(json.dumps(values))
     assert Index(folder).manifest.max_seq_length == 0
-    with pytest.raises(ValueError, match="none is not an index"):
+    with pytest.raises(ValueError, match="/none .*manifest.json"):
         Index(tmp_path / "none")
 
 
@@ -435,7 +435,7 @@ def test_vectors_that_are_not_finite(tmp_path: pathlib.Path, dtype: str) -> None
     vectors = np.load(path)
     vectors[2, 3] = np.nan
     rewrite(path, vectors)
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="documents 0 .*4 |'d2'"):
         Index(tmp_path / "a").search(np.ones([1, 8]), 1)
     with pytest.raises(ValueError, match="'d2'"):
         Index(tmp_path / "a").vectors(np.arange(5))
@@ -473,5 +473,5 @@ def test_a_segment_that_is_there_twice(tmp_path: pathlib.Path) -> None:
         (folder / again).write_bytes((folder / name).read_bytes())
         files[again] = files[name]
     dataclasses.replace(manifest, segments=(5, 5), files=files).write(folder)
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match=f"^{folder} .*'d0'"):
         Index(folder)

@@ -79,7 +79,7 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     shouted.write_text((tmp_path / "a.csv").read_text())
     assert [document.text for document in read_documents(str(shouted))] == ["Head body", "alone"]
     (tmp_path / "c.csv").write_text("body\ntext\n")
-    with pytest.raises(ValueError, match="c.csv line 2 has no column `text`, only body"):
+    with pytest.raises(ValueError, match="c.csv line 2 .*`text`, .*body"):
         list(read_documents(str(tmp_path / "c.csv")))
     (tmp_path / "c.csv").write_text("title,text\nHead,\n, \n")
     with caplog.at_level("WARNING"):
@@ -155,16 +155,16 @@ def test_what_is_wrong_is_found_before_the_model_is_read(
     new, old = {"output_dir": tmp_path / "new"}, {"output_dir": tmp_path / "old", "add": "true"}
     batch = Batch(["x", "a"], np.ones([2, 3]), ["x", "a"])
     build_index(tmp_path / "old", [batch], model="m", max_seq_length=12)
-    assert "already has a document 'a'" in fail(run("build_index", **given, **old))
+    assert re.search("/old .*'a'", fail(run("build_index", **given, **old)))
     found = fail(run("build_index", **given, **old, max_seq_length=9))
-    assert "--max_seq_length=9," in found and "were cut to 12" in found
+    assert re.search("--max_seq_length=9, .*/old .*12 ", found)
     found = fail(run("build_index", **given, **new, faiss="ivf_pq"))
-    assert re.search(r"ivf_pq needs 256.*3", found)
+    assert re.search(r"ivf_pq .*256 .*3", found)
     monkeypatch.setitem(sys.modules, "faiss", None)
     found = fail(run("build_index", **given, **new, faiss="flat"))
     assert "pip install '.[faiss]'" in found
     path.write_text(path.read_text() * 2)
-    assert "line 4 repeats the id 'a'" in fail(run("build_index", **given, **new))
+    assert re.search("line 4 .*'a' .*line 1", fail(run("build_index", **given, **new)))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "old"]
 
 
@@ -225,8 +225,8 @@ def test_the_build_says_what_int8_finds(
     path = write_corpus(tmp_path / "a.jsonl", TEXTS)
     given = {"init_checkpoint": "m", "input_file": path}
     done = run("build_index", **given, output_dir=tmp_path / "a", dtype="int8")
-    assert "int8 finds 1.0000" in finish(done)
-    assert "int8 finds" not in finish(run("build_index", **given, output_dir=tmp_path / "b"))
+    assert re.search(r" int8 .*1\.0000", finish(done))
+    assert " int8 " not in finish(run("build_index", **given, output_dir=tmp_path / "b"))
 
 
 def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
@@ -266,7 +266,7 @@ def test_what_is_left_when_the_end_fails(
 
     monkeypatch.setattr("bert_tf.search.faiss_index.build_faiss", broken)
     found = fail(run("build_index", **given, faiss="flat"))
-    assert "FAISS index: FAISS has no memory." in found
+    assert "FAISS has no memory." in found
     assert Index(tmp_path / "index").ids == ["a", "b", "c"]
 
     def interrupted(*_: object) -> None:
@@ -275,8 +275,7 @@ def test_what_is_left_when_the_end_fails(
     monkeypatch.setattr(Embedder, "documents", interrupted)
     done = run("build_index", **{**given, "output_dir": tmp_path / "other"})
     assert done.returncode == 130 and not (tmp_path / "other").exists()
-    last = done.printed.splitlines()[-1]
-    assert last == "Interrupted. Only a finished index is kept."
+    assert done.printed.splitlines()[-1].startswith("Interrupted")
 
 
 @pytest.mark.slow
@@ -298,7 +297,7 @@ def test_built_added_to_and_searched(
     done = run("build_index", input_file=first, **given)
     assert done.returncode == 0 and "1 documents" in done.printed, done.printed
     done = run("build_index", input_file=first, **given)
-    assert done.returncode == 1 and "already exists; give --add" in done.printed
+    assert done.returncode == 1 and re.search(f"{index} .*--add", done.printed)
     monkeypatch.chdir(tmp_path)
     given["init_checkpoint"] = model
     rest = write_corpus(tmp_path / "rest.jsonl", {key: TEXTS[key] for key in "bc"})
@@ -311,14 +310,14 @@ def test_built_added_to_and_searched(
     done = run("search", index=index, query="x")
     assert done.returncode == 0 and "   3  " in done.stdout, done.printed  # Ten, if there were.
     done = run("search", index=index, query="x", k=4)
-    assert "ERROR: k is 4;" in done.printed and "between 1 and 3" in done.printed
+    assert re.search("ERROR: k .*4; .*1 .*3", done.printed)
     done = run("search", index=index, query="x", init_checkpoint=fixture("cls"))
-    assert done.returncode == 1 and "built with another model" in done.printed
+    assert done.returncode == 1 and f"{index} " in done.printed and "fingerprint" in done.printed
     other = write_corpus(tmp_path / "other.jsonl", {"d": "d"})
     done = run(
         "build_index", "--add", input_file=other, **{**given, "init_checkpoint": fixture("cls")}
     )
-    assert done.returncode == 1 and "built with another model" in done.printed
+    assert done.returncode == 1 and f"{index} " in done.printed and "fingerprint" in done.printed
 
     folder = tmp_path / "beir"
     folder.mkdir()

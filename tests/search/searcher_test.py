@@ -129,11 +129,11 @@ def test_documents_behind_those_that_a_reranker_reads_keep_their_order(folder):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"mode": "word"}, "mode is 'word',.*vectors, words, hybrid"),
-        ({"mode": "hybrid", "fusion": "rrf"}, "fusion is 'rrf',.*ranks, weights"),
-        ({"faiss": "ivf"}, "faiss is 'ivf',"),
-        ({"mode": "hybrid", "vector_weight": 3.0}, "vector_weight is 3.0"),
-        ({"reranker": "ce", "rerank_k": 0}, "rerank_k is 0"),
+        ({"mode": "word"}, "mode .*'word',.*vectors, words, hybrid"),
+        ({"mode": "hybrid", "fusion": "rrf"}, "fusion .*'rrf',.*ranks, weights"),
+        ({"faiss": "ivf"}, "faiss .*'ivf', .*flat, ivf_pq, hnsw"),
+        ({"mode": "hybrid", "vector_weight": 3.0}, "vector_weight .*3.0"),
+        ({"reranker": "ce", "rerank_k": 0}, "rerank_k .*0"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(folder, options, named):
@@ -142,7 +142,7 @@ def test_arguments_that_mean_nothing_are_refused(folder, options, named):
 
 
 def test_a_single_string_is_no_list_of_queries(folder):
-    with pytest.raises(ValueError, match="'abcd',"):
+    with pytest.raises(ValueError, match="queries .*'abcd',"):
         Searcher(folder, mode="words").search("abcd", 1)
 
 
@@ -171,5 +171,5 @@ def test_fewer_than_asked_for_are_no_documents(folder, monkeypatch):
             return np.float32([[1.0, -np.inf]]), np.array([[2, -1]])
 
     monkeypatch.setattr(searcher, "FaissIndex", Faiss)
-    with pytest.raises(ValueError, match="fewer than 2 documents"):
+    with pytest.raises(ValueError, match="FAISS.* 2 documents .*--faiss"):
         found(folder, k=2, faiss="ivf_pq")

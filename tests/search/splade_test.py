@@ -40,9 +40,9 @@ def test_search_equals_dense_products() -> None:
     np.testing.assert_allclose(scores, -np.sort(-expected), atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-5)
     assert (order == np.arange(50)).all()
-    with pytest.raises(ValueError, match="k is 51, but there are 50"):
+    with pytest.raises(ValueError, match="k .*51, .*50 documents"):
         index.search(SparseVectors.from_rows(queries), 51)
-    with pytest.raises(ValueError, match="corpus is empty"):
+    with pytest.raises(ValueError, match="corpus"):
         SparseIndex(SparseVectors.from_rows([]))
 
 
@@ -64,7 +64,7 @@ def test_dense_rows_go_with_their_batch() -> None:
     assert len(given) == 3 and vectors.token_ids.tolist() == [2, 1, 4, 3, 2]
     assert vectors.starts.tolist() == [0, 1, 2, 3, 4, 5] and vectors.weights.tolist() == [1] * 5
     assert len(encoder.encode([])) == 0
-    for texts, message in ((["a", None], r"texts\[1\] is None"), ("a b", "texts is the string")):
+    for texts, message in ((["a", None], r"texts\[1\] .*None"), ("a b", "^texts .*'a b'")):
         with pytest.raises(ValueError, match=message):
             encoder.encode(texts)
 
@@ -111,7 +111,7 @@ def test_texts_are_as_long_as_the_run_had_them_or_as_one_says(tmp_path: pathlib.
     trained = write_model(tmp_path / "trained", "fill_mask", {"max_seq_length": "12"})
     assert SparseEncoder.from_pretrained(trained).max_seq_length == 12
     assert SparseEncoder.from_pretrained(trained, max_seq_length=20).max_seq_length == 20
-    with pytest.raises(ValueError, match="max_seq_length is 49,.*48"):
+    with pytest.raises(ValueError, match="max_seq_length .*49,.*48"):
         SparseEncoder.from_pretrained(trained, max_seq_length=49)
 
 
@@ -156,7 +156,7 @@ def test_other_weights_of_sentence_transformers_are_refused(
     tmp_path: pathlib.Path, key: str, value: str
 ) -> None:
     path = write_sparse_encoder(tmp_path, **{key: value})
-    with pytest.raises(ValueError, match=f"1_SpladePooling/config.json: {key} is '{value}'"):
+    with pytest.raises(ValueError, match=f"1_SpladePooling/config.json.*{key} .*'{value}'"):
         SparseEncoder.from_pretrained(path)
 
 
@@ -164,5 +164,5 @@ def test_a_model_without_the_head_is_refused(tmp_path: pathlib.Path) -> None:
     from tests.export.made_models import write_model
 
     path = write_model(tmp_path / "model", "encoder")
-    with pytest.raises(ValueError, match="no masked-LM head"):
+    with pytest.raises(ValueError, match="/model.* masked-LM head.*'pooler'"):
         SparseEncoder.from_pretrained(path)

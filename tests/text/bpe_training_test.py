@@ -46,8 +46,8 @@ def test_a_small_corpus_is_topped_up() -> None:
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(ValueError, match="vocab_size is 200.*at least 261"):
+    with pytest.raises(ValueError, match="vocab_size .*200.* 261"):
         train_bpe_vocab(TEXTS, 200)
     for nothing in ([], ["", ""]):
-        with pytest.raises(ValueError, match="no words"):
+        with pytest.raises(ValueError, match="words.*vocabulary"):
             train_bpe_vocab(nothing, 300)

@@ -106,19 +106,23 @@ def test_bad_pairs_of_files_are_refused(tmp_path) -> None:
     lacking = {token: i for i, token in enumerate(t for t in ids if t != "<mask>")}
     for bad_ids, bad_merges, message in (
         (ids, merges + "a b\n", "vocab.json: merge 6, 'a b',.*'ab'"),
-        (ids, merges + "zz a\n", "'zz a'.*'zz'"),
-        (ids, merges + "a a\n", "merge 6, 'a a'"),
-        (ids, merges + "abc\n", "merges.txt, line 7: received the merge 'abc'"),
-        ({**ids, "<mask>": 0}, merges, "vocab.json: '<s>' and '<mask>' both have id 0"),
-        ({**ids, "<mask>": 999}, merges, f"id {len(ids) - 1}, with ids up to 999"),
-        (lacking, merges, r"special tokens \['<mask>'\] are missing"),
-        ({**lacking, "<mask>": "7"}, merges, "received '7' for '<mask>'"),
-        (dict.fromkeys(SPECIAL, 0) | {t: i for i, t in enumerate(SPECIAL)}, "", "for the bytes"),
+        (ids, merges + "zz a\n", "vocab.json: merge 6, 'zz a'.*'zz'"),
+        (ids, merges + "a a\n", "vocab.json: merge 6, 'a a'"),
+        (ids, merges + "abc\n", "merges.txt, line 7.*'abc'"),
+        ({**ids, "<mask>": 0}, merges, "vocab.json.*'<s>' .*'<mask>' .*id 0"),
+        ({**ids, "<mask>": 999}, merges, f"vocab.json.*id {len(ids) - 1}, .*999"),
+        (lacking, merges, r"vocab.json.*special tokens \['<mask>'\]"),
+        ({**lacking, "<mask>": "7"}, merges, "vocab.json.*'7' .*'<mask>'"),
+        (
+            dict.fromkeys(SPECIAL, 0) | {t: i for i, t in enumerate(SPECIAL)},
+            "",
+            r"vocab.json.*bytes \[0, 1, ",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             BpeVocab.read(write_pair(tmp_path, bad_ids, bad_merges))
     (tmp_path / "merges.txt").unlink()
-    with pytest.raises(ValueError, match="merges.txt: not found"):
+    with pytest.raises(ValueError, match=r"/merges\.txt.*vocab\.json"):
         BpeVocab.read(tmp_path / "vocab.json")
 
 
@@ -138,7 +142,7 @@ def test_other_tokenizers_are_refused_by_name(tmp_path, part, value) -> None:
     small_vocab().write(path)
     content = json.loads(path.read_text(encoding="utf8"))
     path.write_text(json.dumps({**content, part: value}), encoding="utf8")
-    with pytest.raises(ValueError, match=f"{part.split('_')[0]}.* is not supported; expected"):
+    with pytest.raises(ValueError, match=f"tokenizer.json: {part.split('_')[0]}"):
         read_vocab(path)
 
 
@@ -149,7 +153,7 @@ def test_other_templates_are_refused(tmp_path) -> None:
     template = content["post_processor"]
     template["pair"][2]["SpecialToken"]["type_id"] = 1  # the first text's </s>
     path.write_text(json.dumps(content), encoding="utf8")
-    with pytest.raises(ValueError, match="post_processor .* is not supported"):
+    with pytest.raises(ValueError, match="tokenizer.json: post_processor .*CLS A SEP"):
         read_vocab(path)
     del template["pair"]
     path.write_text(json.dumps(content), encoding="utf8")

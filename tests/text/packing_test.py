@@ -157,11 +157,11 @@ def test_room_beside_the_special_tokens(length, is_pair, room):
 
 def test_no_room_is_an_error():
     for windows in ([5], []), ([5], [6]), ([], [6]):
-        with pytest.raises(ValueError, match="max_seq_length is 2; "):
+        with pytest.raises(ValueError, match="max_seq_length .*2; .*3"):
             pack_windows(VOCAB, *windows, 2)
-    with pytest.raises(ValueError, match="max_seq_length is 3; .* at least 4"):
+    with pytest.raises(ValueError, match="max_seq_length .*3; .*4"):
         pack(VOCAB, [5], [6], 3)
-    with pytest.raises(ValueError, match="max_seq_length is 2; .* at least 3"):
+    with pytest.raises(ValueError, match="max_seq_length .*2; .*3"):
         pack(VOCAB, [5], [], 2)
 
 
@@ -194,5 +194,5 @@ def test_two_separators_by_hand():
 def test_rows_by_length_need_a_batch_size() -> None:
     assert by_length([1, 3, 2], 2, lambda rows: rows) == [0, 1, 2]
     for size in (0, -1):
-        with pytest.raises(ValueError, match=f"batch_size is {size}, expected 1 or more"):
+        with pytest.raises(ValueError, match=f"batch_size .*{size}, .*1"):
             by_length([1, 3, 2], size, lambda rows: rows)

@@ -67,7 +67,7 @@ def test_rows_of_several_texts_are_padded():
                 longest - len(expected[name])
             )
     for text, pair in ((["a"], "b"), ("a", ["b"]), (["a"], ["b", "c"]), ([], None)):
-        with pytest.raises(ValueError, match="text is"):
+        with pytest.raises(ValueError, match="^text .*(pair|list)"):
             tokenizer(text, pair)
 
 
@@ -89,7 +89,7 @@ def test_every_folder_with_a_tokenizer_is_read(tmp_path):
         for path in (run, export, export.parent, *alone):
             found = bert_tf.load_tokenizer(path)(*texts)
             assert all((found[name] == expected[name]).all() for name in NAMES), path
-    with pytest.raises(ValueError, match="has no tokenizer"):
+    with pytest.raises(ValueError, match=rf"^{tmp_path} .*vocab\.txt, tokenizer\.json"):
         bert_tf.load_tokenizer(tmp_path)
 
 

@@ -30,7 +30,7 @@ def fixture_folder(tmp_path_factory):
 
 
 def counts_in(log: str) -> dict[str, tuple[int, int]]:
-    found = re.findall(r"(\[[A-Z]+\]) is written in (\d+) of (\d+)", log)
+    found = re.findall(r"(\[[A-Z]+\])\D+(\d+)\D+(\d+) texts", log)
     return {token: (int(count), int(of)) for token, count, of in found}
 
 

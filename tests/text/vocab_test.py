@@ -45,11 +45,11 @@ def test_windows_line_ends_and_a_missing_last_newline_are_read(tmp_path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab.txt: no line .*\[MASK\]"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab\.txt.*\[MASK\]"),
         (b"[PAD]\n[UNK]\na\nb\na\n", "vocab.txt, line 5: 'a'.*3"),
-        (b"[PAD]\n[UNK]\n\na\n", "vocab.txt, line 3: received ''"),
-        (b"[PAD]\n\xff\n", "vocab.txt: not UTF-8"),
-        (b"", "vocab.txt, line 1: received ''"),
+        (b"[PAD]\n[UNK]\n\na\n", "vocab.txt, line 3.*''"),
+        (b"[PAD]\n\xff\n", "vocab.txt.*UTF-8"),
+        (b"", "vocab.txt, line 1.*''"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, content, message) -> None:

@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import re
 import signal
 
 import pytest
@@ -124,13 +125,13 @@ def test_small_corpus_is_topped_up_with_unused_rows(caplog) -> None:
     tokens = train_vocab(Counter({"ab": 3, "b": 1}), 1200)
     assert tokens[104:109] == ["a", "b", "##a", "##b", "ab"] and tokens[109] == "[unused99]"
     assert len(Vocab(tuple(tokens))) == 1200
-    assert "only 10 of the 20" in caplog.text
+    assert re.search(r" 10 .*20 .*\[unused\]", caplog.text)
 
 
 def test_impossible_requests_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected at least 9: raise vocab_size"):
+    with pytest.raises(ValueError, match="vocab_size 8 .* 9: .*vocab_size"):
         train_vocab(Counter({"ab": 1}), 8)
-    with pytest.raises(ValueError, match="no words"):
+    with pytest.raises(ValueError, match="words.*vocabulary"):
         train_vocab(Counter(), 100)
 
 
@@ -166,7 +167,7 @@ def test_text_without_spaces_is_counted_whole_in_bounded_memory() -> None:
 
 
 def test_killed_process_is_one_clear_error() -> None:
-    with pytest.raises(OSError, match="worker process was killed"):
+    with pytest.raises(OSError, match="process.*--num_workers"):
         count_words_of_parts([1, 2, 3], read_and_be_killed, True, num_workers=2)
 
 

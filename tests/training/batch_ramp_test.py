@@ -66,11 +66,17 @@ def test_micro_batches_grow_no_larger_than_the_whole_ones(replicas, accumulation
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_ramp_start": 100, "batch_ramp_steps": 8}, "batch_ramp_start=100 must be"),
-        ({"batch_ramp_start": 1024, "batch_ramp_steps": 8}, "batch_ramp_start=1024 must be"),
-        ({"batch_ramp_steps": 8}, "batch_ramp_start=0 must be"),
+        (
+            {"batch_ramp_start": 100, "batch_ramp_steps": 8},
+            "batch_ramp_start=100 .*--train_batch_size=1024",
+        ),
+        (
+            {"batch_ramp_start": 1024, "batch_ramp_steps": 8},
+            "batch_ramp_start=1024 .*--train_batch_size=1024",
+        ),
+        ({"batch_ramp_steps": 8}, "batch_ramp_start=0 .*--train_batch_size=1024"),
         ({"batch_ramp_start": 256}, "batch_ramp_steps=0.*8: 2 stages"),
-        ({"batch_ramp_start": 128, "batch_ramp_steps": 16}, "=16.*24: 3 st"),
+        ({"batch_ramp_start": 128, "batch_ramp_steps": 16}, "batch_ramp_steps=16 .*24: 3 stages"),
     ],
 )
 def test_ramps_that_do_not_fit_are_refused(options, message):

@@ -149,7 +149,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(directory):
     # The system itself refuses to write more than this into a file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(OSError, match="File too large.*model.ckpt-5"):
+        with pytest.raises(OSError, match="model.ckpt-6.*File too large.*model.ckpt-5"):
             directory.save(6, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -161,7 +161,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(directory):
     ("variables", "message"),
     [
         ({"a/kernel": tf.Variable([0.0, 0.0])}, r"unused \['b'\]"),
-        ({"a/kernel": tf.Variable([0.0]), "b": tf.Variable(0)}, r"\(2,\) instead of \(1,\)"),
+        ({"a/kernel": tf.Variable([0.0]), "b": tf.Variable(0)}, r"a/kernel \(2,\) .*\(1,\)"),
         (
             {k: tf.Variable(0) for k in ("c", "b")} | {"a/kernel": tf.Variable([0.0, 0.0])},
             r"missing \['c'\]",
@@ -178,7 +178,7 @@ def test_damaged_only_checkpoint_is_named_with_what_to_do(directory):
     directory.save(5, {})
     data = directory.path / "model.ckpt-5.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
-    message = r"model.ckpt-5 is not a readable.*No other checkpoint.*delete .*model\.ckpt-5\.\* to"
+    message = r"model\.ckpt-5 .*TensorFlow checkpoint.*model\.ckpt-5\.\*"
     with pytest.raises(ValueError, match=message):
         directory.restore()
 

@@ -60,7 +60,7 @@ def test_the_size_of_an_evaluations_batch_matters_only_with_evaluations():
     sizes = {"train_batch_size": 32, "eval_batch_size": 8}
     check_batch_sizes(config(do_train=True, **sizes), 16)
     for wanted in ({"do_train": True, "do_eval": True}, {"do_train": True, "eval_steps": 5}, {}):
-        with pytest.raises(ValueError, match=r"eval_batch_size=8 .* of 16 \(replicas 16\)"):
+        with pytest.raises(ValueError, match=r"eval_batch_size=8 .*16 \(replicas 16\)"):
             check_batch_sizes(config(**wanted, **sizes), 16)
 
 
@@ -76,7 +76,7 @@ def test_replicas_get_their_rows_of_one_batch():
 
 def test_devices_beyond_those_set_up_are_refused():
     tf.constant(0)  # TensorFlow has started with the two devices of the tests.
-    with pytest.raises(ValueError, match="num_devices=9.*TensorFlow starts"):
+    with pytest.raises(ValueError, match="num_devices=9 .*TensorFlow"):
         make_strategy(config(distribution="mirrored", num_devices=9))
 
 
@@ -107,7 +107,7 @@ def test_missing_hosts_are_said(monkeypatch, text):
 
 def test_missing_tpu_is_said(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
-    with pytest.raises(ValueError, match="no TPU answers as 'local'.*Give --tpu_name"):
+    with pytest.raises(ValueError, match="--distribution=tpu.*'local'.*--tpu_name"):
         make_strategy(config(distribution="tpu"))
 
 

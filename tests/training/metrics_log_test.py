@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 
 import pytest
 
@@ -67,9 +68,7 @@ def test_a_line_damaged_in_the_middle_takes_no_other_with_it(path, caplog):
     assert read_metrics(path) == [LINES[0], *LINES[2:]]
     drop_lines(path, 12)
     assert read_metrics(path) == [LINES[0], *LINES[2:]]
-    assert (
-        "metrics.jsonl was damaged" in caplog.text and "3 readable lines of 4 remain" in caplog.text
-    )
+    assert re.search(r"metrics\.jsonl\.damaged; 3 .*4 ", caplog.text)
     assert b"\xff" in path.with_name("metrics.jsonl.damaged").read_bytes()
 
 
@@ -81,11 +80,11 @@ def test_every_damage_to_marked_lines_is_noticed(path, caplog):
         caplog.clear()
         path.write_bytes(damaged if case % 2 else whole[: source.randrange(len(whole))])
         drop_lines(path, 12, mark)
-        assert "metrics.jsonl was damaged" in caplog.text
+        assert "metrics.jsonl.damaged" in caplog.text
     path.unlink()
     caplog.clear()
     drop_lines(path, 12, mark)
-    assert "metrics.jsonl was damaged" in caplog.text
+    assert "metrics.jsonl.damaged" in caplog.text
 
 
 def test_a_file_as_it_was_is_not_touched(path, caplog):

@@ -91,8 +91,8 @@ def test_units_that_are_missing_are_said(tmp_path, monkeypatch, kind):
     assert choose_precision(asked, ONE) == asked
     (tmp_path / "run.flags").write_text(f"--precision=mixed_{kind}\n")
     choose_precision(dataclasses.replace(AUTO, output_dir=str(tmp_path)), ONE)
-    assert len(said) == 2 and all(f"no units for {kind}" in text for text in said)
-    assert ["=auto would choose" in text for text in said] == [True, False]  # It was given.
+    assert len(said) == 2 and all(f"--precision=mixed_{kind}, " in text for text in said)
+    assert ["--precision=auto" in text for text in said] == [True, False]  # It was given.
 
 
 def test_all_hosts_have_the_precision_of_the_first(monkeypatch):

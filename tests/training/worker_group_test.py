@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -92,7 +93,7 @@ def test_all_hear_why_one_failed(three):
     assert ended(workers[1]) == (1, "ValueError: No such file.")
     for worker in (workers[0], workers[2]):
         status, line = ended(worker)
-        assert status == 69 and f"Worker 1 of 3 ({hosts[1]}) failed: No such file." in line
+        assert status == 69 and re.search(rf"Worker 1 .*\({hosts[1]}\).*No such file\.", line)
 
 
 # An error as TensorFlow's, without loading it: seconds a process.
@@ -106,11 +107,11 @@ raise RuntimeError("Connection reset by peer")"""
 @pytest.mark.parametrize(
     ("victim", "number", "error", "how"),
     [
-        (0, signal.SIGKILL, None, "is gone"),
-        (1, signal.SIGKILL, None, "is gone"),
-        (2, signal.SIGKILL, NETWORK_ERROR, "is gone"),  # The error waits for the name.
-        (0, signal.SIGSTOP, NETWORK_ERROR, "does not answer"),
-        pytest.param(1, signal.SIGSTOP, NETWORK_ERROR, "does not answer", marks=pytest.mark.slow),
+        (0, signal.SIGKILL, None, "gone"),
+        (1, signal.SIGKILL, None, "gone"),
+        (2, signal.SIGKILL, NETWORK_ERROR, "gone"),  # The error waits for the name.
+        (0, signal.SIGSTOP, NETWORK_ERROR, "answer"),
+        pytest.param(1, signal.SIGSTOP, NETWORK_ERROR, "answer", marks=pytest.mark.slow),
     ],
 )
 def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error, how):
@@ -124,8 +125,8 @@ def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error
     for worker in others:
         status, line = ended(worker, seconds=10)
         assert status == 69
-        assert line.startswith(f"ERROR: Worker {victim} of 3 ({hosts[victim]}) {how}")
-        assert line.endswith("Restart all workers: they resume from the newest checkpoint.")
+        named = rf"ERROR: Worker {victim} .*\({hosts[victim]}\) .*{how}.*checkpoint\."
+        assert re.fullmatch(named, line)
 
 
 TRAINING = """
@@ -149,7 +150,7 @@ def test_tensorflow_itself_misses_a_worker_that_is_stopped(tmp_path, victim):
         workers[victim].send_signal(signal.SIGSTOP)
         status, line = ended(workers[1 - victim], seconds=300)
     assert status == 69
-    assert line.startswith(f"ERROR: Worker {victim} of 2 ({hosts[victim]}) does not answer")
+    assert re.match(rf"ERROR: Worker {victim} .*\({hosts[victim]}\) .*answer", line)
 
 
 def join_all(hosts, values, secrets=()):
@@ -175,11 +176,8 @@ def test_other_flags_are_refused_everywhere(monkeypatch):
     hosts = hosts_of(3)
     # A list of files is longer than a message may be.
     values = {"seed": "1", "size": "8", "input_file": "file.txt," * 20_000}
-    expected = (
-        f"All workers must have the same flags, but worker 2 ({hosts[2]}) has --seed=2 "
-        f"instead of 1."
-    )
-    assert join_all(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}) == 3 * [expected]
+    (printed,) = set(join_all(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}))
+    assert re.search(rf"worker 2 \({hosts[2]}\) .*--seed=2 .*1\.$", printed)
     other = {**values, "input_file": values["input_file"] + "x"}
     (printed,) = set(join_all(hosts, {0: values, 1: values, 2: other}))
     assert printed.count("(SHA-256 ") == 2 and len(printed) < 500
@@ -188,10 +186,10 @@ def test_other_flags_are_refused_everywhere(monkeypatch):
 def test_missing_workers_are_named_everywhere(monkeypatch):
     monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 1.0)
     hosts = hosts_of(4)
-    missing = f"Did not start within 1 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]})."
-    assert join_all(hosts, {0: {}, 2: {}}) == [missing, missing]
-    missing = f"Did not start within 1 s: worker 0 ({hosts[0]})."
-    assert join_all(hosts, {1: {}}) == [missing]
+    (missing,) = set(join_all(hosts, {0: {}, 2: {}}))
+    assert missing.endswith(f" 1 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]}).")
+    (missing,) = join_all(hosts, {1: {}})
+    assert missing.endswith(f" 1 s: worker 0 ({hosts[0]}).")
 
 
 @contextlib.contextmanager
@@ -223,7 +221,7 @@ def test_a_stranger_at_the_end_leaves_no_trace(monkeypatch, caplog):
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         with socket.create_connection(("localhost", int(hosts[0].split(":")[1]))):
-            assert "Did not start" in called.result()[0]
+            assert f"worker 1 ({hosts[1]})" in called.result()[0]
     assert "Exception" not in caplog.text
 
 
@@ -232,7 +230,7 @@ def test_a_port_that_cannot_be_used_is_said():
     with socket.create_server(("", port)):
         with pytest.raises(ValueError, match=f"Port {port}.*TF_CONFIG"):
             WorkerGroup([f"localhost:{port}", "localhost:1"], 0, {})
-    with pytest.raises(ValueError, match="an address that belongs to this machine"):
+    with pytest.raises(ValueError, match="Port 2222 .*TF_CONFIG.*192.0.2.1"):
         WorkerGroup(["192.0.2.1:2222", "192.0.2.2:2222"], 0, {})
 
 

@@ -77,12 +77,12 @@ def test_scales_multiply_the_scores_of_their_documents() -> None:
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "named"),
     [
-        (np.ones([1, 3]), np.ones([2, 4], np.float32), 1, r"\(1, 3\), documents of \(2, 4\)"),
-        (np.ones([1, 3]), np.ones([2, 3], np.float32), 3, "k is 3, but there are 2 documents"),
-        (np.ones([1, 3]), np.ones([0, 3], np.float32), 1, "k is 1, but there are 0 documents"),
-        (np.ones([1, 3]), np.ones([2, 3], np.int64), 1, "documents are int64"),
+        (np.ones([1, 3]), np.ones([2, 4], np.float32), 1, r"queries .*\(1, 3\), .*\(2, 4\)"),
+        (np.ones([1, 3]), np.ones([2, 3], np.float32), 3, "k .*3, .*2 documents"),
+        (np.ones([1, 3]), np.ones([0, 3], np.float32), 1, "k .*1, .*0 documents"),
+        (np.ones([1, 3]), np.ones([2, 3], np.int64), 1, "documents .*int64"),
         (np.full([1, 3], np.nan), np.ones([2, 3], np.float32), 1, "Query 0 "),
-        (np.ones([1, 3]), np.full([2, 3], np.inf, np.float32), 1, "documents 0 to 1 "),
+        (np.ones([1, 3]), np.full([2, 3], np.inf, np.float32), 1, "documents 0 .*1 "),
     ],
 )
 def test_bad_input_is_named(queries: np.ndarray, documents: np.ndarray, k: int, named: str) -> None:

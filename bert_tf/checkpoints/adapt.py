@@ -91,13 +91,16 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
             f"--keep_layers={layers}: layers of {source} share their weights; leave it out, or "
             "start from a model whose layers have separate weights."
         )
+    # -1 stands for anything but a number; the check below refuses it.
     kept = [int(part) if part.strip().isdecimal() else -1 for part in layers.split(",")]
     if kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
         raise ValueError(
             f"--keep_layers={layers}: expected ascending numbers from 0 to {count - 1}, the layers "
             f"of {source}."
         )
+    # A layer must keep the kind of attention that it was trained with.
     moved = [old for new, old in enumerate(kept) if config.is_local(new) != config.is_local(old)]
+    # Layer 0 of pre-norm blocks has no LayerNorm before its attention; all others have one.
     if moved or (config.block_type == "pre_norm" and kept[0]):
         raise ValueError(
             f"--keep_layers={layers}: in {source} layer {[*moved, kept[0]][0]} is built "
@@ -166,6 +169,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
         )
     check_casing(vocab, checkpoint.config.do_lower_case, "the new vocabulary")
     tokenizer = WordPiece(old, checkpoint.config.do_lower_case)
+    # The old rows of each token: its own, or those of the tokens that spelled it.
     sources = []
     for token in vocab.tokens:
         sources.append([old.ids[token]] if token in old.ids else tokens_of(token, tokenizer))
@@ -230,6 +234,7 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
                 f"{path}, line {number}: {word!r} is not one word to the tokenizer but "
                 f"{parts[:5]}; give one word per line."
             )
+        # As the tokenizer reads it: in lower case if the model is uncased.
         word = prefix + parts[0]
         if word in checkpoint.vocab.ids or word in words:
             known += 1

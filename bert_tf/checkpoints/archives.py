@@ -36,7 +36,7 @@ UNPACKING_ERRORS = (
     EOFError,
     OSError,
     ValueError,
-    RuntimeError,  # NotImplementedError, and what zipfile says of a password.
+    RuntimeError,  # NotImplementedError, and zipfile's error for a missing password.
 )
 
 
@@ -64,6 +64,7 @@ def unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
       ValueError: if it cannot be read, holds links or devices, is too large, or has a name outside
         its folder.
     """
+    # Small archives may compress better than MAX_RATIO allows.
     most = min(MAX_BYTES, FREE_BYTES + MAX_RATIO * path.stat().st_size)
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as name:
         folder = pathlib.Path(name)
@@ -124,6 +125,7 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
         stream: Any = stack.enter_context(path.open("rb"))
         if stream.peek(2)[:2] == b"\x1f\x8b":
             stream = stack.enter_context(gzip.open(stream))
+        # Gzip is unpacked here and not by tarfile, whose output would not be bounded.
         bounded: Any = _Bounded(stream, most)
         tar = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))
         members = []
@@ -139,6 +141,7 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
 
 def _zip_kind(info: zipfile.ZipInfo) -> str:
     """Describes a member that is not a plain file; zipfile has no memory limit for some methods."""
+    # The upper 16 bits are a Unix file mode, or 0 if another system made the archive.
     mode = stat.S_IFMT(info.external_attr >> 16)
     if mode not in (0, stat.S_IFREG):
         return NO_FILE

@@ -79,7 +79,7 @@ HEADS = {
     "embedding": HEAD,
 }
 LABEL_HEADS = ("classifier", "tagger")
-# What to do about weights that are missing or unknown.
+# Remedies for missing and unknown weights, in messages.
 ALLOW_MISSING = "list weights that may be missing in allow_missing (--allow_missing)."
 ALLOW_UNEXPECTED = "list weights that may be left out in allow_unexpected (--allow_unexpected)."
 BY_CONVERSION = "to leave them out, convert the model: convert_checkpoint --allow_unexpected."
@@ -168,6 +168,7 @@ class Checkpoint:
                 ALLOW_MISSING if has_miss else "give a model that has them.": missing,
                 ALLOW_UNEXPECTED if has_ignore else BY_CONVERSION: unused,
             }
+            # The first problem decides: wrong shapes, then missing weights, then unknown ones.
             remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(
                 f"{self.source} does not match its {self.family} configuration:"
@@ -291,6 +292,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
     has_attention = config.has_bias("attention")
     has_wide = config.has_bias("feed_forward")
     is_before = config.block_type == "pre_norm"
+    # The owners of each block's two LayerNorms, before its parts or after them.
     norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
     shapes |= _relative_shapes(config, "bert/encoder", is_shared=True)
     for index in range(config.num_unique_layers):
@@ -299,6 +301,8 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         for part in ("query", "key", "value"):
             shapes |= _dense(f"{layer}/attention/self/{part}", d, d, has_attention)
         shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
+        # The embeddings are normalized, so the first pre-norm block has none before its attention;
+        # a block that is applied several times (groups of layers) needs it.
         if index or not is_before or config.num_layer_groups:
             shapes |= _layer_norm(config, f"{layer}/{norms[0]}", d)
         # The gate and the values are one matrix.
@@ -321,6 +325,7 @@ def _relative_shapes(config: ModelConfig, owner: str, is_shared: bool) -> Shapes
         shapes[f"{owner}/seg_embed"] = (2, *heads)
         shapes[f"{owner}/r/kernel"] = (config.hidden_size, config.hidden_size)
         return shapes
+    # One table for all layers, or one in each layer.
     if config.position_type not in BIAS_POSITIONS or is_shared == config.relative_bias_per_layer:
         return {}
     shape = (config.relative_rows, config.num_attention_heads)
@@ -356,6 +361,7 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
         if config.has_bias("output"):
             shapes[f"{start}output_bias"] = (config.vocab_size,)
         return shapes
+    # Two rows: really next and random sentence, or the scores of starts and of ends (SQuAD).
     rows = labels if head in LABEL_HEADS else 2
     return {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
 

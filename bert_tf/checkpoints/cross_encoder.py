@@ -88,6 +88,7 @@ def write_cross_encoder(
     both = {"sentence_transformers": {"activation_fn": activation, "version": VERSION}}
 
     def state_settings(inner: pathlib.Path, written: Checkpoint) -> None:
+        # Every release of sentence-transformers finds its key: see `cross_encoder_settings`.
         for name, values in (
             ("config.json", {**both, LEGACY_KEY: activation}),
             ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),

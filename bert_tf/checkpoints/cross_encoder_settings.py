@@ -35,6 +35,7 @@ def stated_activation(folder: pathlib.Path) -> str:
     Raises:
       ValueError: if the activation is unknown.
     """
+    # Binary cross-entropy trains the sigmoid of the logit; the other losses use the logit itself.
     if loss := recorded(str(folder), "ranking_loss"):
         if loss == "bce":
             return "sigmoid"
@@ -44,6 +45,7 @@ def stated_activation(folder: pathlib.Path) -> str:
         inner = values
         if path.name != CONFIG:
             inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
+        # Before 4.0 the key was in config.json itself.
         key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
         name = json_field(inner if key in inner else values, key, str, path, nullable=True)
         if name is not None and name not in ACTIVATIONS:

@@ -109,6 +109,7 @@ def _with_sums(values: Weights) -> Weights:
     for name, value in values.items():
         if name.endswith(DIFFERENCE):
             name = name.removesuffix(DIFFERENCE)
+            # The generator has the same names behind its prefix.
             value = value + values[name.replace("bert/", "generator/", 1)]
         weights[name] = value
     return weights

@@ -14,7 +14,7 @@ from bert_tf.files import read_json, write_json
 
 FILE_NAME = "embedder.json"
 HEAD = "cls/embedding/"
-# The start of the names of a decoder's weights, which only training has; see `modeling.denoiser`.
+# Prefix of the names of a decoder's weights, which only training has; see `tsdae_model.py`.
 DECODER = "denoiser/"
 # In the order in which sentence-transformers puts several together.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
@@ -93,6 +93,7 @@ class EmbeddingConfig:
 
     def check(self, hidden_size: int, source: str) -> None:
         """Raises ValueError if the sizes of the layers do not match."""
+        # The vectors of several poolings are concatenated.
         size = len(self.pooling) * hidden_size
         for index, step in enumerate(self.dense):
             if step.in_features != size:
@@ -155,6 +156,7 @@ class EmbeddingConfig:
             made = cls(**{**values, "dense": dense, "pooling": pooling})
             for name, kind in KINDS.items():
                 value = getattr(made, name)
+                # True and False are ints as well.
                 if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                     raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
             if made.max_seq_length < 1:

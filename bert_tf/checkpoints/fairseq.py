@@ -53,6 +53,7 @@ def rename_fairseq(file_weights: Weights, source: str) -> Weights:
     for name, value in file_weights.items():
         if NO_WEIGHTS.search(name):
             continue
+        # [3D, D] or [3D]: the rows of queries, then keys, then values.
         match = re.search(r"(.*self_attn)\.in_proj_(weight|bias)$", name)
         if match and len(value) % 3 == 0:
             for part, block in zip("qkv", np.split(value, 3), strict=True):
@@ -61,6 +62,7 @@ def rename_fairseq(file_weights: Weights, source: str) -> Weights:
             weights[_renamed(name)] = value
     table = weights.get("roberta.embeddings.word_embeddings.weight")
     if table is not None and table.ndim == 2:
+        # Hugging Face's class adds this row to every token; zeros change nothing.
         zeros = np.zeros((1, table.shape[1]), np.float32)
         weights.setdefault("roberta.embeddings.token_type_embeddings.weight", zeros)
     return weights

@@ -64,7 +64,7 @@ EXPECTED = (
     "with config.json and model.safetensors; a keras-hub preset or .weights.h5; a Model Garden "
     "encoder; a .keras file; or an archive of one"
 )
-# What to say of weights that cannot be read, by the name of the file.
+# Messages for weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
     "flax_model.msgpack": (
         "flax_model.msgpack, the weights of transformers' Flax classes, which bert_tf cannot read. "
@@ -106,6 +106,7 @@ def read_checkpoint(
     """
     if is_hub_name(path):
         checkpoint = read_checkpoint(local_path(path), config_file, electra_network, base_model)
+        # Messages show the name that the user gave, not a folder of the cache.
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
@@ -115,6 +116,7 @@ def read_checkpoint(
                     _model_folder(folder, path), config_file, electra_network, base_model
                 )
             except ValueError as error:
+                # The folder is temporary, so the message names the archive.
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
     if base_model and not is_huggingface(path):
@@ -126,6 +128,7 @@ def read_checkpoint(
     checkpoint = _read_files(path, config_file, electra_network, base_model)
     record = record_of(checkpoint.source)
     settings = input_settings(record)
+    # The activation of a single logit is not in the weights: a sigmoid, or none.
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
         if activation := stated_activation(record):
             settings["activation"] = activation
@@ -136,6 +139,7 @@ def _read_files(
     path: pathlib.Path, config_file: str, electra_network: str, base_model: str
 ) -> Checkpoint:
     """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
+    # In this order: a sentence-transformers folder is also one of Hugging Face.
     readers = {
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
@@ -225,6 +229,7 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
     for name, value in checkpoint.weights.items():
         if name.startswith(gone):
             continue
+        # Bytes are compared because 0.0 == -0.0.
         if name not in written.weights or value.tobytes() != written.weights[name].tobytes():
             raise ValueError(
                 f"{form} cannot hold this model: {name} is lost when it is read back; its heads "

@@ -103,6 +103,7 @@ def _read_network(
     weights = one_network(values, electra_network, prefix)
     own = pathlib.Path(prefix).with_name(GENERATOR_CONFIG)
     path = own.with_name(CONFIG_NAME)
+    # In a folder of both networks bert_config.json is the discriminator's.
     if electra_network == "generator" and (own.exists() or len(networks_in(values)) == 2):
         path = own
     is_original = any(name.startswith("electra/") for name in values)
@@ -112,6 +113,7 @@ def _read_network(
     checkpoint = _from_values(weights, prefix, config_file or str(path), inferred)
     heads = checkpoint.heads
     if is_original and "classifier" in heads and "pooler" not in heads:
+        # The original's classifier reads the first token without a pooler.
         config = dataclasses.replace(checkpoint.config, classifier_pooling="cls")
         checkpoint = dataclasses.replace(checkpoint, config=config)
     notes = (f"This is ELECTRA's {electra_network}.", *checkpoint.notes)
@@ -134,6 +136,7 @@ def _from_values(
     unused = []
     for name, value in values.items():
         name = CLASSIFIER_NAMES.get(name, name)
+        # Only floating-point tensors are weights; counters are integers.
         if name in known and value.dtype.kind == "f":
             weights[name] = value.astype(np.float32)
         else:
@@ -169,6 +172,7 @@ def with_averages(values: Weights) -> Weights:
             averages[name.removesuffix(ending)] = value
         else:
             weights[name] = value
+    # TF1's checkpoints have no such counter: their averages are used.
     has_averages = values.get("optimizer/iterations", 1) > 0
     if has_averages:
         return weights | averages
@@ -313,13 +317,14 @@ def _check_shared(weights: Weights, generator_weights: Weights, source: str) -> 
 def _write_config(config: ModelConfig, path: pathlib.Path) -> None:
     values = config.to_dict()
     if config.hidden_act.startswith("gelu_"):
+        # The only name that Google's programs know; bert_tf also reads `gelu_form`.
         values["hidden_act"] = "gelu"
         values["gelu_form"] = config.hidden_act.removeprefix("gelu_")
     write_json(path, values)
 
 
 def is_electra(checkpoint: Checkpoint) -> bool:
-    """True for what google-research/electra can hold and google-research/bert does not."""
+    """Returns whether a model is written in google-research/electra's form instead of bert's."""
     config = checkpoint.config
     heads = checkpoint.heads
     if not isinstance(checkpoint.vocab, Vocab | None):
@@ -377,6 +382,7 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
         write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}
     write_bundle(str(folder / BUNDLE_NAME), tensors)
+    # TensorFlow's state file, which names the newest checkpoint of a folder.
     (folder / "checkpoint").write_text(
         f'model_checkpoint_path: "{BUNDLE_NAME}"\nall_model_checkpoint_paths: "{BUNDLE_NAME}"\n'
     )

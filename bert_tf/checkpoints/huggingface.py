@@ -414,8 +414,10 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     for family in sorted(WRITABLE, key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
         heads = tuple(head for head in heads if head not in OWN_HEADS)
+        # Heads without a class in this family are left out; `formats.left_out` names them.
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
+        # DeBERTa: transformers has no class with the discriminator's head.
         if family.classes.get("discriminator") == family.classes["encoder"]:
             heads = tuple(head for head in heads if head != "discriminator")
         purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)

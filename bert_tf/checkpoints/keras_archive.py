@@ -67,6 +67,7 @@ def read_settings(path: pathlib.Path) -> dict[str, str]:
       ValueError: if it cannot be read.
     """
     stamp = path.stat() if path.is_file() else None
+    # The cache is for this state of the file: it may be written again.
     key = (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino) if stamp else None
     return dict(_read_settings(path, key))
 
@@ -76,6 +77,7 @@ def _read_settings(path: pathlib.Path, _: object) -> dict[str, str]:
     settings: dict[str, str] = {}
     for saved in saved_objects(read_config(path)):
         for name, value in settings_of(*saved).items():
+            # The outermost object comes first, and its settings count.
             settings.setdefault(name, value)
         if saved.name == PREPROCESSOR:
             settings.setdefault("max_seq_length", str(saved.arguments["max_seq_length"]))
@@ -127,6 +129,7 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
     settings = {}
     for key in ARGUMENTS:
         value = arguments.get(key)
+        # Defaults are left out, as in the record of a run.
         if value and value != DEFAULTS.get(key):
             settings[key] = value
     if name in OF_PAIRS:

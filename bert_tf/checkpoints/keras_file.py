@@ -40,6 +40,7 @@ def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a readable Keras model: {first_line(error)}") from None
+    # The model itself, or one inside a functional model.
     layers = [model, *nested_layers(model)]
     found: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
     if found is None:

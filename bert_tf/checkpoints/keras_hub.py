@@ -83,6 +83,7 @@ def keras_hub_rows(
     ]
     for i in range(num_layers):
         layer = f"bert/encoder/layer_{i}"
+        # Keras numbers the layers of one class from the second on.
         file_layer = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}"
         attention = f"{file_layer}/self_attention_layer"
         for part in ("query", "key", "value"):
@@ -100,6 +101,7 @@ def keras_hub_rows(
         *_dense("cls/predictions/transform/dense", f"{task}/masked_lm_head/intermediate_dense"),
         *_norm("cls/predictions/transform", f"{task}/masked_lm_head/intermediate_layer_norm"),
         Row("cls/predictions/output_bias", f"{task}/masked_lm_head/vars/0"),
+        # [labels, D] here, [D, labels] in Keras.
         Row("cls/classifier/output_weights", f"{task}/dense/vars/0", is_transposed=True),
         Row("cls/classifier/output_bias", f"{task}/dense/vars/1"),
     ]
@@ -132,6 +134,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     Raises:
       ValueError: if it is not a BERT, or cannot be read.
     """
+    # The weights file of a preset stands for the preset.
     if path.name == BACKBONE_FILE and (path.parent / "config.json").exists():
         path = path.parent
     if path.is_file():
@@ -253,9 +256,11 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
             f"{path} holds no BertBackbone or ElectraBackbone: its first layer or a table is "
             "missing."
         )
+    # .../transformer_encoder_1/feedforward_layer_norm/vars/0: the name of the layer.
     layers = {name.split("/")[-4] for name in file_weights if "/feedforward_layer_norm/" in name}
     config = ModelConfig(
         vocab_size=file_weights[words].shape[0],
+        # The kernel of the queries is [D, N, H]; that of `wide` is [D, F].
         hidden_size=query.shape[0],
         num_hidden_layers=len(layers),
         num_attention_heads=query.shape[1],
@@ -268,6 +273,7 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
     of_electra = width != config.hidden_size
     if of_electra:
         config = dataclasses.replace(config, embedding_size=width, **ELECTRA_ACTS)
+    # A file of the backbone alone has no head; this start matches no name in it.
     task = "none/layers" if start == "layers" else "layers"
     rows = keras_hub_rows(config.num_hidden_layers, start, task, of_electra)
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
@@ -313,6 +319,7 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         pooler[name] = np.zeros(shape, np.float32)
     _fill(folder / BACKBONE_FILE, to_file_names(rows, {**pooler, **checkpoint.weights}))
     if (folder / TASK_FILE).exists():
+        # No layers: the file of the task is only filled with the head.
         rows = keras_hub_rows(0, "backbone/layers", "layers")
         rows = [row for row in rows if not row.file_name.startswith("backbone/")]
         _fill(folder / TASK_FILE, to_file_names(rows, checkpoint.weights))
@@ -391,4 +398,5 @@ def _fill(path: pathlib.Path, weights: Weights) -> None:
         datasets = {_plain(name): name for name in names}
         for name, value in weights.items():
             dataset = file[datasets[name]]
+            # Keras has an axis for the heads: [D, N, H] instead of [D, D].
             dataset[...] = value.reshape(dataset.shape)

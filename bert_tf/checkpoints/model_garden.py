@@ -68,6 +68,7 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     end = next(end for end in (NUMBERED, NAMED) if any(name.endswith(end) for name in names))
     start = next(name for name in names if name.endswith(end)).removesuffix(end)
     if end == NUMBERED:
+        # The layers in the order of their creation.
         words, positions, types, norm, *layers, pooler = (
             f"{start}layer_with_weights-{index}" for index in range(num_layers + 5)
         )
@@ -83,6 +84,7 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     head = f"{outside}masked_lm"
     if f"{outside}{TRAINED_POOLER}/kernel" in names:
         pooler = f"{outside}{TRAINED_POOLER}"
+    # The tied table is stored once, under the name of the encoder or of the head.
     words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
     layer_rows = []
     for index, layer in enumerate(layers):

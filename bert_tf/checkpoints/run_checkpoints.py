@@ -68,8 +68,10 @@ def record_identity(folder: pathlib.Path) -> None:
     A resumed run keeps its id: that of its record, else that of its checkpoints.
     """
     is_begun = has_checkpoints(folder)
+    # A resumed run: the record is complete.
     if is_begun and RunIdentity.read(folder):
         return
+    # Checkpoints keep the id of a run whose record is missing.
     known = [identity.run_id for identity in _identities(folder).values()]
     new_identity(folder, known[0] if known else "").write(folder)
 

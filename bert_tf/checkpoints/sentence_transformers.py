@@ -152,7 +152,7 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
     """Returns the maximum text length of a SparseEncoder's folder, or 0 for another folder.
 
     Raises:
-      ValueError: if it makes weights of scores in another way than `modeling.splade`.
+      ValueError: if it turns scores into weights in another way than `splade_model.py`.
     """
     modules = _modules(path) if is_sentence_transformers(path) else []
     pooling = [name for kind, name in modules if kind == "SpladePooling"]
@@ -193,6 +193,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
         ) from None
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "MLMTransformer"):
         raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
+    # Types of other packages are code in the folder, which is never run.
     if foreign := [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]:
         raise ValueError(
             f"{file} names {foreign[0]}, code that is not sentence-transformers' own; expected "
@@ -203,6 +204,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
 
 def _inside(path: pathlib.Path, name: str) -> pathlib.Path:
     folder = path / name
+    # A path in the file must not lead out of the model's folder.
     if ".." in pathlib.PurePath(name).parts or pathlib.PurePath(name).is_absolute():
         raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
     return folder
@@ -221,12 +223,14 @@ def _read_pooling(folder: pathlib.Path, hidden_size: int) -> tuple[tuple[str, ..
             )
     switches = {key: json_field(values, key, bool, path) for key in SWITCHES}
     names = [SWITCHES[key] for key, is_on in switches.items() if is_on] or ["mean"]
+    # Newer releases name the poolings instead of switching them on.
     named = values.get("pooling_mode", names)
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"{path}: pooling_mode is {named!r}, expected one name or a list of names."
         )
+    # "mean" and "mean_tokens" name the same pooling.
     names = [name.removesuffix("_tokens") for name in names]
     try:
         EmbeddingConfig(pooling=tuple(names))
@@ -277,6 +281,7 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
         if name not in file_weights or file_weights[name].shape != shape:
             found = list(file_weights[name].shape) if name in file_weights else "missing"
             raise ValueError(f"{file}: {name} is {found}, expected {list(shape)}.")
+        # [out, in] -> [in, out]; the transpose of a bias is the bias.
         weights[f"{HEAD}dense_{index}/{key}"] = np.ascontiguousarray(
             file_weights[name].T, np.float32
         )
@@ -310,6 +315,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "hold it. Write it as huggingface, or save a BertEmbedder."
         )
     pooling = _pooling_values(embedding, checkpoint.config.hidden_size)
+    # Such a folder has no place for the heads of pre-training and of other tasks.
     starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
     encoder = {
         name: value
@@ -353,6 +359,7 @@ def _pooling_values(embedding: EmbeddingConfig, size: int) -> dict[str, Any]:
     Raises:
       ValueError: if its switches cannot express the order of the poolings.
     """
+    # The vectors are concatenated in the order of the switches.
     if tuple(name for name in SWITCHES.values() if name in embedding.pooling) != embedding.pooling:
         raise ValueError(
             f"pooling {list(embedding.pooling)}: sentence-transformers' switches know only the "

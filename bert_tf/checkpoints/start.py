@@ -32,7 +32,7 @@ from bert_tf.text.tokenization import AnyVocab
 
 T = TypeVar("T")
 
-# What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
+# Fields that may differ from the checkpoint: no weight depends on them, or `adapt` changes it.
 FREE_FIELDS = (*TRAINING_FIELDS, "max_position_embeddings")
 
 
@@ -72,12 +72,14 @@ def read_start(
     """
     electra_network = electra_network or ("generator" if "masked_lm" in heads else "discriminator")
     checkpoint = read_checkpoint(init_checkpoint, config_file, electra_network)
+    # Checked before it is changed, so that the message is about the files.
     checkpoint.check(allow_unexpected, allow_missing)
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # The attached vocabulary determines it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}
     if "classifier_pooling" in given and (new_head or "classifier" not in checkpoint.heads):
+        # A new head may pool in another way: no weight depends on it yet.
         chosen = dataclasses.replace(
             checkpoint.config, classifier_pooling=given["classifier_pooling"]
         )
@@ -91,6 +93,7 @@ def read_start(
     check_heads(checkpoint, heads, allow_missing)
     if checkpoint.vocab is None:
         raise ValueError(f"{init_checkpoint} has no vocabulary; give its own as --vocab_file.")
+    # `adapt` kept the checkpoint's values of these fields.
     free = {name: getattr(config, name) for name in FREE_FIELDS}
     config = dataclasses.replace(checkpoint.config, **free)
     return dataclasses.replace(checkpoint, config=config)
@@ -148,6 +151,7 @@ def check_heads(
             f"model that has it; the heads of this one are {', '.join(checkpoint.heads) or 'none'}."
         )
     if missing:
+        # --allow_missing takes prefixes, such as cls/predictions/.
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(
             f"{checkpoint.source} lacks weights of the model:{listed('missing', missing)} to "
@@ -174,13 +178,14 @@ def starts_of_names(text: str) -> tuple[str, ...]:
 
 
 def read_begun(output_dir: str, read: Callable[[str], T]) -> T | None:
-    """Returns what `read` finds in a checkpoint of the run; None if it has none that is readable.
+    """Returns the result of `read` for a checkpoint of the run; None without a readable one.
 
     Args:
       output_dir: the run directory.
       read: function of a checkpoint's prefix; its result is the same for all checkpoints of a run.
     """
     for index in sorted(pathlib.Path(output_dir).glob("model.ckpt-*.index")):
+        # A damaged checkpoint is skipped: all of a run give the same answer.
         with contextlib.suppress(ValueError):
             return read(str(index).removesuffix(".index"))
     return None

@@ -22,6 +22,7 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     Raises:
       ValueError: if it cannot be read, or lacks one.
     """
+    # Of ELECTRA's networks only the generator has a masked LM.
     electra_network = "generator" if "masked_lm" in heads else "discriminator"
     teacher = read_checkpoint(path, electra_network=electra_network)
     teacher.check()
@@ -73,6 +74,7 @@ def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief:
     path = pathlib.Path(folder, RECORD)
     digest = weights_digest(teacher)
     has_begun = has_checkpoints(path.parent)
+    # Without a checkpoint nothing was learned yet, so any teacher will do.
     before = read_json(path).get("weights") if has_begun and path.exists() else digest
     if before != digest:
         raise ValueError(

@@ -41,6 +41,7 @@ def pytorch_name(name: str) -> str:
     """Returns the name in PyTorch's classes; other names stay."""
     if not name.endswith(END):
         return name
+    # mlm___cls/predictions/bias -> cls/predictions/bias
     name = re.sub(r"(^|/)[^/]*___", r"\1", name.removesuffix(END))
     parts = name.replace("_._", "/").split("/")
     if parts[0].startswith("tf"):  # tf_bert_model, but tfmp_net_model: capitals stay together.

@@ -55,6 +55,7 @@ def _check_files(prefix: str) -> None:
     """Raises ValueError if a file of a checkpoint is a pipe or a device."""
     path = pathlib.Path(prefix)
     for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
+        # The files that TensorFlow opens; a read of a pipe would never end.
         if file.name.removeprefix(path.name).startswith((".index", ".data-")):
             check_regular(file)
 
@@ -80,6 +81,7 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
             prefix=prefix,
             tensor_names=names,
             shape_and_slices=[""] * len(names),
+            # Copied to the CPU, where SaveV2 runs.
             tensors=[tf.identity(tensors[name]) for name in names],
         )
 
@@ -114,6 +116,7 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
     state = path / "checkpoint"
     if state.is_file():
         named = re.match(r'model_checkpoint_path: "(.*)"', read_text(state, errors="replace"))
+        # Only the name counts, because the folder may have been moved.
         newest = str(path / pathlib.PurePath(named[1]).name) if named else ""
         if newest in prefixes:
             return _in_place_of(missing, newest)

@@ -148,6 +148,7 @@ def read_tokenizer(
     if not files.vocabs:
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
+    # Any of them: `check` has compared their tokens.
     base = next(iter(files.vocabs.values()))
     if base.options != layout:  # The options file of a vocab.txt says everything.
         lower = check_casing(base, stated, str(folder))
@@ -159,6 +160,7 @@ def read_tokenizer(
     options = make_options(files.rules, lower, str(folder), layout)
     reads_special_tokens = as_transformers or layout.reads_special_tokens
     options = dataclasses.replace(options, reads_special_tokens=reads_special_tokens)
+    # Without a table: the most rows that these tokens need if their ids leave no gaps.
     most = len(base) + len(files.added) if num_rows is None else num_rows
     vocab = _with_added(base, files.added, most, str(folder))
     tokens, only_added = files.added_tokens(base, layout)
@@ -177,7 +179,7 @@ def read_tokenizer(
 
 @dataclasses.dataclass
 class _WordPieceFiles:
-    """What the files of a WordPiece tokenizer state, by the file's name where they may differ.
+    """Statements of the files of a WordPiece tokenizer, by file name where files may differ.
 
     Attributes:
       vocabs: vocabularies.
@@ -283,6 +285,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles
     name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not BYTE_BPE_CLASSES.fullmatch(name):
         raise ValueError(f"{path}: tokenizer_class is {name}, but the vocabulary is byte BPE's.")
+    # tokenizer.json first, because it also has the flags of added tokens.
     found = [BpeVocab.read(path) for path in (folder / TOKENIZER_FILE, pair[0]) if path.exists()]
     if len(found) == 2:
         _check_same(found[0], found[1], folder)
@@ -340,6 +343,7 @@ def _check_same_tokens(
     whole: SentencePieceVocab, model: SentencePieceVocab, path: pathlib.Path
 ) -> None:
     """Raises ValueError unless a .model has the tokens and scores of tokenizer.json."""
+    # Added tokens may follow in either file, so the common part is compared.
     size = min(len(whole), len(model))
     different = [index for index in range(size) if whole.tokens[index] != model.tokens[index]]
     if different:
@@ -349,6 +353,7 @@ def _check_same_tokens(
             f"{whole.tokens[index]!r}; they do not belong together."
         )
     size = min(len(whole.scores), len(model.scores))
+    # A .model stores float32, tokenizer.json decimal digits.
     close = np.isclose(whole.scores[:size], model.scores[:size], rtol=1e-4, atol=1e-4)
     if not close.all():
         index = int(np.argmin(close))
@@ -390,6 +395,7 @@ def _refuse_other_tokenizers(
         "wordpieces_prefix": (CONTINUATION_PREFIX,),
     }
     for key, allowed in expected.items():
+        # A special token is a text, or a dict with its content and flags.
         value = values.get(key, allowed[0])
         if isinstance(value, dict):
             value = value.get("content")
@@ -496,6 +502,7 @@ def _added_in_config(
                 f"{path}: added_tokens_decoder has {token!r:.200} for {index}, expected a token "
                 "with a content."
             )
+        # `_merge_added` refuses an index that is no number.
         added[content] = int(index) if index.isdecimal() else index
         flags[content] = added_token(token, path)
     return added, flags
@@ -594,6 +601,7 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
         return False
     # Added tokens are found as they are written, whatever the casing.
     tokens = [token.removeprefix("##") for token in vocab.subword_ids if token[0] != "["]
+    # Tokens that lower-casing or stripping accents changes occur only in cased text.
     cased = []
     for token in tokens:
         if split_words(token, True, vocab.options) != split_words(token, False, vocab.options):
@@ -606,6 +614,7 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
             f"{source}: do_lower_case is true, but the vocabulary is cased: {len(cased)} of its "
             f"{len(vocab)} tokens ({', '.join(cased[:3])} ..) could never occur. Correct the file."
         )
+    # Few tokens, or scripts without case, say nothing about the casing.
     num_lower = sum(any(map(str.islower, token)) for token in tokens)
     if not stated and not cased and len(vocab) >= LATIN_SIZE:
         if num_lower > LATIN_SHARE * len(vocab):

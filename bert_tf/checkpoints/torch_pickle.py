@@ -193,6 +193,7 @@ class _TensorFile:
     def _view(self, tensor: _Tensor) -> np.ndarray:
         """Returns a tensor as a read-only view of its storage."""
         numbers = self._storage(tensor.storage)
+        # No element is read, so offset and strides do not matter.
         if 0 in tensor.shape:
             return np.empty(tensor.shape, numbers.dtype)
         sides = zip(tensor.shape, tensor.strides, strict=True)

@@ -176,6 +176,7 @@ def trim_sentencepiece(tokenizer: SentencePiece, texts: Iterable[str]) -> Senten
         used.update(filter(_BYTE_TOKEN.fullmatch, vocab.tokens))
         tokens, merges = _with_merges(vocab, used)
         return dataclasses.replace(vocab, tokens=tokens, merges=merges)
+    # The characters of tokens and not of texts, because tokens are normalized.
     used.update(spelling_characters("".join(used)))
     used.add(vocab.tokens[vocab.scores.index(min(vocab.scores))])
     kept = [index for index, token in enumerate(vocab.tokens) if token in used]
@@ -193,6 +194,7 @@ def _used_tokens(tokenizer: ByteBpe | SentencePiece, texts: Iterable[str]) -> se
     for text in texts:
         for form in forms_of(text):
             ids.update(tokenizer.encode(form))
+            # As a word of a sentence, with a space before it.
             ids.update(tokenizer.encode_word(form))
     _check_not_empty(ids)
     special = {vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask}
@@ -229,6 +231,7 @@ def _merges_of(token: str, ranks: dict[tuple[str, str], int]) -> Iterator[tuple[
             return
         pair = min(known, key=ranks.__getitem__)
         yield pair
+        # The leftmost one, as in encoding.
         first = pairs.index(pair)
         parts[first : first + 2] = ["".join(pair)]
 

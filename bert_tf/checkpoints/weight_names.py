@@ -81,12 +81,15 @@ def from_file_names(
         if row.file_name in file_weights:
             value = file_weights[row.file_name]
             if value.ndim and len(value) % row.parts == 0:
+                # Blocks of rows: PyTorch's matrices are [outputs, inputs].
                 value = np.split(value, row.parts)[row.part]
             if row.has_heads and value.ndim == 3:
+                # [inputs, heads, head size] -> [inputs, outputs]
                 value = value.reshape(len(value), -1)
             if row.is_transposed and value.ndim == 2:
                 value = value.T
             shape = shapes.get(row.name, value.shape)
+            # keras-hub and the Model Garden have an axis for the heads.
             if is_split(value.shape, shape):
                 value = value.reshape(shape)
             weights[row.name] = np.ascontiguousarray(value, np.float32)
@@ -114,6 +117,7 @@ def to_file_names(rows: list[Row], weights: Weights, num_heads: int = 1) -> Weig
       num_heads: heads that the files split an axis into, where a row says so.
     """
     blocks: dict[str, list[np.ndarray]] = {}
+    # Blocks of one array are concatenated in the order of their parts.
     for row in sorted(rows, key=lambda row: row.part):
         if row.name in weights:
             value = weights[row.name]

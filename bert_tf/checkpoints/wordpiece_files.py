@@ -98,6 +98,7 @@ def make_options(
     limits: list[int] = []
     for name, rules in stated.items():
         if rules.accents is not None:
+            # null in a file: accents are stripped exactly where text is lower-cased.
             accents[name] = default if rules.accents == "lower" else rules.accents
         if rules.splits_ideographs is not None:
             ideographs[name] = rules.splits_ideographs
@@ -112,9 +113,11 @@ def make_options(
     options = dataclasses.replace(
         layout,
         splits_ideographs=next(iter(ideographs.values()), True),
+        # Only a tokenizer.json states a limit, so there is at most one.
         max_word_characters=limits[0] if limits else HUGGING_FACE_LIMIT,
     )
     found = next(iter(accents.values()), default)
+    # The option's default, None, already follows the casing.
     if found != default:
         options = dataclasses.replace(options, strip_accents=found == "strip")
     return options
@@ -198,6 +201,7 @@ def model_tokens(vocab: Vocab) -> tuple[str, ...]:
 def added_token_values(vocab: Vocab) -> list[dict[str, Any]]:
     """Returns the added tokens of a tokenizer.json, the special tokens among them, by their ids."""
     tokens = {token: AddedToken(token) for token in vocab.special_tokens}
+    # Flags that the options state replace the usual ones of special tokens.
     tokens |= {token.content: token for token in vocab.options.added_tokens}
     values = []
     for content, token in sorted(tokens.items(), key=lambda pair: vocab.ids[pair[0]]):

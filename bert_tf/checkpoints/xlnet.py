@@ -23,7 +23,7 @@ from bert_tf.config import TRANSFORMER_XL_BIASES
 from bert_tf.files import read_json
 
 WORD_TABLE = "model/transformer/word_embedding/lookup_table"
-# What only training needs.
+# Tensors that only training needs.
 TRAINING_ONLY = re.compile(r"/adam_[mv]$|/Adam(_1)?$|^beta[12]_power$|^global_step$")
 # The parts of a name by Hugging Face's parts, in the order of replacement. Its misspelling is
 # XLNet's.
@@ -95,6 +95,7 @@ def _renamed(name: str, value: np.ndarray, num_layers: int) -> Weights:
         return {f"transformer.layer.{i}.rel_attn.{last}": part for i, part in enumerate(parts)}
     for part, other in PARTS.items():
         name = re.sub(part, other, name)
+    # Dense layers: [inputs, outputs] in TensorFlow, [outputs, inputs] in PyTorch.
     if name.endswith("/kernel"):
         name = name.removesuffix("kernel") + "weight"
         value = value.T

@@ -42,6 +42,7 @@ def build_trainer(
 ) -> Trainer:
     """Prepares the run, then builds model, optimizer, task and trainer in this order."""
     run = prepare_run(configs, start, strategy)
+    # Before the model is made, because initial weights and dropout depend on the seed.
     keras.utils.set_random_seed(run.configs.data.random_seed)
     keras.mixed_precision.set_global_policy(run.configs.training.precision)
     with strategy.scope():
@@ -49,6 +50,7 @@ def build_trainer(
         run = run._replace(teacher=None)  # The model has its weights; this frees the copy.
         schedule = build_schedule(run.configs.optimizer)
         optimizer = build_optimizer(run.configs.optimizer, schedule)
+        # The optimizer's variables must exist before a checkpoint is restored into them.
         optimizer.build(model.trainable_variables)
     configs = run.configs
     if configs.training.do_train and is_chief(strategy):
@@ -59,6 +61,7 @@ def build_trainer(
     task = build_task(run, model)
     training = loop_config(configs, task.eval_records)
     time_budget = None
+    # A run of a given duration: the budget decides how many steps it has.
     if isinstance(schedule, ByShare):
         time_budget = TimeBudget(configs.optimizer.train_minutes, schedule, training)
     trainer = Trainer(
@@ -93,6 +96,7 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Model:
     if configs.objective.objective == "replaced_tokens":
         return make_electra(configs)
     is_paired = configs.data.use_next_sentence
+    # Without pairs a pooler is kept only if the weights of the start or the run have one.
     use_pooler = is_paired or has_pooler(configs.training.output_dir, start)
     model = BertPretrainer(
         configs.model,
@@ -131,12 +135,14 @@ def add_teacher(model: Model, teacher: Checkpoint, configs: PretrainingConfigs) 
     """Adds the objective of learning from a teacher, in addition to the labels or instead."""
     options: dict[str, Any] = {"use_pooler": False, "dtype": model.dtype_policy}
     teacher_model: BertPretrainer | BertEncoder
+    # Only this loss compares logits; the others need the teacher's encoder alone.
     if configs.objective.teacher_weight:
         teacher_model = BertPretrainer(teacher.config, use_next_sentence=False, **options)
     else:
         teacher_model = BertEncoder(teacher.config, **options)
     assign_checkpoint(teacher_model, teacher)
     for objective in model.objectives:
+        # Otherwise the losses of the labels are reported, but not minimized.
         objective.is_learned = configs.objective.learn_labels
     distillation = Distillation(teacher_model, configs.model, configs.objective)
     model.objectives = (*model.objectives, distillation)
@@ -204,6 +210,7 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
     Raises:
       ValueError: if there are no weights to evaluate.
     """
+    # An evaluation with --init_checkpoint is of these weights, not of the run's.
     if (training.do_train or not start) and trainer.restore():
         return
     if start:

@@ -28,6 +28,7 @@ class MaskSamples:
         self.path = folder / FILE
         self.model = model
         self.texts = texts
+        # A sentence without a mask fails here, and not at the first evaluation.
         self._fill()
 
     def _fill(self) -> list[str]:

@@ -75,6 +75,7 @@ def read_initial_checkpoint(
     """
     training = configs.training
     folder = pathlib.Path(training.output_dir)
+    # A new run must not begin among the files of another model.
     if training.do_train and folder.is_dir() and not (folder / "run.flags").exists():
         check_output_dir(training.output_dir)
     if not training.init_checkpoint:
@@ -107,6 +108,7 @@ def _read_start(data: DataConfig, training: TrainingConfig) -> Checkpoint:
     )
     if not start.vocab:
         return start
+    # The checkpoint's vocabulary has its size; a given --vocab_size must agree.
     vocab_size = given.get("vocab_size", len(start.vocab))
     check_vocabulary(len(start.vocab), vocab_size, training.init_checkpoint)
     return dataclasses.replace(start, config=with_vocabulary(start.config, start.vocab))
@@ -257,6 +259,7 @@ def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
     num_predictions = configs.masking.max_predictions_per_seq
     objective = configs.objective
     if objective.objective != "replaced_tokens":
+        # A stream computes its dense layers for the predicted tokens only.
         share = num_predictions / configs.data.max_seq_length
         stream = EncoderPass(configs.model, 0, share)
         streams = [stream] * ORDERED_OBJECTIVES.get(objective.objective, 0)
@@ -264,6 +267,7 @@ def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
     generator = generator_config(
         configs.model, objective.generator_hidden_size, objective.generator_layers
     )
+    # The discriminator classifies every token, and has no logits of the vocabulary.
     return [EncoderPass(generator, num_predictions), EncoderPass(configs.model, 0)]
 
 
@@ -289,6 +293,7 @@ def choose_sizes(
     if teacher:
         predictions = configs.masking.max_predictions_per_seq
         bytes_per_example += kept_bytes(configs.objective, teacher.config, length, predictions)
+    # A resumed run keeps this number if it can, because dropout masks depend on it.
     recorded_steps = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     return choose_micro_batches(
         training, bytes_per_example, strategy.num_replicas_in_sync, recorded_steps

@@ -38,6 +38,7 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
         )
     strategy = make_strategy(training)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
+    # Only the chief of a training writes into the run directory, and needs it exclusively.
     if not (training.do_train and is_chief(strategy)):
         return train_and_evaluate(configs, start, strategy)
     with only_training(training.output_dir):
@@ -51,6 +52,7 @@ def train_and_evaluate(
     training = configs.training
     trainer = build_trainer(configs, start, strategy)
     task = typing.cast(PretrainingTask, trainer.task)
+    # Computed once, when it is first needed, as it reads training data.
     trainer.baseline = functools.cache(
         lambda: task.baseline(training.eval_batch_size, training.max_eval_steps)
     )

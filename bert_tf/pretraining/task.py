@@ -40,6 +40,7 @@ class PretrainingTask:
         self.model = model
         self.train_records = train_records
         self.eval_records = eval_records
+        # Steps are counted from 0.
         self._last_step = num_train_steps - 1
         self.objectives = model.objectives
         self.loss_names = model.loss_names
@@ -50,6 +51,7 @@ class PretrainingTask:
             "max_seq_length": data.max_seq_length,
             "seed": data.random_seed,
             "use_next_sentence": data.use_next_sentence,
+            # An objective may draw its own masks; the first that does decides.
             "mask": next((o.mask_batch for o in self.objectives if o.mask_batch), None),
         }
 
@@ -104,6 +106,7 @@ class PretrainingTask:
 
         It knows `train_steps` training batches of 64; see `Objective.baseline`.
         """
+        # A fixed batch size, so that the baseline does not depend on that of the run.
         train = self.train_dataset(64, 0, 0, 1).take(train_steps)
         held_out = self.eval_dataset(eval_batch_size, max_eval_steps, 0, 1)
         return union(o.baseline(self.model.config, train, held_out) for o in self.objectives)

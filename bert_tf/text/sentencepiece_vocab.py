@@ -215,7 +215,7 @@ def _check(vocab: SentencePieceVocab) -> None:
             if step.get("type") == "Precompiled":
                 check_charsmap(decode_charsmap(step))
     try:
-        # What the checks above miss would otherwise fail with the first text.
+        # Problems that the checks above miss would otherwise appear with the first text.
         tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
     except Exception as error:  # `tokenizers` raises plain Exception
         raise ValueError(f"`tokenizers` cannot read it: {error}") from None

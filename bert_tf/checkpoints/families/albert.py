@@ -87,6 +87,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
     for index in range(num_layers):
         layer = f"bert/encoder/layer_{index}"
+        # A group has one layer, as `inner_group_num` is 1.
         file_layer = f"albert.encoder.albert_layer_groups.{index}.albert_layers.0"
         for part in ("query", "key", "value"):
             result += dense(f"{layer}/attention/self/{part}", f"{file_layer}.attention.{part}")
@@ -101,6 +102,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         *dense("cls/predictions/transform/dense", "predictions.dense"),
         *norm("cls/predictions/transform", "predictions.LayerNorm"),
         Row("cls/predictions/output_bias", "predictions.bias"),
+        # ALBERT predicts the order of sentences instead.
         *scores("next_sentence", "sop_classifier.classifier"),
         *scores("tagger" if purpose == "tagger" else "classifier", "classifier"),
         *scores("squad", "qa_outputs"),

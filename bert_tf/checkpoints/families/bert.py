@@ -44,6 +44,7 @@ POST_NORM: dict[str, Any] = {
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, position_embedding_type="absolute")
+    # transformers' default is "gelu", the exact form; google-research/bert computes the tanh form.
     return read_fields(values, path, FIELDS, hidden_act="gelu_exact")
 
 

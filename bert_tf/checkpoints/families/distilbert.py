@@ -33,6 +33,7 @@ OTHER_NAMES = {
     "num_attention_heads": "n_heads",
     "num_hidden_layers": "n_layers",
 }
+# A constant of transformers' code; its config.json has no such field.
 EPSILON = 1e-12
 
 
@@ -102,6 +103,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         result += dense(f"{layer}/intermediate/dense", f"{file_layer}.ffn.lin1")
         result += dense(f"{layer}/output/dense", f"{file_layer}.ffn.lin2")
         result += norm(f"{layer}/output", f"{file_layer}.output_layer_norm")
+    # This layer is between the first token and `classifier`, like a pooler with ReLU.
     if purpose in ("classifier", "multiple_choice"):
         result += dense("bert/pooler/dense", "pre_classifier")
     return [

@@ -40,6 +40,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         pooler_act="gelu_exact",
     )
     width = read_width(values, path, 128)
+    # 0 means the width of the layers, without a projection.
     return dataclasses.replace(config, embedding_size=0 if width == config.hidden_size else width)
 
 
@@ -69,6 +70,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
 def rows(num_layers: int, purpose: str) -> list[Row]:
     result = encoder_rows("electra.", num_layers)
     result += dense("bert/embeddings_project", "electra.embeddings_project")
+    # The dense layer inside the head of its class is our pooler.
     if purpose == "classifier":
         result += dense("bert/pooler/dense", "classifier.dense")
         result += scores("classifier", "classifier.out_proj")

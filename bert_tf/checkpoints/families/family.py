@@ -43,8 +43,8 @@ class Family:
       prefix: prefix of the encoder's weight names; a bare encoder lacks it.
       classes: the classes of transformers by purpose: encoder, masked_lm, pretrained (masked_lm and
         next_sentence), next_sentence, classifier, multiple_choice, tagger, squad.
-      read_config: makes our configuration from a config.json; raises ValueError for what we do not
-        compute. The path is for messages.
+      read_config: makes our configuration from a config.json; raises ValueError if we do not
+        compute such a model. The path is for messages.
       write_config: returns the corresponding fields of a config.json.
       rows: returns the table of weights for a number of unique layers and a purpose.
       copies: copies of tied weights, which some files contain.
@@ -201,9 +201,11 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object
         unused.add("head_transform")
     for name, allowed in held.items():
         value = getattr(config, name)
+        # 0 stands for the width of the layers.
         if name == "embedding_size":
             value = value or config.hidden_size
         if name == "biases":
+            # A list of all parts means the same as "all".
             if all(map(config.has_bias, BIASES)):
                 value = "all"
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)

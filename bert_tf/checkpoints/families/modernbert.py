@@ -118,6 +118,7 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
     for kind, (field, default) in THETAS.items():
         part = json_field(parameters, kind, dict, path, nullable=True) or {}
         expect(part, path, rope_type="default")
+        # The field of transformers 4.
         older = values.get(field, default)
         if older is None and kind == LOCAL:
             older = 0.0
@@ -150,6 +151,7 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     if every is not None and every < 1:
         raise ValueError(f"{path}: {EVERY} is {every}, expected at least 1.")
     if kinds is not None:
+        # The list of a model with few layers may fit several n; the first is taken.
         distances = range(1, len(kinds) + 1) if every is None else (every,)
         fitting = [n for n in distances if kinds == _layer_types(num_layers, n)]
         if not fitting:
@@ -161,6 +163,7 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
         every = fitting[0]
     if every is None:
         every = 3
+    # Without local layers the window has no effect.
     if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
     return {"local_attention": 128 if window is None else window, EVERY: every}
@@ -217,6 +220,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         layer = f"bert/encoder/layer_{index}"
         file_layer = f"model.layers.{index}"
         heads = [f"{layer}/attention/self/{part}" for part in ("query", "key", "value")]
+        # The embeddings are normalized, so layer 0 has no norm before its attention.
         if index:
             result += norm(f"{layer}/attention", f"{file_layer}.attn_norm")
         # One matrix of all three: the rows of queries, then keys, then values.

@@ -90,6 +90,7 @@ def rotations(config: ModelConfig) -> np.ndarray:
     """Returns the sines and cosines of the rotations, [P, head size], which its files hold."""
     size = config.head_size
     positions = np.arange(config.max_position_embeddings)[:, None]
+    # [P, head size / 2]: position t rotates pair i by t / THETA ** (2i / head size).
     angles = positions / np.power(THETA, 2 * np.arange(size // 2) / size)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 

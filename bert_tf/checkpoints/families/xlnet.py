@@ -83,6 +83,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         intermediate_size=4096,
         hidden_act="gelu_exact",
         pad_token_id=5,
+        # -1 in the files means no limit, here 0.
         clamp_distance=max(json_field(values, "clamp_len", int, path) or 0, 0),
         memory_length=_length(values, "mem_len", 512, path),
         memory_reuse=_length(values, "reuse_len", 0, path),
@@ -167,6 +168,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
             # The files have [D, N, H], one matrix for each head.
             name = f"{attention}/{part}/kernel"
             result.append(Row(name, f"{file_attention}.{letter}", has_heads=True))
+        # [N * H, D] here; the files have its transpose with the heads split, [D, N, H].
         output = f"{layer}/attention/output/dense/kernel"
         result.append(Row(output, f"{file_attention}.o", is_transposed=True, has_heads=True))
         for name in (*TRANSFORMER_XL_BIASES, "seg_embed"):

@@ -90,6 +90,7 @@ def read_google(prefix: str, config_file: str = "", electra_network: str = "") -
     if electra_network in ("", "both") and found:
         checkpoint = _read_network(values, prefix, config_file, found[0])
         if electra_network == "both" and len(found) == 2:
+            # `config_file` is the discriminator's; the generator's is in the folder.
             generator = _read_network(values, prefix, "", found[1])
             checkpoint = dataclasses.replace(checkpoint, generator=generator)
         return checkpoint

@@ -122,6 +122,7 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
             return _in_place_of(missing, newest)
         if newest and not missing:
             missing = (state, newest)
+    # The step is the number at the end, as in model.ckpt-1000.
     steps = {int(prefix.rpartition("-")[2]): prefix for prefix in prefixes if STEP.search(prefix)}
     if steps:
         return _in_place_of(missing, steps[max(steps)])

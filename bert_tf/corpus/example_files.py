@@ -121,6 +121,7 @@ def write_examples(
         data.text_field,
         language=data.sentence_language,
     )
+    # Everything that the bytes of the files depend on.
     parameters = {
         **rules(data, masking),
         "passes": passes(data, masking),
@@ -242,5 +243,6 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
 def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
     """Deletes the work folders of killed runs of this output with other parameters."""
     for path in folder.iterdir():
+        # The folder may also have work of other outputs, which have other names.
         if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
             shutil.rmtree(path)

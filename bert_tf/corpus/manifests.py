@@ -47,6 +47,7 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
         file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
         if part.language != AUTO:  # Absent where it has no effect, as in older manifests.
             file.append(part.language)
+        # The parts of a file follow each other, and the file counts once.
         if not described or described[-1] != file:
             described.append(file)
     return described
@@ -151,6 +152,7 @@ def check_records(
         for manifest_file in sorted(folder.glob(f"*{MANIFEST}")):
             manifest = _load(manifest_file) or {}
             files = _files_beside(manifest, folder)
+            # A folder may also have manifests of files that are not read.
             if not given.isdisjoint(files):
                 parameters = manifest.get("parameters", {})
                 _check_rules(manifest_file, parameters, vocab_file, do_lower_case)

@@ -177,6 +177,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
     count = max(fewest, int((draws < data.eval_fraction).sum()))
     count = min(count, num_documents - fewest)
     is_held_out = np.zeros(num_documents, bool)
+    # Those with the smallest draws: all below eval_fraction, or as many as each side needs.
     is_held_out[draws.argsort(kind="stable")[:count]] = True
     return documents[~is_held_out], documents[is_held_out]
 
@@ -352,6 +353,7 @@ def _examples(
         **rules(data, masking),
         "passes": num_duplicates,
         "tokens": store.paths[0].parent.name,
+        # Deduplication and eval_fraction decide which documents these are.
         "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
     }
     key = key_of(parameters)

@@ -92,6 +92,7 @@ def _feature_sizes(records: RecordFiles, index: int) -> tuple[dict[str, int], di
     lengths: dict[str, int] = {}
     kinds: dict[str, type] = {}
     for name, value in example.features.feature.items():
+        # A feature has one of the two lists; the other one is empty.
         lengths[name] = len(value.float_list.value or value.int64_list.value)
         kinds[name] = np.float32 if value.float_list.value else np.int64
     return lengths, kinds

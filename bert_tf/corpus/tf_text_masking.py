@@ -33,6 +33,7 @@ def mask_batch(
     word_ids = batch["input_word_ids"]  # [B, T]
     input_mask = batch["input_mask"]
     limit = masking.max_predictions_per_seq
+    # The limit counts items: where these are words, their tokens may still exceed it.
     selector = tf_text.RandomItemSelector(
         max_selections_per_batch=limit,
         selection_rate=masking.masked_lm_prob,
@@ -43,6 +44,7 @@ def mask_batch(
         tokens = group_words(word_ids, input_mask, vocab)
     else:
         tokens = tf.RaggedTensor.from_tensor(word_ids, tf.reduce_sum(input_mask, axis=1))
+    # masked is [B, (tokens)], without padding; the others are [B, (selected)].
     masked, positions, originals = tf_text.mask_language_model(tokens, selector, chooser)
     positions = tf.cast(positions[:, :limit], tf.int32)
     weights = positions.with_values(tf.ones_like(positions.values, tf.float32))

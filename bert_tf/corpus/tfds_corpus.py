@@ -92,6 +92,7 @@ def read_dataset(name: str, start: int, stop: int, text_field: str) -> Iterator[
                 f"tfds:{name} has no field {text_field!r} but {sorted(example)}; set text_field."
             )
         text = example[text_field]
+        # TensorFlow's strings are bytes in Python.
         if not isinstance(text, bytes):
             kind = type(text).__name__
             raise ValueError(f"tfds:{name}: field {text_field!r} holds {kind}, expected a string.")

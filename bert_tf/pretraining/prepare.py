@@ -215,6 +215,8 @@ def vocabulary_of_weights(
     if start and start.vocab:
         return str(keep_vocabulary(start.vocab, data.cache_dir))
     run_vocabulary = find_vocabulary(training.output_dir)
+    # With --init_checkpoint, --vocab_file changed the vocabulary of the start; a resumed run
+    # continues with the result.
     if run_vocabulary and (training.init_checkpoint or not data.vocab_file):
         return str(run_vocabulary)
     if not data.vocab_file and not training.do_train:

@@ -142,5 +142,6 @@ def common_prefixes(contents: Sequence[str]) -> list[str]:
         groups.setdefault(content[0], []).append(content)
     prefixes = []
     for group in groups.values():
+        # It compares characters, not the parts of a path.
         prefixes.append(os.path.commonprefix(group))
     return prefixes

@@ -24,6 +24,7 @@ SPACE_MARK = "Ġ"
 
 def _list_byte_characters() -> str:
     """Returns the character that represents each byte: itself, or one from U+0100 on."""
+    # The visible characters of Latin-1: all but spaces, controls and the soft hyphen (U+00AD).
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     characters = []

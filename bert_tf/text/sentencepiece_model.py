@@ -300,6 +300,7 @@ def _normalizer(layout: _Layout, proto: "ModelProto", settings: dict[str, Any]) 
             steps.append({"type": "Lowercase"})
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     if layout.rules == _ALBERT:
+        # LaTeX's quotes, as in the preprocessing of ALBERT and XLNet.
         for quotes in ("``", "''"):
             steps.append({"type": "Replace", "pattern": {"String": quotes}, "content": '"'})
         if not settings.get("keep_accents", False):

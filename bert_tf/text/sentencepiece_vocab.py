@@ -152,6 +152,7 @@ def is_sentencepiece(content: dict[str, Any]) -> bool:
     model = content.get("model")
     if not isinstance(model, dict):
         return False
+    # BPE without byte_fallback is byte-level BPE, see `bpe_vocab.py`.
     return model.get("type") == "Unigram" or bool(model.get("byte_fallback"))
 
 

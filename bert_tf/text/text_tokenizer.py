@@ -71,6 +71,7 @@ class TextTokenizer:
             first_ids = self.tokenizer.encode(first)
             second_ids = self.tokenizer.encode(second) if second else []
             num_special = num_special_tokens(True, self.vocab.num_separators)
+            # The length at which nothing is truncated.
             longest = len(first_ids) + len(second_ids) + num_special
             length = longest if max_length is None else max_length
             # The two functions differ only where both texts of a pair are truncated.

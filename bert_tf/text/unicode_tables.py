@@ -71,6 +71,7 @@ def is_cjk(char: str) -> bool:
 
 def is_punctuation(char: str) -> bool:
     """Returns whether the character is in category P or an ASCII symbol."""
+    # ASCII symbols such as $ and + are not in category P, but the original splits at them.
     if "!" <= char <= "~":
         return not char.isalnum()
     return unicodedata.category(char).startswith("P")

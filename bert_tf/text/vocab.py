@@ -110,6 +110,7 @@ class Vocab(BaseVocab):
     file_name: ClassVar[str] = "vocab.txt"
 
     def __post_init__(self) -> None:
+        # The class is frozen, and callers may pass a list.
         object.__setattr__(self, "tokens", tuple(self.tokens))
         _check_tokens(self.tokens, "vocabulary", self.options)
 

@@ -97,6 +97,7 @@ class WordPieceOptions:
         allowed = {
             "strip_accents": self.strip_accents in (None, True, False),
             "splits_ideographs": isinstance(self.splits_ideographs, bool),
+            # Not by isinstance: True is an int as well.
             "max_word_characters": type(self.max_word_characters) is int
             and self.max_word_characters > 0,
             "added_tokens": all(map(_is_token, self.added_tokens)),

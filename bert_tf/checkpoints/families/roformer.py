@@ -46,6 +46,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     )
     width = read_width(values, path, config.hidden_size, nullable=True)
     if width == config.hidden_size:
+        # 0 means the width of the layers, without a projection.
         width = 0
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)

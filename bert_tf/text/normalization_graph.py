@@ -253,7 +253,13 @@ def _replace_step(step: dict[str, Any]) -> Step:
     pattern = step["pattern"]
     replacements = _Replacements.pack([step["content"]])
     if "String" in pattern:
-        find = functools.partial(_string_starts, codes=[ord(char) for char in pattern["String"]])
+        string = pattern["String"]
+        if len(set(string)) > 1 and _overlaps_itself(string):
+            raise ValueError(
+                f"the string {string!r} of the normalizer overlaps with itself, which is not "
+                "available in the graph; give token ids."
+            )
+        find = functools.partial(_string_starts, codes=[ord(char) for char in string])
     else:
         match = _RUNS_OF_SPACES.fullmatch(pattern["Regex"])
         if not match:
@@ -275,6 +281,11 @@ def _replace_step(step: dict[str, Any]) -> Step:
     return replace
 
 
+def _overlaps_itself(string: str) -> bool:
+    """Returns whether the end of a string is also its start, as in "aba"."""
+    return any(string.startswith(string[size:]) for size in range(1, len(string)))
+
+
 def _string_starts(
     characters: Characters, is_text: tf.Tensor, codes: list[int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -289,7 +300,7 @@ def _string_starts(
         padding = tf.zeros([tf.minimum(offset, size)], tf.bool)
         is_match &= tf.concat([follows, padding], 0)[:size]
     if len(set(codes)) == 1 and len(codes) > 1:
-        # In a run of the character the matches follow each other.
+        # In a run of the character the matches follow each other; other strings do not overlap.
         is_first = is_match & ~tf.concat([[False], is_match[:-1]], 0)[:size]
         run_starts = tf.concat([[0], tf.cast(tf.where(is_first)[:, 0], tf.int32)], 0)
         run = tf.cumsum(tf.cast(is_first, tf.int32))

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.text.normalization import align
+from bert_tf.text.normalization_graph import Characters, make_steps
 from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.sentencepiece_graph import SentencePieceTokenizer
@@ -169,6 +171,33 @@ def test_offsets_cover_all_characters_that_a_token_came_from():
     trimmed = SentencePiece(dataclasses.replace(twin.vocab, trim_offsets=True))
     _, starts, ends = trimmed.tokenize_with_offsets("Hello  world")
     assert "Hello  world"[starts[-1] : ends[-1]] == "world"
+
+
+def replaced_in_the_graph(text: str, string: str) -> str:
+    """Returns a text after the graph's step that replaces a string by x."""
+    (step,) = make_steps([replacement_of(string)])
+    size = len(text)
+    code_points = tf.constant(list(map(ord, text)))
+    positions = tf.range(size)
+    characters = Characters(code_points, tf.zeros([size], tf.int64), positions, positions + 1)
+    result = step(characters, tf.fill([size], True))
+    return "".join(map(chr, result.code_points.numpy()))
+
+
+def replacement_of(string: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": string}, "content": "x"}
+
+
+@pytest.mark.parametrize("string", ["ab", "aa", "aaa", "a"])
+def test_the_graph_replaces_the_strings_that_python_replaces(string):
+    for text in ("ab", "aab", "aaaa", "baaaaab", "bbb", "abab"):
+        expected = align(text, [replacement_of(string)])
+        assert replaced_in_the_graph(text, string) == "".join(item.character for item in expected)
+
+
+def test_a_string_that_overlaps_with_itself_is_refused_in_the_graph():
+    with pytest.raises(ValueError, match="'aba'"):
+        replaced_in_the_graph("ababa", "aba")
 
 
 @pytest.mark.parametrize("name", WITH_TEXTS)

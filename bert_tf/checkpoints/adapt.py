@@ -91,7 +91,7 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
             f"--keep_layers={layers}: layers of {source} share their weights; leave it out, or "
             "start from a model whose layers have separate weights."
         )
-    # -1 stands for anything but a number; the check below refuses it.
+    # -1 for anything but a number; the check below refuses it.
     kept = [int(part) if part.strip().isdecimal() else -1 for part in layers.split(",")]
     if kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
         raise ValueError(

@@ -134,7 +134,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     Raises:
       ValueError: if it is not a BERT, or cannot be read.
     """
-    # The weights file of a preset stands for the preset.
+    # The weights file of a preset is read with the rest of the preset.
     if path.name == BACKBONE_FILE and (path.parent / "config.json").exists():
         path = path.parent
     if path.is_file():

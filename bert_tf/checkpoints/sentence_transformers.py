@@ -315,7 +315,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "hold it. Write it as huggingface, or save a BertEmbedder."
         )
     pooling = _pooling_values(embedding, checkpoint.config.hidden_size)
-    # Such a folder has no place for the heads of pre-training and of other tasks.
+    # Such a folder cannot hold the heads of pre-training and of other tasks.
     starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
     encoder = {
         name: value

@@ -22,7 +22,7 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     Raises:
       ValueError: if it cannot be read, or lacks one.
     """
-    # Of ELECTRA's networks only the generator has a masked LM.
+    # ELECTRA's discriminator has no masked LM.
     electra_network = "generator" if "masked_lm" in heads else "discriminator"
     teacher = read_checkpoint(path, electra_network=electra_network)
     teacher.check()

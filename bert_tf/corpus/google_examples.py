@@ -169,7 +169,7 @@ def _draw_pairs(
         is_random_next = num_sentences == 1 or generator.random() < 0.5
         if is_random_next:
             ids_b = _draw_partner(documents, index, target - len(ids_a), generator)
-            # Sentences that b did not take begin the next pair.
+            # b is from elsewhere: the sentences after a begin the next pair.
             first = middle
         else:
             ids_b = sum(document[middle:last], [])
@@ -230,7 +230,7 @@ def _draw_masks(
         for position in word:
             if generator.random() < 0.8:
                 masked[position] = vocab.mask_id
-            # Of the other 20 %, half are kept and half become a random token.
+            # Half of the other 20 % are kept, half become a random token.
             elif generator.random() >= 0.5:
                 masked[position] = generator.randint(0, len(vocab) - 1)
         positions += word

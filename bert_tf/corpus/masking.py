@@ -232,7 +232,7 @@ def mean_span(masking: MaskingConfig) -> float:
 def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
     """Draws lengths 1, 2, ... with these probabilities, int32 [B, T]; `bits` is uint64 [B, T]."""
     # The length is 1 plus the number of cumulative probabilities, in units of 2**-30, that are
-    # reached. With a single length there are none: a bound that is never reached stands in.
+    # reached. With a single length, the only bound is one that is never reached.
     bounds = [round((1 << 30) * sum(shares[:words])) for words in range(1, len(shares))]
     drawn = random_integers(bits, 1 << 30)
     return 1 + tf.add_n([tf.cast(drawn >= bound, tf.int32) for bound in bounds or [1 << 30]])

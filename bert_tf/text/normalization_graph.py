@@ -324,7 +324,7 @@ def _run_starts(
     is_same_part = tf.concat([[False], characters.parts[1:] == characters.parts[:-1]], 0)[:size]
     is_start = ~(is_space & before & is_same_part)
     segment = tf.cumsum(tf.cast(is_start, tf.int32)) - 1
-    # [segments], and from there on [N]: the size of each character's segment.
+    # [segments], the characters of each; gathered for each character below.
     lengths = tf.math.bincount(segment, dtype=tf.int32)
     is_long = tf.gather(lengths, segment) >= shortest
     return is_start, tf.where(is_space & is_long, 0, _KEPT)

@@ -201,7 +201,7 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object
         unused.add("head_transform")
     for name, allowed in held.items():
         value = getattr(config, name)
-        # 0 stands for the width of the layers.
+        # 0 means the width of the layers.
         if name == "embedding_size":
             value = value or config.hidden_size
         if name == "biases":

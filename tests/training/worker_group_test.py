@@ -403,8 +403,8 @@ class Left:
 
 
 def test_one_device_and_one_worker_need_no_call(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", tf_config(["localhost:1"], 0))
     monkeypatch.setattr(worker_group, "WorkerGroup", None)
-    for distribution in ("one_device", "multi_worker"):
+    for distribution, hosts in (("one_device", hosts_of(2)), ("multi_worker", hosts_of(1))):
+        monkeypatch.setenv("TF_CONFIG", tf_config(hosts, 0))
         with joined_workers(distribution, {}):
             pass

@@ -251,7 +251,7 @@ def json_field(
         return None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         shown = "null" if value is None else f"{value!r:.200}"
-        raise ValueError(f"{path}: {key} is {shown}, expected a {kind.__name__}.")
+        raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
     return value
 
 

@@ -147,7 +147,7 @@ def field(values: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(values, dict):
         raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
     if key not in values:
-        raise ValueError(f"{where}: no {key!r}, expected a {kind.__name__}; is this SQuAD's JSON?")
+        raise ValueError(f"{where}: no {key!r}, expected {kind.__name__}; is this SQuAD's JSON?")
     if not isinstance(values[key], kind):
-        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected a {kind.__name__}.")
+        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected {kind.__name__}.")
     return values[key]

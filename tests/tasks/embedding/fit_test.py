@@ -133,7 +133,7 @@ def test_columns_and_tuples_are_the_same_examples():
         ([("a", "b"), ("c",)], None, "^x .* 1, 2 "),
         ((["a"], ["b"], [["c", "d"]]), [1.0], r"x\[0\]: 1 .*score.* 2"),
         ((["a"], ["b"], ["a"]), None, r"x\[0\]: 'a' .*negative"),
-        ("text", None, "x.* 'text'"),
+        ("text", None, "^x .*'text'"),
     ],
 )
 def test_wrong_examples_are_named(x, y, named):

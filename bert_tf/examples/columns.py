@@ -195,8 +195,10 @@ def read_tuples(x: Column) -> list[list[Any]]:
         return [list(column) for column in zip(*x, strict=True)]
     is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
     given = x if is_columns else (x,)
-    names = [f"x[{number}]" for number in range(len(given))] if is_columns else ["x"]
-    columns = [read_column(column, name) for column, name in zip(given, names, strict=True)]
+    columns = [
+        read_column(column, f"x[{number}]" if is_columns else "x")
+        for number, column in enumerate(given)
+    ]
     sizes = {len(column) for column in columns}
     if len(sizes) > 1:
         raise ValueError(

@@ -13,7 +13,8 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
-from bert_tf.search.embedding import embedding_of, fingerprint
+from bert_tf.search.embedding import embedding_of
+from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore

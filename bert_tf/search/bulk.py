@@ -33,12 +33,14 @@ from bert_tf.examples.tables import list_tables
 from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents
+from bert_tf.search.fingerprint import fingerprint, is_same_model
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
     from bert_tf.search.index import Batch
 
 DIGESTS_AT_ONCE = 1 << 27  # 1 GiB, and the same again while they are sorted
+JOB_FILE = "job.json"
 LOCATIONS = ("folder", "base", "source")  # Paths, which do not affect the output.
 
 
@@ -96,7 +98,7 @@ class Job:
         values = dataclasses.asdict(self)
         for name in LOCATIONS:
             del values[name]
-        path = pathlib.Path(self.folder, "job.json")
+        path = pathlib.Path(self.folder, JOB_FILE)
         if not path.exists():
             if any(not entry.name.startswith(".") for entry in path.parent.glob("*")):
                 raise ValueError(
@@ -152,7 +154,7 @@ def make_job(
       ValueError: if a file is missing, or the model cannot be read or cannot embed texts this long.
     """
     from bert_tf.checkpoints.formats import read_checkpoint
-    from bert_tf.search.embedding import embedding_of, fingerprint
+    from bert_tf.search.embedding import embedding_of
 
     names = list_tables(input_file, "--input_file")
     inputs = []
@@ -172,13 +174,21 @@ def make_job(
         )
     if checkpoint.vocab is None:
         raise ValueError(f"{model} has no vocabulary; put its vocab.txt next to the weights.")
+    folder = absolute_path(folder)
+    model_digest = fingerprint(checkpoint, embedding)
+    record = pathlib.Path(folder, JOB_FILE)
+    if record.exists():
+        # A job of an earlier release keeps its shorter fingerprint, which its other files have.
+        recorded = str(read_json(record).get("model"))
+        if is_same_model(recorded, model_digest):
+            model_digest = recorded
     job = Job(
-        folder=absolute_path(folder),
+        folder=folder,
         base=str(pathlib.Path.cwd()),
         source=absolute_path(model),
         # Generated ids contain the relative names of inputs, so these are kept as given.
         inputs=tuple(inputs),
-        model=fingerprint(checkpoint, embedding),
+        model=model_digest,
         pooling=pooling,
         max_seq_length=embedding.max_seq_length,
         batch_size=batch_size,
@@ -443,7 +453,7 @@ def load_embedder(job: Job) -> "SearchEmbedder":
     from bert_tf.search.embedding import SearchEmbedder
 
     embedder = SearchEmbedder(job.source, job.pooling, job.max_seq_length, job.batch_size)
-    if embedder.fingerprint != job.model:
+    if not is_same_model(job.model, embedder.fingerprint):
         raise ValueError(
             f"{job.source} has changed since the job started: its fingerprint is "
             f"{embedder.fingerprint}, expected {job.model}. Restore the original model."

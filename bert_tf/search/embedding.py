@@ -1,8 +1,6 @@
 """Embeds texts for an index, by a bi-encoder with its recorded pooling, length and prompts."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -11,8 +9,9 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import HEAD, MOST_TOKENS, EmbeddingConfig
+from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.tasks.embedding.model import BertEmbedder
 
@@ -28,7 +27,7 @@ class SearchEmbedder:
 
     Attributes:
       model: computes the vectors.
-      fingerprint: changes with any weight, token of the vocabulary, or layer after the encoder.
+      fingerprint: changes with the model; see `bert_tf.search.fingerprint`.
       dimension: size of the vectors.
 
     Raises:
@@ -106,28 +105,6 @@ def embedding_of(
     if max_seq_length:
         embedding = dataclasses.replace(embedding, max_seq_length=max_seq_length)
     return embedding
-
-
-def fingerprint(checkpoint: Checkpoint, embedding: EmbeddingConfig) -> str:
-    """Returns a digest of everything that affects vectors: weights, vocabulary, pooling, prompts.
-
-    The pooler, the heads of other tasks and the maximum length are left out: vectors that differ
-    only in these are comparable.
-    """
-    digest = hashlib.sha256()
-    # Sorted, because formats store the weights in different orders.
-    for name, value in sorted(checkpoint.weights.items()):
-        if name.startswith(("bert/", HEAD)) and not name.startswith("bert/pooler/"):
-            digest.update(f"{name} {value.shape}\n".encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
-    tokens = checkpoint.vocab.tokens if checkpoint.vocab else ()
-    config = checkpoint.config
-    settings = embedding.to_dict()
-    for ignored in ("max_seq_length", "similarity"):
-        del settings[ignored]
-    values = [list(tokens), config.hidden_act, config.do_lower_case, settings]
-    digest.update(json.dumps(values, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
 
 
 def stated_similarity(name: str) -> str:

@@ -32,6 +32,7 @@ import numpy as np
 from bert_tf.corpus.checksums import file_crcs
 from bert_tf.files import exclusive, new_folder_path
 from bert_tf.search import strings
+from bert_tf.search.fingerprint import is_same_model
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
 from bert_tf.search.words import STEMMERS
 from bert_tf.vectors.candidates import best_candidates
@@ -75,7 +76,7 @@ class Index:
     ) -> None:
         self.folder = pathlib.Path(folder).expanduser()
         self.manifest = manifest = Manifest.read(self.folder)
-        if model and model != manifest.model:
+        if model and not is_same_model(manifest.model, model):
             raise ValueError(
                 f"{folder} was built with another model: its fingerprint is {manifest.model} (of "
                 f"{manifest.source}), this model's is {model}. Search with the original model, or "

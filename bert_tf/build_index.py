@@ -21,7 +21,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
 from bert_tf.files import new_folder_path
-from bert_tf.search.words import STEMMERS
+from bert_tf.search.language_flag import define_language
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
@@ -52,13 +52,7 @@ LENGTH = flags.DEFINE_integer(
     "Tokens per text; 0: with --add as before, else the value in the model's folder, or 256.",
     0,
 )
-LANGUAGE = flags.DEFINE_enum(
-    "language",
-    "en",
-    list(STEMMERS),
-    "Language of the texts, for search by words: English has stop words and a stemmer, the others "
-    "a stemmer, `other` neither.",
-)
+LANGUAGE = define_language()
 BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
 TEXTS = flags.DEFINE_bool(

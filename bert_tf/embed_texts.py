@@ -28,6 +28,7 @@ from bert_tf.search.bulk import (
     make_job,
     read_file,
 )
+from bert_tf.search.language_flag import define_language
 from bert_tf.search.runners import RUNNERS, run
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
@@ -60,6 +61,7 @@ DTYPE = flags.DEFINE_enum(
 SIMILARITY = flags.DEFINE_enum(
     "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."
 )
+LANGUAGE = define_language()
 TEXTS = flags.DEFINE_bool("keep_texts", True, "Store the texts in the index and in Qdrant.")
 QDRANT = flags.DEFINE_string("qdrant", "", "Qdrant to write to: URL of a server, or a folder.")
 COLLECTION = flags.DEFINE_string(
@@ -119,6 +121,7 @@ def check_flags() -> None:
     """Raises ValueError for a flag that would have no effect."""
     needs = {
         "dtype": ("index_dir",),
+        "language": ("index_dir",),
         "similarity": ("index_dir", "qdrant"),
         "keep_texts": ("index_dir", "qdrant"),
         "collection": ("qdrant",),
@@ -197,7 +200,8 @@ def check_index(job: Job) -> bool:
         return False
     if (folder / "manifest.json").exists() and index_record(job).exists():
         manifest = Manifest.read(folder)
-        record = read_json(index_record(job))
+        # Earlier releases always wrote English.
+        record = {"language": "en", **read_json(index_record(job))}
         # Documents may have been added later. Earlier releases did not record the vectors.
         crcs = record.pop("vectors", [])
         is_same = manifest.vector_crcs()[: len(crcs)] == crcs
@@ -221,6 +225,7 @@ def index_values() -> dict[str, Any]:
         "index": str(index_folder()),
         "dtype": DTYPE.value,
         "similarity": SIMILARITY.value,
+        "language": LANGUAGE.value,
         "keep_texts": TEXTS.value,
     }
 
@@ -247,6 +252,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
         similarity=similarity,
         pooling=job.pooling,
         max_seq_length=job.max_seq_length,
+        language=LANGUAGE.value,
     )
     write_json(index_record(job), {**index_values(), "vectors": manifest.vector_crcs()})
     size = sum(size for size, _ in manifest.files.values()) / 1e6

@@ -196,6 +196,7 @@ def test_flags_without_effect_are_named(tmp_path: pathlib.Path) -> None:
     for more, named in (
         ({"init_checkpoint": ""}, "--init_checkpoint is empty"),
         ({"dtype": "int8"}, "--dtype needs --index_dir"),
+        ({"language": "de"}, "--language needs --index_dir"),
         ({"keep_texts": "false"}, "--keep_texts needs --index_dir or --qdrant"),
         ({"beam_options": "x"}, "--beam_options needs --runner=beam"),
         ({"qdrant": "localhost:6333"}, "URL"),

@@ -1,6 +1,7 @@
 """An index that `embed_texts` wrote is told from another one at its path."""
 
 import importlib
+import json
 import pathlib
 import sys
 import types
@@ -12,6 +13,7 @@ from absl import flags
 
 from bert_tf.search.bulk import embed_shard, read_file
 from bert_tf.search.index import Batch, add_to_index, build_index
+from bert_tf.search.manifest import Manifest
 from tests.programs import own_flags
 from tests.search.bulk_stand_in import Stand, make
 from tests.search.bulk_test import write
@@ -44,3 +46,37 @@ def test_another_index_at_the_path_is_refused(
     build_index(folder, [Batch([*"abcde"], np.ones([5, 4]), [*"abcde"])], model="m")
     with pytest.raises(ValueError, match=str(folder)):
         program.check_index(job)
+
+
+def test_the_index_has_the_language_that_was_given(
+    tmp_path: pathlib.Path, program: types.ModuleType
+) -> None:
+    folder = tmp_path / "index"
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    flags.FLAGS(["embed_texts", f"--index_dir={folder}", "--language=de"])
+    program.write_index(job, list(job.shards()), "cosine")
+    assert Manifest.read(folder).language == "de" and program.check_index(job)
+    flags.FLAGS(["embed_texts", f"--index_dir={folder}", "--language=en"])
+    with pytest.raises(ValueError, match=str(folder)):
+        program.check_index(job)
+
+
+def test_an_index_that_an_earlier_release_recorded_is_english(
+    tmp_path: pathlib.Path, program: types.ModuleType
+) -> None:
+    folder = tmp_path / "index"
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    flags.FLAGS(["embed_texts", f"--index_dir={folder}"])
+    program.write_index(job, list(job.shards()), "cosine")
+    assert Manifest.read(folder).language == "en"
+    (record,) = tmp_path.glob("out/.index-*.json")
+    values = json.loads(record.read_text())
+    del values["language"]
+    record.write_text(json.dumps(values))
+    assert program.check_index(job)

@@ -1,5 +1,7 @@
 """The doctor as a user runs it: it tells the places apart, prints, writes the page, and exits."""
 
+import re
+
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -11,6 +13,8 @@ from tests.diagnosis.examples_test import MASKING, VOCAB, made_rows, write
 from tests.diagnosis.run_test import MASKED, diagnose, pretraining_lines
 from tests.fine_tune import write_table
 from tests.programs import fail, start
+
+FINDING = re.compile(r"\d+ findings?\b")
 
 
 @pytest.fixture
@@ -31,10 +35,10 @@ def test_a_corpus_that_is_clean_and_one_that_is_not(tmp_path, look):
     clean = write_text(tmp_path / "clean.jsonl", documents(150))
     copied = write_text(tmp_path / "copied.jsonl", documents(150) * 2)
     status, printed = look(clean)
-    assert status == 0 and "No problems found" in printed
+    assert status == 0 and not FINDING.search(printed)
     status, printed = look(clean, copied)
     assert status == 2 and printed.index("clean.jsonl") < printed.index("copied.jsonl")
-    assert "50 % (150 of 300); expected below 1.0 %" in printed
+    assert FINDING.search(printed) and re.search(r"50 % \(150 of 300\); .*1\.0 %", printed)
     assert (tmp_path / "doctor.html").read_text("utf8").count("<img") == 2
 
 
@@ -51,8 +55,8 @@ def test_records_and_runs_are_told_apart(tmp_path, look):
     slots = f"--max_predictions_per_seq={MASKING.max_predictions_per_seq}"
     status, printed = look(cache, f"--vocab_file={tmp_path}/vocab.txt", run, slots)
     assert status == 2
-    assert "cache/train (examples)" in printed and "1: Corrupt length in record 0" in printed
-    assert "run (pre-training run)" in printed and "0.6931 over the last" in printed
+    assert "cache/train (examples)" in printed and re.search(r"1: .*record 0\b", printed)
+    assert "run (pre-training run)" in printed and "0.6931 " in printed
     assert "seed-1 (pre-training run)" in printed
 
 
@@ -77,7 +81,7 @@ def test_a_labelled_table_is_no_prose(tmp_path, look, name):
     status, printed = look(write_table(tmp_path / name, ROWS))
     assert status == 0 and "(labelled table)" in printed
     assert "rows: 20; columns: text, label; labels: 2 (" in printed
-    assert "bad 10" in printed and "good 10" in printed and "No problems found" in printed
+    assert "bad 10" in printed and "good 10" in printed and not FINDING.search(printed)
 
 
 def test_a_text_file_with_columns_is_a_table(tmp_path, look):
@@ -97,7 +101,7 @@ def test_faults_of_a_labelled_table(tmp_path, look):
     status, printed = look(write_table(tmp_path / "one.csv", rows))
     assert status == 2
     status, printed = look(write_table(tmp_path / "b.csv", ROWS), "--label_column=topic")
-    assert status == 2 and "no column topic" in printed and "--label_column" in printed
+    assert status == 2 and re.search(" topic.*--label_column", printed, re.DOTALL)
     (tmp_path / "c.csv").write_text("text,label\na,b\na,b,c\n")
     status, printed = look(tmp_path / "c.csv")
     assert status == 2 and "c.csv line 3" in printed

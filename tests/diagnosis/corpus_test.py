@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import lzma
+import re
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_copies_of_documents_and_lines(tmp_path, copies, severity):
     assert (finding[0] if finding else None) == severity
     if severity == "SERIOUS":
         assert finding[1] == "17 % (30 of 180)"
-        assert found["Lines that repeat earlier ones"][1] == "17 % of the characters"
+        assert found["Lines that repeat earlier ones"][1].startswith("17 % ")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_damage(tmp_path, title, text):
     for document in docs[:30]:
         document[3] = f"{text}, {document[3]}"
     found = diagnose(tmp_path, docs)
-    assert list(found) == [title] and found[title][1] == "2.9 % of the lines (30)"
+    assert list(found) == [title] and re.fullmatch(r"2\.9 % .*\(30\)", found[title][1])
 
 
 def test_sizes_of_documents_and_lines(tmp_path):
@@ -97,7 +98,7 @@ def test_vocabulary_of_another_text(tmp_path):
     found = diagnose_corpus(write(tmp_path / "c.jsonl", docs), DataConfig(), tokenizer)
     (finding,) = found.findings
     # 100 of 900 lines x 26 pieces, and one piece more in 50 lines.
-    assert finding.measured == "0.43 % of the tokens are [UNK]"
+    assert re.fullmatch(r"0\.43 % .*\[UNK\]", finding.measured)
     assert {detail.split()[0] for detail in finding.details[:2]} == {"'ß'", "'ж'"}
     assert found.facts["tokens per word"] == "1.44"
     letters = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS)]
@@ -149,7 +150,7 @@ def test_of_much_text_an_even_sample_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "MAX_CHARACTERS", 2 << 16)
     path = write(tmp_path / "corpus.jsonl", documents(1000))
     found = diagnose_corpus(path, DataConfig(), None)
-    assert found.facts["read"] == "a sample of 3 of 7 parts"  # a part holds less than its bytes
+    assert "3 of 7 parts" in found.facts["read"]  # a part holds less than its bytes
     packed = tmp_path / "packed.jsonl.gz"
     packed.write_bytes(gzip.compress((tmp_path / "corpus.jsonl").read_bytes()))
     found = diagnose_corpus(str(packed), DataConfig(), None)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from matplotlib.figure import Figure
@@ -187,7 +188,7 @@ def test_a_generator_that_is_too_good(tmp_path, left, flags, expected):
     title = "The generator is too good"
     assert severity(found, title) == expected
     if expected == "SERIOUS":  # 0.84 is the middle of the last third.
-        assert found[title][1].startswith("85 % of the chosen tokens unchanged, 2.2 %")
+        assert re.match(r"85 % .* 2\.2 %", found[title][1])
 
 
 def test_events_are_told(tmp_path):
@@ -197,8 +198,8 @@ def test_events_are_told(tmp_path):
     assert [*by_title(tmp_path).values()] == [("WARNING", "2 events")]
     with (tmp_path / "events.jsonl").open("a", encoding="utf8") as file:
         file.write(json.dumps({"step": 1200, "event": "a spike", "done": "stop"}) + "\n")
-    told = [*by_title(tmp_path).values()]
-    assert told == [("SERIOUS", "3 events; the run stopped at step 1,200")]
+    ((severity, measured),) = by_title(tmp_path).values()
+    assert severity == "SERIOUS" and re.match("3 events; .*1,200", measured)
 
 
 def test_a_loss_that_moves_with_the_share_of_masks_is_not_judged(tmp_path):

@@ -95,8 +95,11 @@ def read_configs() -> PretrainingConfigs:
     if training.bert_config_file and not training.init_checkpoint:
         model = config_flags.read_model(training.bert_config_file, configs.model)
         configs = configs._replace(model=model)
-    if training.early_stopping_evaluations and not training.eval_steps:
-        raise ValueError("--early_stopping_evaluations needs evaluations: give --eval_steps.")
+    patience = training.early_stopping_evaluations
+    if patience and not training.eval_steps:
+        raise ValueError(
+            f"--early_stopping_evaluations={patience} needs evaluations: give --eval_steps."
+        )
     if configs.objective.objective == "replaced_tokens":
         configs = configs._replace(masking=with_electra_shares(configs.masking, training))
     check_objective(configs)

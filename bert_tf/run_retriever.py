@@ -27,7 +27,10 @@ def find_files(configs: Configs) -> dict[str, str]:
     task = configs.task
     asked = asked_for(configs)
     if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
-        raise ValueError("--retrieval_loss=denoising is for dense embeddings, not for splade.")
+        raise ValueError(
+            f"--retrieval_loss=denoising is for --embedding_type=dense, received "
+            f"{task.embedding_type}."
+        )
     if asked["predict"]:
         raise ValueError(
             "--do_predict: a retriever has nothing to predict; extract_features --pooling=own "

@@ -148,7 +148,7 @@ def test_the_head_comes_from_the_checkpoint_and_the_decoder_is_new(folder, whole
     assert not [name for name in values if name.startswith("cls/")]
     kernel = values[f"{DECODER}cross_1/value/kernel"]
     assert 0.01 < kernel.std() < 0.03  # initializer_range is .02
-    assert re.search(r"train: 33 texts \(0 cut to 16 tokens, 1 .*\)", whole.log)
+    assert re.search(r"train: 33 texts \(0 .* 16 tokens, 1 .*\)", whole.log)
     assert whole.predictions == [0, 15]  # The scores of the vocabulary are most of the memory.
 
 
@@ -156,18 +156,18 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     def message(**changed):
         return refuse(PROGRAM, **flags_of(folder, "refused", **changed))
 
-    assert "not for splade" in message(embedding_type="splade")
+    assert re.search("denoising .*--embedding_type.*splade", message(embedding_type="splade"))
     assert re.search(r"--matryoshka_dims.*denoising", message(matryoshka_dims="8"))
     assert "--teacher" in message(teacher=folder / "model")
     found = message(train_file=folder / "scored.csv")
-    assert "scored.csv line 2" in found and "has a label or a score" in found
+    assert re.search("scored.csv line 2 .*label .*--retrieval_loss=denoising", found)
     found = message(train_file="", data_dir=tmp_path)
     assert "corpus.jsonl" in found
     assert "--pack_rows" in message(pack_rows="true")
     scratch = {"init_checkpoint": "", "vocab_file": folder / "model/vocab.txt"}
     (tmp_path / "texts.txt").write_text("a text\n")
     scratch |= {"block_type": "pre_norm", "train_file": tmp_path / "texts.txt"}
-    assert "block_type is pre_norm" in message(**scratch)
+    assert re.search("block_type .*pre_norm.* post_norm", message(**scratch))
     assert not list((folder).glob("refused/model*"))
 
 

@@ -31,6 +31,7 @@ from tests.fine_tune import (
 from tests.programs import fail, finish, run
 from tests.tiny_model import tiny_words, write_tiny_model
 
+READ = re.compile(r"teacher \w+ (\d+) texts")
 RIVER = ("the", "river", "boat", "house", "of", "a")
 TAUGHT = ("soft_labels_loss", "hidden_states_loss", "relations_loss")
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -75,7 +76,7 @@ def is_same(folder, other, *names):
 def test_a_classifier_learns_of_another_and_resumes_to_the_bit(folder, caplog):
     given = {"save_checkpoints_steps": 5, "keep_checkpoint_max": 9, "do_eval": "true"}
     shown = log_of(caplog, "run_classifier", **student(folder, "whole", **given))
-    assert "The teacher reads 48 texts." in shown and "Layers 1 of 2 are kept." in shown
+    assert READ.search(shown)[1] == "48" and "Layers 1 of 2 " in shown
     teacher = BertClassifier.from_pretrained(folder / "teacher")
     expected = teacher.predict([row["text"] for row in texts(48)], verbose=0)
     (kept,) = (folder / "bert_tf_cache").glob("teacher-*.npy")
@@ -95,7 +96,7 @@ def test_a_classifier_learns_of_another_and_resumes_to_the_bit(folder, caplog):
     for path in (folder / "again").glob("model.ckpt-8*"):
         path.unlink()
     shown = log_of(caplog, "run_classifier", **student(folder, "again", **given))
-    assert "teacher-" in shown and "reads" not in shown
+    assert "teacher-" in shown and not READ.search(shown)
     data = "model.ckpt-8.data-00000-of-00001"
     names = ("metrics.jsonl", "eval_results.txt", data)
     assert is_same(folder / "again", folder / "whole", *names)
@@ -109,7 +110,7 @@ def test_a_classifier_learns_of_another_and_resumes_to_the_bit(folder, caplog):
     shutil.copytree(folder / "whole", folder / "again")
     # Another teacher is another run; so is none.
     message = refuse("run_classifier", **student(folder, "again", teacher="", **given))
-    assert "--teacher is , was" in message
+    assert re.search(f"--teacher .*{folder}/teacher", message)
     # What is judged later needs no teacher.
     judged = {"do_train": "false", "teacher": ""}
     assert fine_tune("run_classifier", **student(folder, "again", **given, **judged)) == 0
@@ -138,18 +139,18 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     def message(**changed):
         return refuse("run_classifier", **student(folder, tmp_path / "run", **changed))
 
-    assert "missing (1): classifier" in message(teacher=folder / "model")
+    assert " classifier, " in message(teacher=folder / "model")
     other = write_tiny_model(tmp_path / "other", "the", "film")
     made = flags_of(folder, tmp_path / "small", init_checkpoint=other, num_train_steps=1)
     assert fine_tune("run_classifier", **made) == 0
-    assert "another vocabulary than the student" in message(teacher=tmp_path / "small")
+    assert re.search("/small/.* vocabulary .*--vocab_file", message(teacher=tmp_path / "small"))
     two = write_table(tmp_path / "two.csv", [r for r in texts(48) if r["label"] != "so-so"])
     assert "3 labels" in message(train_file=two)
     assert re.search(r"single_label,.*3", message(problem_type="multi_label"))
-    assert "expected ascending numbers" in message(keep_layers="2")
+    assert re.search("--keep_layers=2.* 0 .* 1, ", message(keep_layers="2"))
     nothing = {"learn_labels": "false", "teacher_weight": 0}
-    assert "leaves nothing to learn" in message(**nothing)
-    assert "does not exist" in message(teacher=tmp_path / "nowhere")
+    assert "learn_labels=false,teacher_weight=0" in message(**nothing)
+    assert f"{tmp_path}/nowhere " in message(teacher=tmp_path / "nowhere")
     assert not list((tmp_path / "run").glob("model*"))
 
 
@@ -157,11 +158,11 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     ("program", "changed", "learned"),
     [
         ("run_retriever", {}, "embeddings"),
-        ("run_classifier", {"problem_type": "regression"}, "labels that are numbers"),
+        ("run_classifier", {"problem_type": "regression"}, "numbers"),
         (
             "run_classifier",
             {"task_name": "sts-b", "data_dir": "sts", "train_file": ""},
-            "labels that are numbers",
+            "numbers",
         ),
     ],
 )
@@ -227,7 +228,7 @@ def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
     write_tiny_model(tmp_path / "wide", *words, hidden_size=64)
     changed = {"teacher": tmp_path / "wide", "output_dir": tmp_path / "refused"}
     message = refuse("run_retriever", **{**given, **changed})
-    assert "embeds in 64 numbers, the student in 32" in message
+    assert re.search("teacher.* 64 .*student.* 32", message)
 
 
 @pytest.fixture
@@ -311,7 +312,7 @@ def test_pre_training_of_the_teacher_alone(pretrain, tmp_path):
     shutil.rmtree(model)
     write_checkpoint(dataclasses.replace(made, weights=weights), model, "google")
     printed = fail(pretrain("alone", **alone))
-    assert "began with other weights of its teacher" in printed
+    assert re.search(f"/alone .*weights .*{model}/", printed)
 
 
 def test_pre_training_refuses_what_does_not_go_together(tmp_path):
@@ -326,11 +327,13 @@ def test_pre_training_refuses_what_does_not_go_together(tmp_path):
         return fail(run("run_pretraining", **{**flags, **changed}))
 
     size = len(tiny_words("a"))
-    assert "another vocabulary than the student" in printed(vocab_file=vocab, vocab_size=size)
-    assert "needs the teacher's vocabulary" in printed()
-    assert "above the 64 positions" in printed(max_seq_length=128)
+    wrong = printed(vocab_file=vocab, vocab_size=size)
+    assert re.search(f"--teacher={model}/.* vocabulary .*do_lower_case.*--vocab_file", wrong)
+    assert re.search(f"--teacher={model}: .*--vocab_file.*--init_checkpoint", printed())
+    wrong = printed(max_seq_length=128)
+    assert re.search(f"--max_seq_length=128 .*64 positions .*--teacher={model}", wrong)
     electra = {"objective": "replaced_tokens", "use_next_sentence": "false"}
-    assert "does not work with --teacher" in printed(**electra)
+    assert re.search("--objective=replaced_tokens .*--teacher", printed(**electra))
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("model*"))
 
 
@@ -362,5 +365,5 @@ def test_keras_fit_with_a_teacher(folder):
     for weight, old in zip(teacher.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), old)
     other = BertClassifier.from_pretrained(folder / "model", labels=["a", "b"])
-    with pytest.raises(ValueError, match="they must be the same"):
+    with pytest.raises(ValueError, match=r"\['neg', 'pos', 'so-so'\].*\['a', 'b'\]"):
         other.learn_from(teacher)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from unittest import mock
 
@@ -140,15 +141,15 @@ def test_each_tower_is_converted(one, tmp_path):
         config = json.loads((output / "config.json").read_text())
         assert config["architectures"] == [f"ElectraFor{kind}"]
     for tower, folder, said in (
-        ("generator", "discriminator", "holds only ELECTRA's discriminator"),
+        ("generator", "discriminator", "ELECTRA's discriminator, .* generator "),
         (
             "discriminator",
             "generator",
-            "is not the discriminator of an ELECTRA; its heads are masked_lm",
+            "/generator .*discriminator .*heads .*masked_lm",
         ),
     ):
         wrong = {"input": tmp_path / folder, "tower": tower, "output": tmp_path / "wrong"}
-        assert said in fail(run("convert_checkpoint", **wrong))
+        assert re.search(said, fail(run("convert_checkpoint", **wrong)))
     printed = finish(run("convert_checkpoint", input=path, to="google", output=tmp_path / "both"))
     assert "tanh" not in printed  # google-research/electra has the exact form.
     for tower in ("discriminator", "generator"):
@@ -174,9 +175,9 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     path, _ = one
     folder = tmp_path / "discriminator"
     write_checkpoint(read_checkpoint(path), folder, "huggingface")
-    said = f"{folder} holds only ELECTRA's discriminator, but its generator is needed"
+    said = f"{folder} .*ELECTRA's discriminator, .* generator "
     failed = fail(run("fill_mask", init_checkpoint=folder, text="The [MASK] stood."))
-    assert said in failed and "allow_missing" not in failed
+    assert re.search(said, failed) and "allow_missing" not in failed
     for call in (
         lambda: read_teacher(str(folder), ("masked_lm",), 16),
         lambda: BertPretrainer.from_pretrained(folder),
@@ -192,7 +193,7 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     encoder = make_checkpoint("encoder with pooler", 1)
     write_checkpoint(encoder, tmp_path / "encoder", "bert_tf")
     failed = fail(run("fill_mask", init_checkpoint=tmp_path / "encoder", text="The [MASK]."))
-    assert "give a model that has it" in failed and "allow_missing" not in failed
+    assert re.search("cls/predictions/.*pooler", failed) and "allow_missing" not in failed
 
 
 def test_what_does_not_go_together(folder):
@@ -213,19 +214,17 @@ def test_what_does_not_go_together(folder):
     ):
         assert said in fail(pretrain(folder, "wrong", **theirs, **more))
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
-    assert "contradicts --mask_unit=span" in fail(spans)
-    assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
+    assert "--mask_unit=span" in fail(spans).splitlines()[-1]
+    said = fail(pretrain(folder, "wrong", random_share=0.5))
+    assert re.search("masked_share 0.8 .*random_share 0.5 ", said)
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
     assert "generator_hidden_size 1.5" in said
     with mock.patch(
         "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")
     ):
         said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
-    assert (
-        "generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"
-        in said
-    )
-    assert "give generator_hidden_size=0.3125" in said
+    assert re.search("generator_hidden_size=0.3 .*--hidden_size=1024 .* 307 .*4 heads", said)
+    assert "generator_hidden_size=0.3125" in said
     assert not (folder / "wrong").exists()
 
 
@@ -239,8 +238,9 @@ def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
     )
     (earlier / "run.flags").write_text(record)
     said = fail(pretrain(folder, "earlier", learning_rate=1))
-    assert "--learning_rate is 1.0, was 0.01" in said and "share is" not in said
-    assert "--masked_share is 0.85, was 0.8" in fail(pretrain(folder, "earlier", masked_share=0.85))
+    assert re.search("--learning_rate .*1.0, .*0.01", said) and "share" not in said
+    said = fail(pretrain(folder, "earlier", masked_share=0.85))
+    assert re.search(r"--masked_share .*0\.85, .*0\.8\b", said)
 
 
 @pytest.mark.slow
@@ -448,10 +448,10 @@ def test_towers_of_the_original_checkpoint(tmp_path):
     encoder = BertEncoder.from_checkpoint(received)
     assert encoder.config.table_width == 36
     checkpoint = read_checkpoint(theirs, electra_network="generator")
-    with pytest.raises(ValueError, match="holds only ELECTRA's generator, but its discriminator"):
+    with pytest.raises(ValueError, match="ELECTRA's generator, .* discriminator "):
         one_network({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
     wide = {"bert/encoder/layer_0/intermediate/dense/kernel": np.zeros([100, 400])}
-    with pytest.raises(ValueError, match="its width 100.*64"):
+    with pytest.raises(ValueError, match="width 100 .*64.*--bert_config_file"):
         infer_config({**checkpoint.weights, **wide}, "somewhere")
     narrow = checkpoint.config  # Its heads are not told by it.
     assert (narrow.hidden_size, narrow.table_width, narrow.hidden_act) == (30, 36, "gelu_exact")

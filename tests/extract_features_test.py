@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypat
     layers = [-1, 0, -3]
     status, printed = extract(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
     assert status == 0, printed
-    assert "8 of 8 texts (100 %)" in printed and "texts/s, 0 s left" in printed
+    assert re.search(r" 8 .*8 texts \(100 %\), .* texts/s, 0 s ", printed)
     lines = (folder / "features.jsonl").read_text(encoding="utf8").splitlines()
     assert len(lines) == len(LINES)
     for index, (line, text) in enumerate(zip(lines, LINES, strict=True)):
@@ -176,17 +177,17 @@ def test_embeddings_in_bfloat16_are_nearly_the_same(folder):
 
 def test_bad_flags_end_in_one_line(folder):
     cases = [
-        ({"input_file": ""}, "ERROR: --input_file is empty"),
-        ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is not a file"),
-        ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling uses the last layer; leave"),
-        ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling as well."),
-        ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|own|{'|'.join(POOLINGS)}>"),
-        ({"layers": "-1,3"}, "ERROR: --layers: received [3], but the model has 3 layers"),
-        ({"do_lower_case": "false"}, "--do_lower_case=False, but the checkpoint has True."),
+        ({"input_file": ""}, "ERROR: --input_file "),
+        ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt "),
+        ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling .*--layers"),
+        ({"normalize": "true"}, "ERROR: --normalize .*--pooling "),
+        ({"pooling": "sum"}, re.escape(f"<|own|{'|'.join(POOLINGS)}>")),
+        ({"layers": "-1,3"}, r"ERROR: --layers: .*\[3\], .* 3 layers.* -3 .. 2"),
+        ({"do_lower_case": "false"}, "--do_lower_case=False, .* True"),
     ]
     for flags, message in cases:
         status, printed = extract(folder, "refused.jsonl", **flags)
-        assert status == 1 and message in printed and "Traceback" not in printed, flags
+        assert status == 1 and re.search(message, printed) and "Traceback" not in printed, flags
         assert not list(folder.glob("*refused.jsonl*"))
 
 
@@ -200,9 +201,9 @@ def test_a_table_is_not_taken_for_lines(folder, tmp_path, name):
 
 def test_layers_are_numbers_in_range():
     assert parse_layers("-1,0, 2,-3", 3) == [-1, 0, 2, -3]
-    with pytest.raises(ValueError, match=r"received \[-4, 3\], but .* 3 layers; expected -3 .. 2"):
+    with pytest.raises(ValueError, match=r"--layers: .*\[-4, 3\], .* 3 layers; .*-3 \.\. 2"):
         parse_layers("-4,1,3", 3)
-    with pytest.raises(ValueError, match="--layers is 'last'; expected numbers"):
+    with pytest.raises(ValueError, match="--layers .*'last'; .*-1,-2"):
         parse_layers("last", 3)
 
 
@@ -217,7 +218,7 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path):
     (tmp_path / "x.txt").write_bytes(b"one\ntwo\n\xff\n")
     texts = read_texts(str(tmp_path / "x.txt"))
     assert [next(texts), next(texts)] == [("one", ""), ("two", "")]
-    with pytest.raises(ValueError, match="x.txt, line 3: byte .* is not UTF-8"):
+    with pytest.raises(ValueError, match=r"x\.txt, line 3: .*xff.*UTF-8"):
         next(texts)
 
 
@@ -289,7 +290,9 @@ def test_texts_of_like_length_share_a_batch(monkeypatch):
 
 def test_what_the_model_cannot_take_is_an_error():
     encoder, tokenizer = encoder_and_tokenizer()
-    with pytest.raises(ValueError, match="is 41,.*40 positions; give --max_seq"):
+    with pytest.raises(
+        ValueError, match="max_seq_length .*41,.*40 positions; .*--max_seq_length=40"
+    ):
         TextModel(encoder, tokenizer, MEAN, max_seq_length=41)
     one_type = TextModel.from_checkpoint(made_checkpoint(type_vocab_size=1), MEAN, 16)
     assert one_type.pack("a").type_ids == [0, 0, 0]

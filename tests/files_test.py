@@ -69,10 +69,10 @@ def test_a_folder_can_be_renamed_to_its_place(
     (tmp_path / "made").rename(new_folder_path("~/link"))
     assert new_folder_path("~/link/new") == tmp_path / "disk" / "new"
     monkeypatch.setattr(pathlib.Path, "is_mount", lambda path: path.name == "disk")
-    with pytest.raises(ValueError, match="disk is "):
+    with pytest.raises(ValueError, match="/disk .*mount point"):
         new_folder_path(tmp_path / "link")
     (tmp_path / "disk" / "x").touch()
-    with pytest.raises(ValueError, match="disk already exists; go on."):
+    with pytest.raises(ValueError, match=r"/disk .*; go on\."):
         new_folder_path(tmp_path / "link", "go on")
 
 
@@ -128,7 +128,7 @@ def test_a_lock_that_another_holds_is_left_alone(tmp_path: pathlib.Path) -> None
         with pytest.raises(KeyError), exclusive(tmp_path / "new" / "lock"):
             raise KeyError
     (tmp_path / "file").write_text("")
-    message = "Cannot write in the folder .*/file .*name a writable folder with --cache_dir"
+    message = rf"{tmp_path}/file .*--cache_dir"
     with pytest.raises(ValueError, match=message):
         with exclusive(tmp_path / "file" / "lock", flag="cache_dir"):
             pass
@@ -144,7 +144,7 @@ def test_the_cache_stands_beside_the_run(output_dir: str, parent: str) -> None:
 def test_the_encoding_that_is_suggested(tmp_path: pathlib.Path) -> None:
     for name, text in {"quotes": "\u201cyes\u201d", "accents": "caf\u00e9"}.items():
         (tmp_path / name).write_bytes(f"one\n{text}\n".encode("cp1252"))
-        message = rf"{name}, line 2: byte .* is not UTF-8; .*iconv -f (\w+) -t UTF-8"
+        message = rf"{name}, line 2: .*UTF-8.*iconv -f (\w+) -t UTF-8"
         with pytest.raises(ValueError, match=message) as error:
             read_lines(tmp_path / name)
         encoding = re.search("-f (.*?) ", str(error.value))[1]

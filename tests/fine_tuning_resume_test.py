@@ -1,6 +1,7 @@
 """Runs that are stopped or killed at any moment go on to the same numbers, to the bit."""
 
 import random
+import re
 import signal
 import time
 
@@ -67,15 +68,15 @@ def test_stopped_then_killed_then_finished(folder, whole):
     process = start("run_classifier", **command)
     status, printed = signal_after(process, log, 4, signal.SIGTERM)
     assert status == PREEMPTED, printed
-    assert "run the same command again to resume" in printed
+    assert "resume" in printed
     saved = max(int(path.stem.split("-")[1]) for path in log.parent.glob("model.ckpt-*.index"))
-    assert f"Saved at step {saved};" in printed
+    assert f" step {saved};" in printed
     assert read_metrics(log)[-1]["step"] <= saved < NUM_STEPS
 
     process = start("run_classifier", **command)
     status, printed = signal_after(process, log, 14, signal.SIGKILL)
     assert status == -signal.SIGKILL
-    assert f"Restored {folder / 'broken'} at step {saved}." in printed
+    assert re.search(rf"{folder / 'broken'} .*step {saved}\.", printed)
     assert not (folder / "broken/predictions.tsv").exists()
     # What a save leaves behind that is cut off between its files.
     (folder / "broken/model.ckpt-299.data-00000-of-00001").write_bytes(b"half")
@@ -104,8 +105,8 @@ def test_what_does_not_fit_the_run_is_refused(folder):
         return message
 
     message = refused(learning_rate=1e-3, max_seq_length=12)
-    assert "--learning_rate is 0.001, was 0.003" in message
-    assert "--max_seq_length is 12, was 16" in message
+    assert re.search("--learning_rate .*0.001, .*0.003", message)
+    assert re.search("--max_seq_length .*12, .*16", message)
     with exclusive(copy / ".lock"):
         assert f"{copy}" in refused()
     for path in copy.glob("model.ckpt-4.*"):
@@ -115,12 +116,9 @@ def test_what_does_not_fit_the_run_is_refused(folder):
     table.rename(kept)
     try:
         write_table(table, [{**row, "text": row["text"] + " film"} for row in texts(48)])
-        assert "was trained on other examples" in refused()
+        assert re.search(f"{copy} .*fingerprint .*--vocab_file=", refused())
         write_table(table, [{**row, "label": f"{n % 2}"} for n, row in enumerate(texts(48))])
         message = refused(eval_file=table)
-        assert (
-            f"{copy} has a head with 3 labels ['neg', 'pos', 'so-so'], but the task has 2"
-            in message
-        )
+        assert re.search(rf"{copy} .*3 labels \['neg', 'pos', 'so-so'\], .*2 ", message)
     finally:
         kept.rename(table)

@@ -72,7 +72,7 @@ def test_a_folder_of_several_seeds_names_its_runs(google, folder):
         shutil.copytree(google["output_dir"], folder / f"five/seed-{seed}")
     (folder / "five/seed-12347").mkdir()  # Stopped before its first checkpoint.
     given = {"do_predict": "true", "predict_file": folder / "train.csv"}
-    runs = f"give one of them: {folder / 'five/seed-12345'}, {folder / 'five/seed-12346'}."
+    runs = f" {folder / 'five/seed-12345'}, {folder / 'five/seed-12346'}."
     assert refuse("run_classifier", output_dir=folder / "five", **given).endswith(runs)
     with pytest.raises(ValueError, match=re.escape(runs)):
         bert_tf.load(folder / "five")

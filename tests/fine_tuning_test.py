@@ -1,6 +1,7 @@
 """What all fine-tuning programs share, shown with the classifier: flags, loop, start, devices."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -116,15 +117,15 @@ def test_flags_are_answered_without_tensorflow(tmp_path):
 def test_flags_that_do_not_exist(program):
     given = {
         "--init_checkpoint:": "--help",
-        "Did you mean: do_train": "--do_trian",
-        "is not integer >= 8": "--max_seq_length=4",
-        "Unknown command line flag 'max_eval_steps'": "--max_eval_steps=9",
-        "flags begin with --": "train",
+        "'do_trian'.* do_train ": "--do_trian",
+        "--max_seq_length=4: .* 8": "--max_seq_length=4",
+        "'max_eval_steps'": "--max_eval_steps=9",
+        "'train'.*--": "train",
     }
     processes = {expected: start(program, argument) for expected, argument in given.items()}
     for expected, process in processes.items():
         printed = process.communicate(timeout=300)[0]
-        assert expected in printed and "Traceback" not in printed
+        assert re.search(expected, printed) and "Traceback" not in printed
         assert process.returncode == 1
 
 
@@ -134,11 +135,11 @@ def test_flags_that_do_not_exist(program):
         ({"max_seq_length": 65}, "--max_seq_length=65"),
         ({"hidden_size": 48}, "--hidden_size=48"),
         ({"frozen_layers": 2}, "--frozen_layers=2"),
-        ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "=9 is not a multiple of 2"),
+        ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "--train_batch_size=9 .*2"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
-        ({"train_file": "nowhere.csv"}, "no file matches 'nowhere.csv'"),
-        ({"do_train": "false"}, "has no classifier"),
-        ({"do_predict": "true"}, "--predict_file is empty"),
+        ({"train_file": "nowhere.csv"}, "'nowhere.csv'"),
+        ({"do_train": "false"}, "/model.* classifier"),
+        ({"do_predict": "true"}, "--predict_file "),
         ({"do_train": "false", "init_checkpoint": ""}, "--init_checkpoint"),
         (
             {"distribution": "mirrored", "num_devices": 2, "eval_batch_size": 7, "do_eval": "true"},
@@ -148,7 +149,7 @@ def test_flags_that_do_not_exist(program):
 )
 def test_what_cannot_be_done_is_refused(folder, changed, expected):
     message = refuse("run_classifier", **flags_of(folder, "refused", **changed))
-    assert expected in message
+    assert re.search(expected, message)
     assert not list((folder / "refused").glob("[!.]*"))
 
 
@@ -300,7 +301,7 @@ def test_the_last_step_is_judged_and_may_be_the_best(folder):
     assert files_of(path) == before
 
     message = refuse("run_classifier", **flags_of(folder, "by_none", best_metric="f2"))
-    assert "--best_metric=f2: expected one of ['loss', 'accuracy', 'macro_f1']" in message
+    assert re.search(r"--best_metric=f2: .*\['loss', 'accuracy', 'macro_f1'\]", message)
     assert not (folder / "by_none/run.flags").exists()
 
 
@@ -309,7 +310,7 @@ def test_early_stopping_without_an_interval_judges_each_epoch(folder, caplog):
     flags = {"early_stopping_evaluations": 1, "num_train_steps": 8, "learning_rate": 0}
     flags |= {"train_batch_size": 16, "eval_steps": 0}
     printed = log_of(caplog, "run_classifier", **flags_of(folder, "epochs", **flags))
-    assert "evaluates after each epoch, every 3 steps." in printed
+    assert re.search(r"--early_stopping_evaluations=1: .* 3 steps\.", printed)
     lines = read_metrics(folder / "epochs/eval_metrics.jsonl")
     assert [line["step"] for line in lines] == [3, 6]
 
@@ -398,10 +399,7 @@ def test_other_labels_need_a_new_head(folder, plain):
     flags = {"train_file": yes_no, "eval_file": yes_no, "init_checkpoint": plain}
     flags["num_train_steps"] = 1
     message = refuse("run_classifier", **flags_of(folder, "yes_no", **flags))
-    assert (
-        "has a head with 3 labels ['neg', 'pos', 'so-so'], but the task has 2 ['no', 'yes']"
-        in message
-    )
+    assert re.search(r" 3 labels \['neg', 'pos', 'so-so'\], .*2 \['no', 'yes'\]", message)
     assert "--new_head" in message
     path = tune(folder, "yes_no", **flags, new_head="true", learning_rate=0)
     assert (path / "labels.txt").read_text() == "no\nyes\n"

@@ -76,7 +76,7 @@ def test_signals_are_handed_on_once(two_waiting):
     assert status == 128 + signal.SIGTERM, printed
     assert printed.count("saved") == 1 + printed.count("worker 1: saved")
     assert log.read_text().endswith("saved\n")
-    assert "Restarting all" not in printed
+    assert "Restarting" not in printed
 
 
 def test_a_signal_while_workers_start_reaches_those_that_start_after_it(monkeypatch, tmp_path):
@@ -108,7 +108,7 @@ def test_all_start_again_after_a_loss(tmp_path):
     flags = {"local_workers": 2, "grace_seconds": 0.5, "worker_logs": tmp_path, "restarts": 2}
     status, printed = ended(start_workers(once, **flags))
     assert status == 0, printed
-    assert "Restarting all workers (1 of 2)." in printed and "(2 of 2)" not in printed
+    assert re.search(r"Restarting .*\(1 of 2\)\.", printed) and "(2 of 2)" not in printed
     # Each is told its place; the other's log has both starts.
     lines = [line for line in printed.splitlines() if line.startswith("worker 0 ")]
     lines += (tmp_path / "worker-1.log").read_text().splitlines()
@@ -116,7 +116,7 @@ def test_all_start_again_after_a_loss(tmp_path):
     hosts = [re.findall(r"localhost:\d+", line) for line in lines]
     assert hosts[:2] == hosts[2:] and [len(set(pair)) for pair in hosts] == 4 * [2]
     status, printed = ended(start_workers("1:sys.exit(1)", **flags))  # Would come again.
-    assert status == 1 and "Restarting all" not in printed
+    assert status == 1 and "Restarting" not in printed
 
 
 def test_local_workers_share_a_secret_that_nobody_else_knows(tmp_path):
@@ -142,9 +142,9 @@ def launched(monkeypatch, given, *command):
 @pytest.mark.parametrize(
     ("given", "program", "message"),
     [
-        ({}, "program", "Give one of --local_workers"),
-        ({"local_workers": 2, "slurm": True}, "program", "Give one of --local_workers"),
-        ({"local_workers": 2}, "--seed=1", "No program"),
+        ({}, "program", "--local_workers, --slurm .*--hosts"),
+        ({"local_workers": 2, "slurm": True}, "program", "--local_workers, --slurm .*--hosts"),
+        ({"local_workers": 2}, "--seed=1", "program.* -- bert_tf"),
         ({"hosts": "a:1", "restarts": 3}, "program", "restarts=3.*local"),
         ({"slurm": True, "worker_logs": "x"}, "program", "worker_logs=x"),
         ({"local_workers": 2, "index": 1}, "program", "index=1"),
@@ -167,7 +167,7 @@ def test_hosts_of_slurm_and_of_a_list_reach_the_program(monkeypatch):
 def test_gpus_are_shared_evenly(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert [share["CUDA_VISIBLE_DEVICES"] for share in share_gpus(2)] == ["4,5", "6,7"]
-    with pytest.raises(ValueError, match="--local_workers=3 cannot share 4 GPUs evenly"):
+    with pytest.raises(ValueError, match="--local_workers=3 .*4 GPUs"):
         share_gpus(3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert share_gpus(2) == [{}, {}]

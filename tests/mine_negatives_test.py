@@ -94,7 +94,7 @@ def test_negatives_are_texts_and_differ(model, tmp_path):
 def test_a_reranker_that_cannot_be_read_ends_before_texts_are_embedded(model, tmp_path):
     with (
         mock.patch.object(BertEmbedder, "encode_document", side_effect=AssertionError),
-        pytest.raises(ValueError, match="not a cross-encoder"),
+        pytest.raises(ValueError, match="cross-encoder.*run_reranker"),
     ):
         lines_of(model, tmp_path, Rules(), reranker=str(model))
 
@@ -129,11 +129,11 @@ def refuse(**values):
 def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     good = {"init_checkpoint": "m", "output_file": tmp_path / "o", "data_dir": "d"}
-    assert "--output_file is empty" in refuse(**{**good, "output_file": ""})
-    assert "either a BEIR folder" in refuse(**{**good, "data_dir": ""})
-    assert "make it larger" in refuse(**good, range_min=5, range_max=5)
+    assert "--output_file " in refuse(**{**good, "output_file": ""})
+    assert re.search("--data_dir.*--train_file", refuse(**{**good, "data_dir": ""}))
+    assert re.search("--range_max=5 .*--range_min=5", refuse(**good, range_min=5, range_max=5))
     (tmp_path / "o").write_text("")
-    assert "exists" in refuse(**good)
-    assert "exists" in refuse(**{**good, "output_file": "~/o"})
+    assert f"--output_file {tmp_path}/o " in refuse(**good)
+    assert "--output_file ~/o " in refuse(**{**good, "output_file": "~/o"})
     within = {**good, "output_file": tmp_path / "o" / "mined.jsonl"}
     assert re.search(r"mined\.jsonl.*\(File exists\);", refuse(**within))

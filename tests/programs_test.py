@@ -1,6 +1,7 @@
 """Programs that run in this process behave as in their own, and leave nothing behind."""
 
 import logging
+import re
 
 import absl.logging
 from absl import app, flags
@@ -32,16 +33,16 @@ def test_errors_are_those_of_a_process(tmp_path):
     in_process, in_its_own = (fail(way("build_vocab", **given)) for way in (run, start))
     assert in_process == in_its_own
     done = run("fill_mask", "--txet=a")
-    assert done.returncode == 1 and "Did you mean: text" in done.printed
+    assert done.returncode == 1 and re.search("'txet'.* text ", done.printed)
 
 
 def test_flags_of_sampling_need_sampling():
     model = {"init_checkpoint": "m", "text": "[MASK]"}
     assert "--seed" in fail(run("fill_mask", **model, seed=3))
     both = fail(run("fill_mask", **model, rounds=3, temperature=1))
-    assert "leave out --rounds or --temperature" in both
+    assert re.search("--rounds .*--temperature", both)
     several = fail(run("fill_mask", **model, rounds=10, num_fillings=3))
-    assert "leave out --rounds or --num_fillings" in several
+    assert re.search("--rounds .*--num_fillings", several)
     for whole in ({"num_fillings": 3}, {"rounds": 2}, {"text": "[GAP:1-2]"}):
         assert "--top_k" in fail(run("fill_mask", **{**model, **whole}, top_k=20))
 
@@ -51,5 +52,5 @@ def test_output_is_captured(tmp_path, capfd):
     given = {"input_file": tmp_path / "text.txt", "vocab_size": 60, "num_workers": 1}
     for name in ("a", "b"):
         printed = finish(run("build_vocab", vocab_file=tmp_path / name, **given))
-        assert f"rows to {tmp_path / name}" in printed
+        assert re.search(f" 60 rows .*{tmp_path / name}", printed)
     assert capfd.readouterr() == ("", "")

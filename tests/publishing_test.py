@@ -237,7 +237,7 @@ def test_an_encoder_has_roads_of_its_own(tmp_path):
     model.save(tmp_path / "mine.keras")
     for path in ("mine", "mine.keras"):
         assert_same_weights(bert_tf.BertEncoder.from_pretrained(tmp_path / path), model)
-    with pytest.raises(ValueError, match="BertEncoder.export.*no tokenizer"):
+    with pytest.raises(ValueError, match="BertEncoder.export.*model.preprocessor"):
         model.export(tmp_path / "served")
     assert not (tmp_path / "served").exists()
 
@@ -268,7 +268,7 @@ def test_a_head_that_hugging_face_lacks_names_the_other_roads(tmp_path):
 
 def test_a_structure_that_hugging_face_lacks_is_named(tmp_path):
     model = make(tmp_path, "classes", block_type="pre_norm", gated_feed_forward=True)
-    with pytest.raises(ValueError, match="BertClassifier: huggingface cannot.*bert_tf"):
+    with pytest.raises(ValueError, match="BertClassifier: huggingface .*pre_norm.*bert_tf"):
         model.save_pretrained(tmp_path / "mine")
     model.save_pretrained(tmp_path / "own", form="bert_tf")
     again = bert_tf.BertClassifier.from_pretrained(tmp_path / "own")
@@ -291,10 +291,10 @@ def test_a_folder_that_is_not_empty_stays_as_it_is(tmp_path):
     model = make(tmp_path, "classes")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}/mine "):
         model.save_pretrained(tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    with pytest.raises(ValueError, match="form"):
+    with pytest.raises(ValueError, match="form .*'onnx'"):
         model.save_pretrained(tmp_path / "new", form="onnx")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -44,35 +45,35 @@ GOOD = "text,label\nthe film,pos\n"
 @pytest.mark.parametrize(
     ("name", "content", "changed", "expected"),
     [
-        ("x.csv", "text,label\na,pos\nb,\n", {}, "x.csv line 3: "),
+        ("x.csv", "text,label\na,pos\nb,\n", {}, "x.csv line 3: .*--skip_unlabelled"),
         ("x.csv", "text,label\na,pos\nb,pos\n", {}, "'pos'"),
-        ("x.csv", GOOD + "a,b,neg\n", {}, "x.csv line 3 has 3 columns, expected 2: text, label"),
-        ("x.csv", GOOD + "a\n", {}, "x.csv line 3 has 1 columns, expected 2: text, label"),
-        ("x.tsv", GOOD.replace(",", "\t") + "a\tb\tneg\n", {}, "x.tsv line 3 has 3 columns"),
+        ("x.csv", GOOD + "a,b,neg\n", {}, "x.csv line 3 .*3 columns, .*2: text, label"),
+        ("x.csv", GOOD + "a\n", {}, "x.csv line 3 .*1 columns, .*2: text, label"),
+        ("x.tsv", GOOD.replace(",", "\t") + "a\tb\tneg\n", {}, "x.tsv line 3 .*3 columns"),
         ("x.csv", GOOD + '"a,neg\n', {}, "x.csv line 3:"),
         ("x.csv", "text,label\n", {}, "x.csv"),
-        ("x.csv", "", {}, "x.csv is empty"),
-        ("x.csv", GOOD, {"text_column": "said"}, "--text_column is 'said',"),
-        ("x.csv", GOOD, {"text_b_column": "b"}, "--text_b_column is 'b',"),
-        ("x.csv", GOOD, {"label_column": "is"}, "--label_column is 'is',"),
+        ("x.csv", "", {}, "x.csv .*cells"),
+        ("x.csv", GOOD, {"text_column": "said"}, "--text_column .*'said',"),
+        ("x.csv", GOOD, {"text_b_column": "b"}, "--text_b_column .*'b',"),
+        ("x.csv", GOOD, {"label_column": "is"}, "--label_column .*'is',"),
         (
             "x.csv",
             GOOD,
             {"problem_type": "regression"},
-            "x.csv line 2: label 'pos'; regression expects",
+            "x.csv line 2: .*'pos'; regression ",
         ),
         (
             "x.csv",
             "text,label\na,1\nb,nan\n",
             {"problem_type": "regression"},
-            "x.csv line 3: label 'nan'; regression expects",
+            "x.csv line 3: .*'nan'; regression ",
         ),
-        ("x.jsonl", '{"text": "a", "label": 1}\n{"text"\n', {}, "x.jsonl line 2 is not JSON"),
+        ("x.jsonl", '{"text": "a", "label": 1}\n{"text"\n', {}, "x.jsonl line 2 .*JSON"),
         (
             "x.jsonl",
             '{"text": 5, "label": 1}\n',
             {},
-            "x.jsonl line 1: 'text' is 5, expected a text",
+            "x.jsonl line 1: 'text' .*5, ",
         ),
         (
             "x.jsonl",
@@ -80,10 +81,10 @@ GOOD = "text,label\nthe film,pos\n"
             {},
             "x.jsonl line 3: ",
         ),
-        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc'"),
+        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, r"label 'b\\nc'"),
         ("x.csv", "text,label\ra,pos\rb,neg\r", {}, "tr '"),
         ("x.tsv", 'text\tlabel\n"a\nb"\tpos\n', {}, ".csv"),
-        ("x.json", '{"text": {"0": "a"}, "label": {"0": "x"}}', {}, "to_json("),
+        ("x.json", '{"text": {"0": "a"}, "label": {"0": "x"}}', {}, r"to_json\("),
         (
             "x.csv",
             'text,label\na,"[0, 1]"\nb,"[1, 0]"\n',
@@ -91,15 +92,15 @@ GOOD = "text,label\nthe film,pos\n"
             "--label_column=",
         ),
         ("x.doc", GOOD, {}, "x.doc: "),
-        ("x.csv", b"text,label\n\xff,pos\n", {}, "x.csv line 2: byte b'\\xff' is not UTF-8"),
+        ("x.csv", b"text,label\n\xff,pos\n", {}, r"x.csv line 2: .*b'\\xff' .*UTF-8"),
         (
             "x.csv",
             GOOD + "b,neg\n",
             {"class_weights": "pso=2"},
-            "--class_weights: received 'pso=2'",
+            "--class_weights: .*'pso=2'",
         ),
         ("x.csv", "text,label\na,Joy\nb,joy\n", {}, "'Joy'"),
-        ("x.csv", "text,label\na,caf\xe9\nb,cafe\u0301\n", {}, "'caf\\xe9'"),
+        ("x.csv", "text,label\na,caf\xe9\nb,cafe\u0301\n", {}, r"'caf\\xe9'"),
         (
             "x.csv",
             "text,label\na,1\nb,2\n",
@@ -113,26 +114,24 @@ def test_bad_tables(folder, tmp_path, name, content, changed, expected):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     flags = {"train_file": path, "output_dir": tmp_path / "run", "do_eval": "false", **changed}
     message = refuse("run_classifier", **flags_of(folder, **flags))
-    assert expected in message
+    assert re.search(expected, message)
     assert not (tmp_path / "run/run.flags").exists() and not (tmp_path / "run/labels.txt").exists()
 
 
 def test_a_label_that_training_lacks(folder):
     rows = [{"text": "the film", "label": label} for label in ("pos", "odd", "odd")]
     table = write_table(folder / "unknown.csv", rows)
-    assert refuse("run_classifier", **flags_of(folder, eval_file=table)) == (
-        f"{table} line 3: label 'odd' is not one of the known labels, 'neg', 'pos', 'so-so'; "
-        "2 of 3 rows have such a label. Correct them, or add the label."
-    )
+    message = refuse("run_classifier", **flags_of(folder, eval_file=table))
+    assert re.search(f"^{table} line 3: .*'odd' .*'neg', 'pos', 'so-so'; 2 of 3 ", message)
 
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
         ({"task_name": "glue"}, "cola, sst-2"),
-        ({"task_name": "rte", "data_dir": ""}, "--task_name=rte needs its files; give --data_dir"),
+        ({"task_name": "rte", "data_dir": ""}, "--task_name=rte .*--data_dir"),
         ({"task_name": "rte"}, "RTE"),
-        ({"task_name": "ax"}, "['test']"),
+        ({"task_name": "ax"}, r"\['test'\]"),
         ({"task_name": "rte", "train_file": "x.csv"}, "--train_file=x.csv"),
         ({"task_name": "rte", "predict_file": "x"}, "--predict_file=x"),
         ({"task_name": "rte", "text_column": "said"}, "--text_column=said"),
@@ -149,7 +148,7 @@ def test_a_label_that_training_lacks(folder):
 )
 def test_tasks_that_cannot_be_read(folder, changed, expected):
     flags = {"data_dir": folder, "eval_file": "", "train_file": "", **changed}
-    assert expected in refuse("run_classifier", **flags_of(folder, **flags))
+    assert re.search(expected, refuse("run_classifier", **flags_of(folder, **flags)))
 
 
 @pytest.mark.slow
@@ -161,9 +160,9 @@ def test_empty_and_endless_texts_are_counted(folder, caplog):
         flags |= {"do_predict": "true", "output_dir": folder / "odd", "train_batch_size": 4}
         assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
     lines = [record.getMessage() for record in caplog.records]
-    assert "train: 8 examples; labels: neg 3, pos 3, so-so 2; 1 with an empty text" in lines
-    cut = [line for line in lines if "1 examples (12.5 %) cut to 16." in line]
-    assert len(cut) == 2 and all("the longest 16;" in line for line in cut)
+    assert any("train: 8 examples; labels: neg 3, pos 3, so-so 2; 1 " in line for line in lines)
+    cut = [line for line in lines if re.search(r" 16; 1 examples \(12\.5 %\) .*16\.", line)]
+    assert len(cut) == 2
     assert len(read_tsv(folder / "odd/predictions.tsv")) == 8
     assert len(read_metrics(folder / "odd/metrics.jsonl")) == 2
 
@@ -174,19 +173,19 @@ def test_columns_that_are_swapped(folder):
     message = refuse(
         "run_classifier", **flags_of(folder, train_file=write_table(folder / "swapped.csv", rows))
     )
-    assert "160 training examples have 160 labels, such as 'what is 0?'" in message
-    assert "--text_column is 'text' and --label_column 'label': swap them" in message
+    assert re.search(r"--train_file: 160 .*160 labels, .*'what is 0\?'", message)
+    assert re.search("--text_column .*'text' .*--label_column .*'label'", message)
     assert "--problem_type=regression" in message
     table = write_table(folder / "few.csv", rows[:20])
     message = refuse("run_classifier", **flags_of(folder, train_file=table))
-    assert "is not one of the known labels" in message  # of dev.csv: nothing else is wrong
+    assert "dev.csv line 2: label 'pos'" in message  # of dev.csv: nothing else is wrong
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(folder):
     flags = {"learning_rate": 1e30, "num_train_steps": 40, "output_dir": folder / "lost"}
     message = refuse("run_classifier", **flags_of(folder, **flags, clip_norm=0))
-    assert "is not a finite number at step" in message and "Lower --learning_rate" in message
+    assert re.search(r"^loss, .* step \d+ .*--learning_rate", message)
     assert not list((folder / "lost").glob("model.ckpt-*"))
 
 

@@ -196,22 +196,23 @@ def test_a_bad_file(folder, trained):
     rows, lists = make_rows(3, 3), as_lists(make_rows(3, 3))
     bad = f"{folder}/bad"
     other = [*rows[:2], {**rows[2], "label": 4}]
-    assert message(other) == f"{bad}.csv line 4: label '4', expected a number from 0 to 3."
+    assert re.search(f"^{bad}.csv line 4: .*'4', .*0 .*3", message(other))
     bare = [*rows[:2], {**rows[2], "label": ""}]
-    assert f"{bad}.csv line 4: no label" in message(bare)
+    assert re.search(f"{bad}.csv line 4: .*label.*--skip_unlabelled", message(bare))
     short = [{name: row[name] for name in row if name != "sent2"} for row in rows]
-    assert f"{bad}.csv line 2 has no column 'sent2'" in message(short)
+    assert re.search(f"{bad}.csv line 2 .*'sent2'; .*'label'", message(short))
     header = "sent1,sent2,ending0,ending1,label\na,b,c,d,0\n"
-    assert f"{bad}.csv line 3 has 4 columns, expected 5: sent1" in message(f"{header}a,b,c,d\n")
-    assert f"{bad}.csv line 3: a quote opens" in message(f'{header}"a,b\n')
+    found = message(f"{header}a,b,c,d\n")
+    assert re.search(f"{bad}.csv line 3 .*4 columns, .*5: sent1", found)
+    assert re.search(f"{bad}.csv line 3: .*quote", message(f'{header}"a,b\n'))
     lists[1]["choices"] = lists[1]["choices"][:3]
     less = message(lists, "bad.jsonl")
-    assert less == f"{bad}.jsonl line 2: 3 choices, expected 4, as in {bad}.jsonl line 1."
+    assert re.search(f"^{bad}.jsonl line 2: 3 choices, .*4, .*{bad}.jsonl line 1", less)
     broken = json.dumps(lists[0]) + "\n{'context': 1}\n"
-    assert f"{bad}.jsonl line 2 is not JSON" in message(broken, "bad.jsonl")
+    assert re.search(f"{bad}.jsonl line 2 .*JSON", message(broken, "bad.jsonl"))
     test = message(rows, eval_file=folder / "test.csv")
-    assert f"{folder}/test.csv line 2: no label" in test
-    assert "no file matches 'nowhere.csv'" in message(rows, eval_file="nowhere.csv")
+    assert re.search(f"{folder}/test.csv line 2: .*label", test)
+    assert "'nowhere.csv'" in message(rows, eval_file="nowhere.csv")
     assert not (folder / "refused/run.flags").exists()
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import shutil
 import signal
 import socket
@@ -135,12 +136,12 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
     total = next(line for line in printed.splitlines() if "The river stood." in line).split()[0]
     assert sum(float(word[0]) for word in words) == pytest.approx(float(total), abs=0.01)
     printed = finish(run("score_text", text="The river \u2603 .", rewrite_rounds=1, **model))
-    line = next(line for line in printed.splitlines() if "per word" in line)
-    assert line.endswith("The river \u2603 .  (1 unknown left out)")
+    line = next(line for line in printed.splitlines() if "The river \u2603 ." in line)
+    assert "(1 unknown " in line
     total, mean = (float(line.split()[place]) for place in (0, 1))
     assert total / mean == pytest.approx(3, rel=0.01) and "     unknown  \u2603" in printed
-    assert "The vocabulary knows no word of" in fail(run("score_text", text="\u2603", **model))
-    assert "Nothing to fill in" in fail(run("fill_mask", text="None.", rounds=2, **model))
+    assert re.search("vocabulary .*\u2603", fail(run("score_text", text="\u2603", **model)))
+    assert re.search(r"'None\.'.*\[MASK\]", fail(run("fill_mask", text="None.", rounds=2, **model)))
 
 
 @pytest.mark.slow
@@ -151,7 +152,7 @@ def test_sentence_order_is_learned_under_its_own_name(folder):
     results = (folder / "ordered/eval_results.txt").read_text()
     assert "sentence_order_accuracy = " in results and "next_sentence" not in results
     wrong = pretrain(folder, "wrong", sentence_order="true", use_next_sentence="false")
-    assert "sentence_order needs pairs" in fail(wrong)
+    assert re.search("sentence_order .*use_next_sentence", fail(wrong))
 
 
 @pytest.mark.slow
@@ -189,7 +190,7 @@ def test_masked_diffusion_draws_its_own_masks(folder):
         ("masking", "static", "=static"),
     ):
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
-        assert f"contradicts --{name}{said}" in fail(done)
+        assert re.search(f"--objective=masked_diffusion .*--{name}{said}", fail(done))
     assert not (folder / "wrong").exists()
 
 
@@ -220,15 +221,14 @@ def test_shares_of_masks_must_have_room_and_an_end(folder):
     """Of 32 pieces 5 may be predicted; Google's 76 of 512 are below 76.8, and stay allowed."""
     for name in ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end"):
         printed = fail(pretrain(folder, "refused", **{name: 0.4}))
-        assert "0.4 of 32 tokens are 12.8 predictions" in printed
-        assert "give --max_predictions_per_seq=13" in printed
+        assert re.search("0.4 .*32 tokens .*12.8 .*--max_predictions_per_seq=13", printed)
     of_google = {"max_seq_length": 512, "max_predictions_per_seq": 76}
     of_google["max_position_embeddings"] = 64  # Refused for this, later.
-    assert "--max_seq_length=512 is above" in fail(pretrain(folder, "refused", **of_google))
+    assert re.search("--max_seq_length=512 .*64", fail(pretrain(folder, "refused", **of_google)))
     minutes = {"train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
-    for changed in (minutes, {"batch_ramp_steps": 4}):
-        moved = {"masked_lm_prob_end": 0.1, **changed}
-        assert "counts the steps of the run" in fail(pretrain(folder, "refused", **moved))
+    for changed, said in ((minutes, "--train_for"), ({"batch_ramp_steps": 4}, "batch_ramp_steps")):
+        printed = fail(pretrain(folder, "refused", masked_lm_prob_end=0.1, **changed))
+        assert re.search(f"masked_lm_prob.*steps .*{said}", printed)
     assert not (folder / "refused").exists()
 
 
@@ -277,7 +277,7 @@ def test_weights_are_evaluated_in_a_fresh_directory(one_device, folder):
     assert results[1:] == expected[1:]
     assert not (folder / "evaluated/run.flags").exists()
     printed = fail(pretrain(folder, "mistyped", **flags))
-    assert "mistyped has no vocab.txt" in printed
+    assert re.search("/mistyped .*vocab.txt", printed)
 
 
 @pytest.mark.slow
@@ -290,24 +290,26 @@ def test_changed_input_is_refused(folder):
         path.unlink()
     before = {path: path.read_bytes() for path in (folder / "grown").glob("*.*")}
     corpus.write_text(CORPUS + "\n\n" + CORPUS.replace("river", "lake"), encoding="utf8")
-    assert "was trained on other examples" in fail(pretrain(folder, "grown", **flags))
+    assert re.search("/grown .*fingerprint", fail(pretrain(folder, "grown", **flags)))
     assert {path: path.read_bytes() for path in (folder / "grown").glob("*.*")} == before
 
 
 def test_minutes_and_steps_exclude_each_other(folder):
-    for name, remedy in {"num_train_steps": "leave one", "num_warmup_steps": "--warmup="}.items():
+    for name, remedy in {"num_train_steps": "", "num_warmup_steps": "--warmup="}.items():
         others = {"num_train_steps": 0, "num_warmup_steps": 0, name: 7}
         printed = fail(pretrain(folder, "refused", train_minutes=5, **others))
-        assert f"--train_for=5min with --{name}=7" in printed and remedy in printed
-    assert "num_train_steps is 0" in fail(pretrain(folder, "refused", num_train_steps=0))
+        assert re.search(f"--train_for=5min .*--{name}=7.*{remedy}", printed)
+    said = fail(pretrain(folder, "refused", num_train_steps=0))
+    assert re.search("num_train_steps .*0; .*--train_for", said)
     assert not (folder / "refused").exists()
 
 
 def test_evaluations_need_examples(folder):
     stopping = {"early_stopping_evaluations": 2, "eval_steps": 0}
-    assert "needs evaluations" in fail(pretrain(folder, "refused", **stopping))
+    said = fail(pretrain(folder, "refused", **stopping))
+    assert re.search("--early_stopping_evaluations=2 .*--eval_steps", said)
     none = {"do_eval": "false", "eval_steps": 5, "eval_fraction": 0}
-    assert "--eval_steps=5 needs --eval_file" in fail(pretrain(folder, "none", **none))
+    assert re.search("--eval_steps=5 .*--eval_file", fail(pretrain(folder, "none", **none)))
 
 
 @pytest.mark.slow
@@ -322,7 +324,7 @@ def test_a_run_with_minutes_ends_in_time_and_goes_on_after_a_kill(folder):
     process.kill()
     process.communicate()
     printed = finish(run("run_pretraining", **flags))
-    assert "Evaluation at step" in printed
+    assert re.search(r" step \d+:", printed)
     lines = read_metrics(path)
     rates = [line["learning_rate"] for line in lines]
     assert rates[-1] < 0.1 * max(rates) and rates.index(max(rates)) < 0.3 * len(rates)
@@ -433,7 +435,7 @@ def test_ctrl_c_saves_and_names_the_command(folder):
     flags = flags_of(folder, "stopped", num_train_steps=100000, log_steps=1)
     process = start("run_pretraining", **flags)
     printed = interrupt_at("step 2/", process)
-    assert "Saved at step" in printed
+    assert re.search(r" step \d+;", printed)
     assert f"--flagfile={folder / 'stopped' / 'run.flags'}" in printed
     assert list((folder / "stopped").glob("model.ckpt-*.index"))
 
@@ -442,8 +444,8 @@ def test_ctrl_c_saves_and_names_the_command(folder):
 def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     flags = flags_of(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
     process = start("run_pretraining", **flags)
-    printed = interrupt_at("training a vocabulary", process)
-    assert printed.splitlines()[-1] == "Interrupted. Finished work is kept."
+    printed = interrupt_at("--vocab_file", process)
+    assert printed.splitlines()[-1].startswith("Interrupted")
     assert "Traceback" not in printed
 
 
@@ -452,4 +454,4 @@ def test_a_vocabulary_in_the_home_folder_is_looked_at_first(tmp_path, monkeypatc
     Vocab(tiny_words()).write(tmp_path / "vocab.txt")
     flags = {"input_file": "none", "output_dir": tmp_path / "run", "vocab_file": "~/vocab.txt"}
     printed = fail(run("run_pretraining", "--do_train", tokenizer="byte_bpe", **flags))
-    assert "vocab.txt is a wordpiece vocabulary, but --tokenizer=byte_bpe" in printed
+    assert re.search("/vocab.txt .*wordpiece .*--tokenizer=byte_bpe", printed)

@@ -1,6 +1,7 @@
 """The retriever as a user runs it: texts and judgments in, embeddings and measures out."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_single_texts_need_dropout(folder):
     given = flags_of(folder, "simcse", train_file=folder / "texts.jsonl", num_train_steps=1)
     message = refuse(PROGRAM, **given)
     assert "texts.jsonl line 1" in message
-    assert "give --hidden_dropout_prob=0.1" in message
+    assert "--hidden_dropout_prob=0.1" in message
     assert not (folder / "simcse" / "run.flags").exists()
     assert fine_tune(PROGRAM, **given, hidden_dropout_prob=0.1) == 0
     config = json.loads((folder / "simcse" / "bert_config.json").read_text())
@@ -309,14 +310,13 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     def message(**changed):
         return refuse(PROGRAM, **flags_of(folder, "refused", **changed))
 
-    assert "give --train_file, or a --data_dir" in message(train_file="")
+    assert re.search("--train_file.*--data_dir", message(train_file=""))
     assert "extract_features" in message(do_predict="true")
-    assert "no score" in message(retrieval_loss="cosent") and "triplets.csv line 2" in message(
-        retrieval_loss="cosent"
-    )
-    assert "no negative" in message(retrieval_loss="triplet", train_file=folder / "scored.csv")
-    assert "--max_seq_length=99 is above" in message(max_seq_length=99)
-    assert "not a size for embeddings of 32" in message(matryoshka_dims="64")
+    assert re.search("triplets.csv line 2 .*score.* cosent ", message(retrieval_loss="cosent"))
+    found = message(retrieval_loss="triplet", train_file=folder / "scored.csv")
+    assert re.search("scored.csv line 2 .*negative.* triplet ", found)
+    assert "--max_seq_length=99 " in message(max_seq_length=99)
+    assert re.search("--matryoshka_dims: 64 .*32 ", message(matryoshka_dims="64"))
     shutil.copytree(folder / "beir", tmp_path / "beir")
     qrels = tmp_path / "beir" / "qrels" / "train.tsv"
     qrels.write_text("query-id\tcorpus-id\tscore\nq0\td99\t1\n")
@@ -382,7 +382,7 @@ def test_texts_are_as_long_as_a_folder_of_sparse_vectors_says(folder, tmp_path):
 
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
     given = flags_of(folder, "refused", embedding_type="splade", query_prompt="query: ")
-    assert "--query_prompt is for dense embeddings" in refuse(PROGRAM, **given)
+    assert re.search("--query_prompt .*splade", refuse(PROGRAM, **given))
     given |= {"query_prompt": "", "train_file": folder / "scored.csv"}
     assert "--retrieval_loss=cosent" in refuse(PROGRAM, **given)
     given |= {"train_file": folder / "triplets.csv", "new_head": "true"}

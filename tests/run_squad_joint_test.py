@@ -1,6 +1,7 @@
 """run_squad with the joint head, as a user runs it; data of `run_squad_test`."""
 
 import json
+import re
 import shutil
 
 import keras
@@ -149,9 +150,9 @@ def test_fit_and_evaluate_in_keras(trained, folder):
     other = BertSpanLabeler.from_pretrained(trained, new_head=True)
     assert type(other) is BertSpanLabeler and other.reading.span_head == "independent"
     bare = BertJointSpanLabeler.from_pretrained(folder / "model", new_head=True, answerable=False)
-    with pytest.raises(ValueError, match="no score for no answer"):
+    with pytest.raises(ValueError, match="joint head .*no answer"):
         bare.answer(*x, may_be_none=True)
-    with pytest.raises(ValueError, match="trained with start_positions among its inputs"):
+    with pytest.raises(ValueError, match="start_positions"):
         bare(
             {
                 name: np.ones([1, 5], np.int32)
@@ -188,12 +189,14 @@ def test_version_1(folder):
 
 def test_what_is_refused(folder, trained):
     flags = flags_of(folder, "refused", do_train="true")
-    assert "learns only from labels" in refuse("run_squad", **flags, teacher=folder / "model")
+    message = refuse("run_squad", **flags, teacher=folder / "model")
+    assert re.search("span_head=joint .*--teacher", message)
     assert "span_head independent" in refuse("run_squad", **{**flags, "span_head": "independent"})
     predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
     shutil.copytree(trained, folder / "bare", ignore=shutil.ignore_patterns("run.flags"))
     other = {"init_checkpoint": folder / "bare", "do_predict": "true", "span_head": "independent"}
     del flags["beam_size"], flags["do_train"]
     message = refuse("run_squad", **{**flags, **other})
-    assert "bare/model.ckpt-60 has another head: give --span_head=joint." in message
-    assert "has no joint_squad head" in refuse("run_squad", **{**flags_of(folder, "no"), **predict})
+    assert re.search("bare/model.ckpt-60 .*--span_head=joint", message)
+    message = refuse("run_squad", **{**flags_of(folder, "no"), **predict})
+    assert re.search("/model.* joint_squad head", message)

@@ -7,6 +7,7 @@ that a model of one layer learns to find it. Contexts are up to three windows lo
 import importlib
 import json
 import random
+import re
 import time
 
 import pytest
@@ -237,13 +238,13 @@ def changed(content, **fields):
 @pytest.mark.parametrize(
     ("text", "version", "message"),
     [
-        ('{"data": [\n{"paragraphs": [}]}', "", "bad.json is not JSON: "),
-        ('{"paragraphs": []}', "", "bad.json: no 'data'"),
+        ('{"data": [\n{"paragraphs": [}]}', "", "bad.json .*JSON: "),
+        ('{"paragraphs": []}', "", "bad.json: .*'data'"),
         ({"answers": []}, "", "bad.json, question 9-1:"),
-        ({"answers": [{"text": "Rome", "answer_start": 999}]}, "", "'Rome' at character 999 of a"),
-        ({"answers": "Rome"}, "", "question 9-1: 'answers' is 'Rome',"),
+        ({"answers": [{"text": "Rome", "answer_start": 999}]}, "", "'Rome' .* 999 "),
+        ({"answers": "Rome"}, "", "question 9-1: 'answers' .*'Rome',"),
         ({"id": "9-0"}, "", "bad.json, question 9-0:"),
-        ({"is_impossible": "no"}, "2", "question 9-1: 'is_impossible' is 'no'"),
+        ({"is_impossible": "no"}, "2", "question 9-1: 'is_impossible' .*'no'"),
     ],
 )
 def test_a_bad_training_file(folder, text, version, message):
@@ -252,7 +253,7 @@ def test_a_bad_training_file(folder, text, version, message):
     if version and isinstance(text, dict):
         bad.write_text(changed(make_data(9, 2, True), **text))
     flags = flags_of(folder, "refused", version, do_train="true", train_file=bad)
-    assert message in refuse("run_squad", **flags)
+    assert re.search(message, refuse("run_squad", **flags))
     assert not (folder / "refused/run.flags").exists()
 
 
@@ -264,13 +265,12 @@ def test_a_bad_evaluation(folder, second):
     bare = folder / "bare.json"
     trained = {"init_checkpoint": second, "version_2_with_negative": "false"}
     assert "bare.json" in message(eval_file=bare, **trained)
-    assert "no answers to evaluate with" in message(
-        do_train="true", do_eval="false", eval_steps=5, eval_file=bare
-    )
+    found = message(do_train="true", do_eval="false", eval_steps=5, eval_file=bare)
+    assert re.search("bare.json .*answers", found)
     assert "dev2.json, question 4-0:" in message(eval_file=folder / "dev2.json", **trained)
     assert "--version_2_with_negative" in message(eval_file=folder / "dev2.json", **trained)
     assert "nowhere.json" in message(eval_file="nowhere.json", **trained)
-    assert "no squad head" in message()
+    assert re.search("/model.* squad head", message())
     assert not (folder / "refused/run.flags").exists()
 
 
@@ -303,7 +303,7 @@ def test_answers_that_are_all_empty_are_warned_of(folder, second, caplog):
     flags["null_score_diff_threshold"] = -99
     printed = log_of(caplog, "run_squad", "--do_predict", **flags)
     assert set(read(second / "predictions.json").values()) == {""}
-    assert "All 39 answers are empty; --null_score_diff_threshold=-99" in printed
+    assert re.search(" 39 answers .*--null_score_diff_threshold=-99", printed)
 
 
 @pytest.mark.slow

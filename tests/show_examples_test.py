@@ -94,7 +94,7 @@ def test_masked_records_are_shown_as_they_are(folder):
 def test_text_is_not_taken_for_records(folder):
     (folder / "text").write_text("no records here")
     data = DataConfig(input_file=f"{folder}/text")
-    with pytest.raises(ValueError, match="record 0 of .*text.*TFRecord"):
+    with pytest.raises(ValueError, match="record 0 .*/text .*TFRecord"):
         list(read_examples(data, MaskingConfig(), VOCAB, 1))
 
 
@@ -102,5 +102,5 @@ def test_records_of_another_vocabulary_give_one_line(folder):
     Vocab(VOCAB.tokens[:-1]).write(folder / "vocab.txt")
     files = {"input_file": f"{folder}/masked.tfrecord", "vocab_file": folder / "vocab.txt"}
     printed = fail(run("show_examples", **files))
-    message = f"ERROR: Token id 12 in record 0 of {folder}/masked.tfrecord, but the vocabulary has"
-    assert message in printed
+    message = f"ERROR: .*id 12 .*record 0 .*{folder}/masked.tfrecord.* vocabulary "
+    assert re.search(message, printed)

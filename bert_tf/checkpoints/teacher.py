@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, listed
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.files import read_json, write_json
@@ -31,8 +31,8 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     missing = [head for head in heads if head not in teacher.heads]
     if missing:
         raise ValueError(
-            f"--teacher={path} lacks the outputs to learn from{listed('missing', missing)} its "
-            f"heads are {', '.join(teacher.heads) or 'none'}."
+            f"--teacher={path} lacks the heads {', '.join(missing)}, from which the student would "
+            f"learn; its heads are {', '.join(teacher.heads) or 'none'}."
         )
     if max_seq_length > teacher.config.longest_row:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import re
 
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
@@ -41,27 +42,27 @@ def test_bad_input_is_one_clear_line(tmp_path) -> None:
             f"--input_file={tmp_path}/corpus.txt",
             f"--vocab_file={tmp_path}/v.txt",
             "--vocab_size=20",
-        ): "raise vocab_size",
+        ): "vocab_size 20 ",
         (f"--input_file={tmp_path}/corpus.txt",): "--vocab_file",
         # The corpus does not exist: names are looked at first.
-        ("--input_file=none", f"--vocab_file={tmp_path}/v.json"): "end in .json",
+        ("--input_file=none", f"--vocab_file={tmp_path}/v.json"): f"{tmp_path}/v.json .*\\.json",
         (
             "--input_file=none",
             "--tokenizer=byte_bpe",
             f"--vocab_file={tmp_path}/v.txt",
-        ): "name it tokenizer.json",
+        ): f"{tmp_path}/v.txt .*tokenizer.json",
         **{
             ("--input_file=none", "--tokenizer=byte_bpe", "--vocab_file=v.json", flag): message
             for flag, message in (
-                ("--do_lower_case", "--do_lower_case=true has no effect with --tokenizer=byte_bpe"),
-                ("--num_workers=2", "--num_workers=2 has no effect with --tokenizer=byte_bpe"),
+                ("--do_lower_case", "--do_lower_case=true .*--tokenizer=byte_bpe"),
+                ("--num_workers=2", "--num_workers=2 .*--tokenizer=byte_bpe"),
                 # What is so may be said.
                 ("--nodo_lower_case", "none"),
             )
         },
     }
     for arguments, message in cases.items():
-        assert message in fail(run("build_vocab", *arguments))
+        assert re.search(message, fail(run("build_vocab", *arguments)))
     assert not (tmp_path / "v.txt").exists()
 
 
@@ -70,8 +71,7 @@ def test_an_existing_vocabulary_is_not_overwritten(tmp_path) -> None:
     # The corpus does not exist either: the vocabulary is looked at first.
     files = {"input_file": tmp_path / "none.txt", "vocab_file": tmp_path / "v.txt"}
     printed = fail(run("build_vocab", **files))
-    message = f"ERROR: --vocab_file {tmp_path}/v.txt exists; delete it or name another file."
-    assert printed.splitlines()[-1] == message
+    assert printed.splitlines()[-1].startswith(f"ERROR: --vocab_file {tmp_path}/v.txt ")
     assert (tmp_path / "v.txt").read_text() == "mine\n"
 
 

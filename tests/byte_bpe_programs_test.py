@@ -105,7 +105,7 @@ def test_examples_are_shown(pretrained, folder) -> None:
     assert "Example 1:" in printed and "\u0120" not in printed
     assert "<mask>(" in printed
     printed = run("doctor", str(records), vocab_file=given["vocab_file"], report_file="").printed
-    assert "out of place" not in printed
+    assert "Misplaced" not in printed
 
 
 def served_answers(folder: pathlib.Path, output: pathlib.Path, *columns: list[str]) -> dict:

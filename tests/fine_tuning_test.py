@@ -96,10 +96,10 @@ def test_flags_are_answered_without_tensorflow(tmp_path):
     out = f"--output_dir={tmp_path / 'out'}"
     train = f"--do_train {out} --init_checkpoint=somewhere"
     given = {
-        "--do_train": "--output_dir is empty",
-        out: "At least one of --do_train, --do_eval, --do_predict",
-        train: "--train_file is empty; name the file, which --do_train needs.",
-        f"{train} --train_file=x --early_stopping_evaluations=2": "_evaluations=2 needs.",
+        "--do_train": "--output_dir ",
+        out: "--do_train, --do_eval, --do_predict",
+        train: "--train_file .*--do_train",
+        f"{train} --train_file=x --early_stopping_evaluations=2": "--early_stopping_evaluations=2 ",
         f"{out} --do_train --train_file=x.csv": "--init_checkpoint",
     }
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, " ".join(PROGRAMS), *given]
@@ -108,7 +108,7 @@ def test_flags_are_answered_without_tensorflow(tmp_path):
     lines = printed.stdout.splitlines()
     assert len(lines) == len(PROGRAMS) * len(given)
     for line, expected in zip(lines, [*given.values()] * len(PROGRAMS), strict=True):
-        assert expected in line
+        assert re.search(expected, line)
     assert not (tmp_path / "out").exists()
 
 

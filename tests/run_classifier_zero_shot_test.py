@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -77,9 +78,9 @@ WRONG = {
     "--do_predict": {"do_predict": False},
     "--init_checkpoint": {"init_checkpoint": ""},
     "--predict_file": {"predict_file": ""},
-    "give zero_shot": {"zero_shot": ""},
-    "template is": {"template": "no place"},
-    "'sport' twice": {"zero_shot": "sport,sport"},
+    "template=.*zero_shot": {"zero_shot": ""},
+    "template .*'no place'": {"template": "no place"},
+    "candidates .*'sport'": {"zero_shot": "sport,sport"},
     "--problem_type=regression": {"problem_type": "regression"},
 }
 
@@ -88,7 +89,7 @@ WRONG = {
 def test_wrong_flags_are_one_line(tmp_path, named):
     write_table(tmp_path / "texts.csv")
     done = command(tmp_path, **WRONG[named])
-    assert done.returncode == 1 and named in done.printed
+    assert done.returncode == 1 and re.search(named, done.printed)
     assert "Traceback" not in done.printed and not (tmp_path / "out").exists()
 
 

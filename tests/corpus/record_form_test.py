@@ -39,7 +39,7 @@ def test_wrong_forms_are_refused(tmp_path):
     with pytest.raises(ValueError, match="/masked .*/unmasked "):
         describe_records(RecordFiles(mixed))
     _write(tmp_path / "odd", [encode_example({"input_ids": np.ones(4, int)})])
-    with pytest.raises(ValueError, match="input_mask.*record 0 of .*odd"):
+    with pytest.raises(ValueError, match="input_mask.*record 0 .*/odd"):
         describe_records(RecordFiles([tmp_path / "odd"]))
     names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
     uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}

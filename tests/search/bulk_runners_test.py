@@ -194,15 +194,15 @@ def test_a_fault_that_a_worker_finds_is_one_clear_line(tmp_path: pathlib.Path, r
 def test_flags_without_effect_are_named(tmp_path: pathlib.Path) -> None:
     flags = {"init_checkpoint": "m", "output_dir": tmp_path / "x", "input_file": "a"}
     for more, named in (
-        ({"init_checkpoint": ""}, "--init_checkpoint is empty"),
-        ({"dtype": "int8"}, "--dtype needs --index_dir"),
-        ({"language": "de"}, "--language needs --index_dir"),
-        ({"keep_texts": "false"}, "--keep_texts needs --index_dir or --qdrant"),
-        ({"beam_options": "x"}, "--beam_options needs --runner=beam"),
+        ({"init_checkpoint": ""}, "--init_checkpoint "),
+        ({"dtype": "int8"}, "--dtype .*--index_dir"),
+        ({"language": "de"}, "--language .*--index_dir"),
+        ({"keep_texts": "false"}, "--keep_texts .*--index_dir .*--qdrant"),
+        ({"beam_options": "x"}, "--beam_options .*--runner=beam"),
         ({"qdrant": "localhost:6333"}, "URL"),
     ):
         done: Done = run_program("embed_texts", **{**flags, **more})
-        assert done.returncode == 1 and named in done.printed, done.printed
+        assert done.returncode == 1 and re.search(named, done.printed), done.printed
 
 
 @pytest.mark.parametrize("runner", ["beam", "spark"])

@@ -106,20 +106,28 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("build_index", {"output_dir": tmp_path, "input_file": "x"}, "--init_checkpoint"),
         ("search", {}, "--index"),
         ("search", {"index": tmp_path}, "manifest.json"),
-        ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
+        ("search", {"index": tmp_path, "output_file": "x"}, "--output_file .*--data_dir"),
         (
             "search",
             {"index": tmp_path, "data_dir": "d", "output_file": tmp_path},
-            f"--output_file={tmp_path} is a folder; name a file",
+            f"--output_file={tmp_path} ",
         ),
-        ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k needs --rerank"),
-        ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion needs --mode=hybrid"),
+        ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k .*--rerank"),
+        ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion .*--mode=hybrid"),
         *(
-            ("search", {"index": tmp_path, "mode": "words", **given}, "which --mode=words does not")
+            (
+                "search",
+                {"index": tmp_path, "mode": "words", **given},
+                f"--{[*given][0]} .*--mode=words",
+            )
             for given in ({"faiss": "flat"}, {"init_checkpoint": "m"}, {"max_seq_length": 9})
         ),
         *(
-            ("build_index", {"output_dir": tmp_path, "faiss": "flat", name: value}, f"--{name} nee")
+            (
+                "build_index",
+                {"output_dir": tmp_path, "faiss": "flat", name: value},
+                f"--{name} .*--input_file",
+            )
             for name, value in (("dtype", "int8"), ("add", "true"), ("keep_texts", "false"))
         ),
         (
@@ -130,7 +138,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ),
     ):
         done = run(program, **values)
-        assert done.returncode == 1 and named in done.printed, done.printed
+        assert done.returncode == 1 and re.search(named, done.printed), done.printed
         assert done.printed.count("\n") == 1 and done.printed.startswith("ERROR: ")
 
 

@@ -158,7 +158,7 @@ def test_a_model_that_has_moved(folder, monkeypatch):
     monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", missing)
     with pytest.raises(ValueError, match="'where', .* --init_checkpoint"):
         Searcher(folder)
-    with pytest.raises(ValueError, match=r"^there does not exist.$"):
+    with pytest.raises(ValueError, match="^there "):
         Searcher(folder, model="there")
 
 

@@ -129,7 +129,7 @@ def make_judge(
     if not path:
         return None
     if serving.kind == "tagger":
-        return _judge_words(serving, folder, path, tokenizer)
+        return _judge_words(serving, folder, path, tokenizer, is_recorded=not file)
     if isinstance(serving, QuestionAnsweringServing):
         return _judge_answers(serving, path, tokenizer)
     return None
@@ -179,6 +179,8 @@ def _judge_texts(
             given.label_column,
             problem_type=kind,
             label_separator=given.label_separator,
+            # The run's own files are read as in its evaluation; `file` has none of its settings.
+            is_needed=path != file,
             reading=given if path != file else None,
         )
     else:
@@ -203,9 +205,17 @@ def _judge_texts(
     return Judge(source, task, made)
 
 
-def _judge_words(serving: Serving, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
+def _judge_words(
+    serving: Serving, folder: str, file: str, tokenizer: Tokenizer, is_recorded: bool
+) -> Judge:
     given = recorded_config(TaggerConfig, folder)
-    sentences = read_tagged(file, given.word_column, column_of(given.tag_column))
+    sentences = read_tagged(
+        file,
+        given.word_column,
+        column_of(given.tag_column),
+        is_needed=is_recorded,
+        reading=given if is_recorded else None,
+    )
     length = serving.max_seq_length
     made = tagging.make_examples(sentences, serving.labels, tokenizer, length, is_labelled=True)
     return Judge(file, tagging.TaggingTask(*_UNUSED, labels=serving.labels), made)

@@ -106,6 +106,7 @@ def read_tagged(
     *,
     reading: TableConfig | None = None,
     is_needed: bool = False,
+    reads_tags: bool = True,
 ) -> list[TaggedSentence]:
     """Reads the sentences of one or more files.
 
@@ -123,6 +124,8 @@ def read_tagged(
         None: tags are not read.
       reading: options for reading tables; None: the defaults.
       is_needed: whether a sentence without tags is an error, unless `reading` skips it.
+      reads_tags: False: the words are those that are read with the tags of `tag_column`, but
+        without the tags; the column may be missing.
 
     Raises:
       ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, the number
@@ -132,10 +135,10 @@ def read_tagged(
     sentences: list[TaggedSentence] = []
     for file in _list_files(path):
         if is_tagged_table(file):
-            for row in read_tagged_table(file, tag_column, reading):
+            for row in read_tagged_table(file, tag_column, reading, reads_tags=reads_tags):
                 sentences.append(TaggedSentence(row.words, row.tags, row.where))
             continue
-        form, lines = _parse(file, word_column, tag_column)
+        form, lines = _parse(file, word_column, tag_column if reads_tags else None)
         has_tags = form.tag is not None
         # In CoNLL-U "_" means "unspecified": a column of nothing else has no tags.
         if has_tags and form.is_conllu:
@@ -175,6 +178,7 @@ def write_tagged(
     path_out: str | os.PathLike,
     tags: Sequence[Sequence[str]],
     word_column: int = 0,
+    tag_column: int | str = -1,
     *,
     reading: TableConfig | None = None,
 ) -> None:
@@ -191,7 +195,7 @@ def write_tagged(
       path_in: as for `read_tagged`.
       path_out: the output file; it may be the input.
       tags: one tag per word, for each sentence that `read_tagged` returns.
-      word_column, reading: as for `read_tagged`.
+      word_column, tag_column, reading: as for `read_tagged`.
 
     Raises:
       ValueError: as `read_tagged`; also if the numbers of sentences, words and tags differ, or a
@@ -199,7 +203,7 @@ def write_tagged(
     """
     names = _list_files(path_in)
     if tables := list(filter(is_tagged_table, names)):
-        _write_tables(names, tables, path_out, tags, reading)
+        _write_tables(names, tables, path_out, tags, tag_column, reading)
         return
     # All files are read before the output is opened, which may be one of them.
     files = [_parse(file, word_column, None) for file in names]
@@ -223,6 +227,7 @@ def _write_tables(
     tables: Sequence[str],
     path_out: str | os.PathLike,
     tags: Sequence[Sequence[str]],
+    tag_column: int | str,
     reading: TableConfig | None,
 ) -> None:
     formats = {is_json_text(name) for name in tables}
@@ -233,7 +238,7 @@ def _write_tables(
         )
     counts: list[int] = []  # words of each sentence
     for name in names:
-        for sentence in read_tagged_table(name, None, reading):
+        for sentence in read_tagged_table(name, tag_column, reading, reads_tags=False):
             counts.append(len(sentence.words))
     if counts != list(map(len, tags)):
         raise ValueError(
@@ -244,7 +249,7 @@ def _write_tables(
     remaining_tags = iter(tags)
     with atomic_write(path_out) as output:
         for name in names:
-            output.writelines(with_predictions(name, remaining_tags, reading))
+            output.writelines(with_predictions(name, remaining_tags, reading, tag_column))
 
 
 def predictions_name(path: str | os.PathLike) -> str:

@@ -42,7 +42,7 @@ class TaggedInputs:
             for sentences in self.labelled.values():
                 tag_ids(sentences, labels)
         if "predict" in files and files["predict"] != files.get("eval"):
-            read_tagged(files["predict"], self.columns[0], None, reading=given)
+            self._read_words(files["predict"])
 
     def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the tags in the order of the head.
@@ -71,10 +71,9 @@ class TaggedInputs:
         """Returns the sentences of a use, and whether they have tags to evaluate against."""
         if use in self.labelled:
             return self.labelled[use], True
-        word_column, tag_column = self.columns
         file = self.files[use]
         try:
-            sentences = read_tagged(file, word_column, tag_column, reading=self.reading)
+            sentences = read_tagged(file, *self.columns, reading=self.reading)
             if all(sentence.tags is not None for sentence in sentences):
                 tag_ids(sentences, labels)
                 # A single tag everywhere, such as O, is a filler in files that are to be tagged.
@@ -82,4 +81,8 @@ class TaggedInputs:
                     return sentences, True
         except ValueError as error:
             logging.info("The file is tagged without an evaluation: %s", error)
-        return read_tagged(file, word_column, None, reading=self.reading), False
+        return self._read_words(file), False
+
+    def _read_words(self, file: str) -> list[TaggedSentence]:
+        """Reads sentences without their tags, with the words that predictions are written for."""
+        return read_tagged(file, *self.columns, reading=self.reading, reads_tags=False)

@@ -14,7 +14,7 @@ from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.network.losses import label_loss_of
 from bert_tf.tasks.tagging.features import truncation_report
-from bert_tf.tasks.tagging.files import predictions_name, with_known_tags, write_tagged
+from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
@@ -121,5 +121,6 @@ class Tagger(Program):
         given = self.configs.task
         path = folder / predictions_name(file)
         tags = task.answers(examples, outputs)
-        write_tagged(file, path, tags, given.word_column, reading=given)
+        tag_column = column_of(given.tag_column)
+        write_tagged(file, path, tags, given.word_column, tag_column, reading=given)
         logging.info("Wrote %s", path)

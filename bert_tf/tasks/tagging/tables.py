@@ -155,7 +155,11 @@ def check_is_no_table(path: str, first_line: str) -> None:
 
 
 def read_tagged_table(
-    path: str, tag_column: int | str | None, reading: TableConfig | None = None
+    path: str,
+    tag_column: int | str | None,
+    reading: TableConfig | None = None,
+    *,
+    reads_tags: bool = True,
 ) -> list[TableSentence]:
     """Reads the sentences of a table; rows without words are left out.
 
@@ -164,21 +168,24 @@ def read_tagged_table(
       tag_column: name of the column or key of the tags; with a number, the column is found by its
         usual names; None: tags are not read.
       reading: options for reading tables; None: the defaults.
+      reads_tags: False: the words are those that are read with the tags of `tag_column`, but
+        without the tags; the column may be missing.
 
     Raises:
       ValueError: naming files and lines, if the file cannot be read or rows have another format.
     """
     name = tag_column if isinstance(tag_column, str) else ""
+    has_tags = tag_column is not None and reads_tags
     errors = RowErrors()
     sentences: list[TableSentence] = []
     for where, row in _rows(path, reading, errors):
         if _is_word_row(row):
             # One word per row: the file is read again from its beginning.
-            word_rows = _word_rows(path, name, tag_column is not None, reading, errors)
+            word_rows = _word_rows(path, name, has_tags, reading, errors)
             sentences = list(_join_words(word_rows))
             break
         with errors:
-            sentences.append(_read_row(row, where, name, tag_column is not None))
+            sentences.append(_read_row(row, where, name, has_tags))
     errors.raise_any(len(sentences))
     with_words = [sentence for sentence in sentences if sentence.words]
     if not with_words:
@@ -331,7 +338,7 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         if isinstance(given, list) and given and isinstance(given[0], str):
             # Kaggle's: a list of tags, one for each word between white space.
             return TableSentence(words, _read_tags(given, words, key, where), where, row)
-        if not has_tags and _has_tag_list(row, columns, len(words)):
+        if not has_tags and _has_tag_list(row, _find_tags(row, columns, tag_name), len(words)):
             # The words must be those that are read with tags, for which predictions are written.
             return TableSentence(words, None, where, row)
         offsets = tuple(_word_offsets(text))
@@ -378,9 +385,15 @@ def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
     return word_key.lower() == "tokenized_text" or _are_spans(as_list(row[tag_key]))
 
 
-def _has_tag_list(row: Row, columns: dict[str, str], num_words: int) -> bool:
+def _find_tags(row: Row, columns: dict[str, str], wanted: str) -> str:
+    """Returns the column of the tags like `_tag_column`, but "" if the wanted one is missing."""
+    if wanted:
+        return wanted if wanted in row else ""
+    return _first(columns, TAGS)
+
+
+def _has_tag_list(row: Row, key: str, num_words: int) -> bool:
     """Returns whether a column of tags has a list of names, one for each word of a text."""
-    key = _first(columns, TAGS)
     given = as_list(row[key]) if key else None
     if not isinstance(given, list) or len(given) != num_words:
         return False
@@ -529,6 +542,7 @@ def with_predictions(
     path: str,
     tags: Iterator[Sequence[str]],
     reading: TableConfig | None = None,
+    tag_column: int | str = -1,
 ) -> Iterator[str]:
     """Yields the text of a table, row by row, with the predicted tags.
 
@@ -539,8 +553,10 @@ def with_predictions(
       path: the file.
       tags: tags of each sentence that `read_tagged_table` returns.
       reading: options for reading tables; None: the defaults.
+      tag_column: as for `read_tagged_table`; which words a text has may depend on it.
     """
-    sentences = iter(read_tagged_table(path, None, reading))
+    tag_name = tag_column if isinstance(tag_column, str) else ""
+    sentences = iter(read_tagged_table(path, tag_column, reading, reads_tags=False))
     sentence = next(sentences, None)
     is_json = is_json_text(path)
     tags_left: list[str] = []  # with one word per row: tags of the sentence's other words
@@ -558,7 +574,7 @@ def with_predictions(
         elif sentence is not None and sentence.where == where:
             predicted = list(next(tags))
             row[PREDICTED_TAGS] = predicted if is_json else str(predicted)
-            tag_key = _first(columns, TAGS)
+            tag_key = _find_tags(row, columns, tag_name)
             has_word_spans = _has_word_spans(row, _first(columns, WORDS), tag_key)
             if is_json and (sentence.offsets or has_word_spans):
                 row[PREDICTED_SPANS] = _spans_to_write(sentence, predicted)

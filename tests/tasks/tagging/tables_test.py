@@ -257,3 +257,36 @@ def test_predictions_of_lists_of_tags_are_for_the_same_words(tmp_path):
     # A list of another length is no list of tags.
     path.write_text("Sentence,Tag\nParis is.,\"['travel']\"\n", encoding="utf8")
     assert read(path, tag_column=None) == [(["Paris", "is", "."], None)]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_predictions_have_the_words_that_the_named_column_of_tags_gives(tmp_path, is_named):
+    gold = "gold" if is_named else "tags"
+    column = {"tag_column": "gold"} if is_named else {}
+    rows = [
+        {"text": "Paris is.", gold: ["B-LOC", "O"]},
+        {"text": "No tags.", gold: None},
+        {"text": "One more."},
+    ]
+    path, out = write(tmp_path / "t.jsonl", *rows[:1]), tmp_path / "out"
+    words = ["Paris", "is."]
+    assert read(path, **column) == [(words, ["B-LOC", "O"])]
+    assert read(path, reads_tags=False, **column) == [(words, None)]
+    write_tagged(path, out, [["X", "Y"]], **column)
+    assert json.loads(out.read_text(encoding="utf8"))["predicted_tags"] == ["X", "Y"]
+    # Without tags a text is split at punctuation, and the column may be missing.
+    path = write(tmp_path / "t.jsonl", *rows)
+    expected = [words, ["No", "tags", "."], ["One", "more", "."]]
+    assert read(path, reads_tags=False, **column) == [(one, None) for one in expected]
+    write_tagged(path, out, expected, **column)
+    found = [json.loads(line) for line in out.read_text(encoding="utf8").splitlines()]
+    assert [row["predicted_tags"] for row in found] == expected
+
+
+def test_predicted_entities_follow_the_spans_of_the_named_column(tmp_path):
+    row = {"tokens": ["Ada", "left"], "gold": [[0, 0, "PER"]], "tags": ["O", "O"]}
+    path, out = write(tmp_path / "t.jsonl", row), tmp_path / "out"
+    write_tagged(path, out, [["O", "B-LOC"]], tag_column="gold")
+    assert json.loads(out.read_text(encoding="utf8"))["predicted_entities"] == [[1, 1, "LOC"]]
+    write_tagged(path, out, [["O", "B-LOC"]])
+    assert "predicted_entities" not in json.loads(out.read_text(encoding="utf8"))

@@ -117,8 +117,9 @@ class LabelLossConfig(Config):
         for name in ("label_smoothing", "focal_gamma"):
             if getattr(self, name) and kind == "regression":
                 raise ValueError(
-                    f"{marks}{name}={getattr(self, name):g} has no effect on labels of kind "
-                    "number, whose loss is the squared error: leave it out."
+                    f"{marks}{name}={getattr(self, name):g} has no effect with "
+                    f"{marks}problem_type=regression, whose loss is the squared error: leave it "
+                    "out."
                 )
 
 

@@ -111,7 +111,7 @@ METRICS = {
     "eval_spearman": ("spearmanr", "Spearman correlation"),
     "eval_exact_match": ("exact_match", "exact match"),
     "eval_exact": ("exact_match", "exact match"),
-    "masked_lm_accuracy": ("accuracy", "accuracy of masked pieces"),
+    "masked_lm_accuracy": ("accuracy", "accuracy of masked tokens"),
     "next_sentence_accuracy": ("accuracy", "accuracy of next sentences"),
 }
 SHOWN_FLAGS = (
@@ -349,7 +349,7 @@ def _pooling(embedding: EmbeddingConfig) -> str:
     made = f"pooling {' and '.join(embedding.pooling)}"
     made += ", scaled to length 1" if embedding.normalize else ""
     return (
-        f"The pipeline gives a vector of each piece; bert_tf makes one of them as `{FILE_NAME}` "
+        f"The pipeline gives a vector for each token; bert_tf makes one of them as `{FILE_NAME}` "
         f"says: {made}. `convert_checkpoint --to=sentence_transformers` writes a folder with which "
         "that library does the same."
     )
@@ -408,6 +408,6 @@ def _limits(checkpoint: Checkpoint, kind: str) -> str:
         else "longer texts are cut at their end"
     )
     return (
-        f"## Limits\n\nRows have at most {length} pieces; {cut}. The model shares the gaps and "
-        f"errors of its training data; it has not been examined for them."
+        f"## Limits\n\nSequences have at most {length} tokens; {cut}. The model shares the gaps "
+        "and errors of its training data; it has not been examined for them."
     )

@@ -75,6 +75,7 @@ def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
     assert "| train minutes | 60.0 |" in card.text and "| warmup proportion | 0.05 |" in card.text
     assert "num train steps" not in card.text and "num warmup steps" not in card.text
     assert re.search(r"\| accuracy.*\| 0\.5000 \| 0\.0750 \|", card.text)
+    assert "pieces" not in card.text
     assert card.data.pipeline_tag == "fill-mask"
     assert card.data.eval_results[0].dataset_name == "held-out text"
     assert "| training data | *.txt |" in card.text and "BertMaskedLM" in card.text
@@ -94,7 +95,7 @@ def test_a_card_of_an_embedder_says_how_it_embeds(tmp_path):
     written = write_checkpoint(made, tmp_path / "mine", "huggingface")
     write_model_card(tmp_path / "mine", written, str(tmp_path / "run"))
     text = (tmp_path / "mine" / "README.md").read_text()
-    assert 'bert_tf.load("mine", "embeddings")' in text and " 24 pieces" in text
+    assert 'bert_tf.load("mine", "embeddings")' in text and " 24 tokens" in text
     assert re.search("`embedder.json` .*cls, .*length 1", text)
     assert embedding_of(read_checkpoint(tmp_path / "mine")) == embedding
 

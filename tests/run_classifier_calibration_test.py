@@ -153,8 +153,14 @@ def test_the_same_command_keeps_the_choice_and_a_longer_training_removes_it(fold
         ({"thresholds": "maybe=0.3"}, ("--thresholds", "'maybe'")),
         ({"calibrate": "true", "eval_file": "", "do_eval": "false"}, ("--eval_file",)),
         ({"problem_type": "regression", "calibrate": "true"}, ("--calibrate", "regression")),
-        ({"problem_type": "regression", "label_smoothing": 0.1}, ("--label_smoothing=0.1",)),
-        ({"problem_type": "regression", "focal_gamma": 2.0}, ("--focal_gamma=2",)),
+        (
+            {"problem_type": "regression", "label_smoothing": 0.1},
+            ("--label_smoothing=0.1", "--problem_type=regression"),
+        ),
+        (
+            {"problem_type": "regression", "focal_gamma": 2.0},
+            ("--focal_gamma=2", "--problem_type=regression"),
+        ),
     ],
 )
 def test_wrong_flags(folder, tmp_path, changed, named):

@@ -238,7 +238,7 @@ def read_label_ids(
     is_matrix = hasattr(values, "shape")
     if all(_is_alone(value) and (is_matrix or not isinstance(value[0], str)) for value in column):
         column = [value[0] for value in column]
-    if len(labels) > 1 and all(_is_row_of_bits(value, len(labels)) for value in column):
+    if len(labels) > 1 and all(is_row_of_bits(value, len(labels)) for value in column):
         return _one_hot_indices(column, name)
     known = LabelNames(labels)
     # Empty unless all names are numbers; otherwise a number is an index.
@@ -307,7 +307,7 @@ def read_label_sets(
     check_count(column, count, name)
     if all(isinstance(value, str) for value in column):
         column = list(map(_labels_of, column))
-    if len(labels) > 1 and column and all(_is_row_of_bits(row, len(labels)) for row in column):
+    if len(labels) > 1 and column and all(is_row_of_bits(row, len(labels)) for row in column):
         raise ValueError(
             f"{name} has a list of {len(labels)} numbers, 0 or 1, in each row: are these indices "
             f"of labels, or a decision for each label? Give decisions as an array, "
@@ -401,7 +401,8 @@ def _as_text(value: object, where: str) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _is_row_of_bits(value: object, count: int) -> bool:
+def is_row_of_bits(value: object, count: int) -> bool:
+    """Returns whether a value is a row of `count` numbers, all 0 or 1."""
     if not isinstance(value, list | tuple | np.ndarray) or len(value) != count:
         return False
     return all(not isinstance(bit, str) and bit in (0, 1) for bit in value)

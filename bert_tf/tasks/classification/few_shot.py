@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import read_label_ids, read_label_sets, read_texts
+from bert_tf.examples.columns import is_row_of_bits, read_label_ids, read_label_sets, read_texts
 from bert_tf.examples.labels import check_distinct
 from bert_tf.examples.rows import TokenizedDataset, longest_first
 from bert_tf.models.fine_tuned import LabelledModel
@@ -117,11 +117,19 @@ def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
     """Returns the names of the labels that occur, sorted.
 
     Raises:
-      ValueError: if there are not as many as texts, or labels are missing.
+      ValueError: if there are not as many as texts, labels are missing, or they are rows of 0 and
+        1, a decision for each label, which name none.
     """
-    rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    rows = np.asarray(labels).tolist() if hasattr(labels, "shape") else list(labels)
     if len(rows) != count:
         raise ValueError(f"Got {len(rows):,} labels for {count:,} texts.")
+    width = len(rows[0]) if rows and isinstance(rows[0], list | tuple) else 0
+    if width > 1 and all(is_row_of_bits(row, width) for row in rows):
+        raise ValueError(
+            f"labels has {count} rows of {width} numbers, 0 or 1. If they are decisions for "
+            f"{width} labels, give them as an array and the labels in the same order as "
+            "names=[...]; otherwise give labels by name."
+        )
     examples = []
     for index, row in enumerate(rows):
         # NaN, which pandas has for a missing value, differs from itself.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.fine_tuning_config import RetrieverConfig
-from bert_tf.tasks.classification.few_shot import classifier_config
+from bert_tf.tasks.classification.few_shot import classifier_config, names_in
 from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training
 from bert_tf.tasks.embedding.sides import embed_sides
@@ -190,6 +190,25 @@ def test_wrong_input_is_refused(embedder):
     ):
         with pytest.raises(ValueError, match=named):
             bert_tf.BertClassifier.from_few_shot(source, TEXTS, labels, **options)
+
+
+@pytest.mark.parametrize("problem_type", ["single_label", "multi_label"])
+@pytest.mark.parametrize("kind", [np.int64, np.float32, bool, list])
+def test_decisions_need_the_names_of_the_labels(embedder, problem_type, kind):
+    decisions = np.array([[0, 1, 1], [1, 0, 1]] * 12)
+    labels = decisions.tolist() if kind is list else decisions.astype(kind)
+    with pytest.raises(ValueError, match=r"\b24\b.*\b3\b.*names="):
+        bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, labels, problem_type=problem_type)
+
+
+def test_the_names_of_decisions(folder):
+    decisions = np.array([[name == one for one in LABELS.values()] for name in NAMES])
+    options = {"problem_type": "multi_label", "names": [*LABELS.values()], **FEW, "epochs": 1}
+    model = bert_tf.BertClassifier.from_few_shot(folder, TEXTS, decisions, **options)
+    assert model.labels == tuple(LABELS.values())
+    # Lists of one or two indices are not decisions.
+    assert names_in([[0], [1], [0, 1]], "multi_label", 3) == ("0", "1")
+    assert names_in(np.array([3, 5]), "single_label", 2) == ("3", "5")
 
 
 def test_poolings_that_a_classifier_has(embedder):

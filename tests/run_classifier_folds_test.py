@@ -8,7 +8,7 @@ import pytest
 import bert_tf
 from bert_tf.fine_tuning.run import Run
 from bert_tf.tasks.classification.examples import TextExample
-from bert_tf.tasks.classification.folds import assign_folds
+from bert_tf.tasks.classification.folds import assign_folds, digest_of
 from tests.fine_tune import (
     LABELS,
     fine_tune,
@@ -61,6 +61,13 @@ def flags_of(folder, **changed):
         "output_dir": folder / "run",
         **changed,
     }
+
+
+def test_the_digest_of_a_fold_stays_as_recorded():
+    rows = [("a", "b\ud800", None), ("é", "", "x")]
+    examples = [TextExample(*row, "0", "here") for row in rows]
+    recorded = "553c8c3e7a68fa7377439e802e7f313bdf9206f78134c29e27a84708d59b9e11"
+    assert digest_of(examples, np.array([1, 3])) == recorded
 
 
 def test_out_of_fold_predictions(folder, monkeypatch):

@@ -197,7 +197,7 @@ def digest_of(examples: Sequence[TextExample], rows: np.ndarray) -> str:
     """Returns a digest of all training examples and of those that a fold holds out."""
     content = [[one.text_a, one.text_b, one.label] for one in examples]
     text = json.dumps([content, rows.tolist()])
-    return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_done(folder: pathlib.Path, digest: str) -> dict[str, float] | None:

@@ -5,7 +5,7 @@
       run.json                                    the run's id, and digests of its files
       variables.txt                               the trained variables of pre-training
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
-      checkpoint                                  names of the newest and of the best checkpoint
+      checkpoint                                  names of the checkpoints; those written by time
       metrics.jsonl  eval_metrics.jsonl           losses; evaluations
       events.jsonl                                losses that were not finite or jumped
       eval_results.txt  curves.png                results
@@ -41,6 +41,9 @@ from bert_tf.run_identity import RunIdentity
 
 PREFIX = "model.ckpt"
 CHECKPOINT_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
+STATE_FILE = "checkpoint"
+BY_TIME = "# by_time: "  # precedes the steps of checkpoints by time in the state file
+_BY_TIME_LINE = re.compile(BY_TIME + "([0-9]{1,18}(?: [0-9]{1,18})*)")
 STEP_NAME = "global_step"
 LOOP_STATE_NAME = "loop_state"  # JSON: the state from which the loop resumes exactly.
 
@@ -77,7 +80,7 @@ class RunDirectory:
         self.keep = keep
         self.write_seconds = 0.0
         self._unreadable: set[int] = set()
-        self._by_time: set[int] = set()
+        self._by_time = self._read_by_time()
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future | None = None
         self._writing_step = -1
@@ -129,6 +132,8 @@ class RunDirectory:
         self.wait()
         if by_time:
             self._by_time.add(step)
+        else:
+            self._by_time.discard(step)
         # Copies: the next step changes the variables while the thread writes.
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
@@ -286,11 +291,28 @@ class RunDirectory:
             write_json(self.path / "best_checkpoint.json", best)
         steps = self.steps()
         if steps:  # The format that tf.train.latest_checkpoint reads.
-            with atomic_write(self.path / "checkpoint") as file:
+            with atomic_write(self.path / STATE_FILE) as file:
                 file.write(f'model_checkpoint_path: "{PREFIX}-{steps[-1]}"\n')
                 file.writelines(
                     f'all_model_checkpoint_paths: "{PREFIX}-{step}"\n' for step in steps
                 )
+                # A comment, which TensorFlow ignores.
+                by_time = " ".join(str(step) for step in steps if step in self._by_time)
+                if by_time:
+                    file.write(f"{BY_TIME}{by_time}\n")
+
+    def _read_by_time(self) -> set[int]:
+        """Returns the steps of the checkpoints that an earlier process wrote by time.
+
+        Without a record, as in earlier releases, all checkpoints count as regular ones.
+        """
+        path = self.path / STATE_FILE
+        if not path.is_file():
+            return set()
+        for line in path.read_text(encoding="utf8", errors="replace").splitlines():
+            if match := _BY_TIME_LINE.fullmatch(line):
+                return set(map(int, match[1].split()))
+        return set()
 
     def _delete_old(self) -> None:
         best = self.best()

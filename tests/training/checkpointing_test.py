@@ -50,6 +50,40 @@ def test_newest_and_best_are_kept(directory):
     assert directory.best() == {"step": 1, "score": 0.9}
 
 
+def test_checkpoints_by_time_take_no_place_of_others_after_a_restart(directory):
+    for step, by_time in ((10, False), (20, False), (23, True)):
+        directory.start_save(step, {}, by_time)
+        directory.wait()
+    restarted = RunDirectory(directory.path, directory.variables, 2)
+    restarted.save(30, {})
+    assert restarted.steps() == [20, 30]
+    # TensorFlow still reads the state.
+    assert tf.train.latest_checkpoint(directory.path) == directory.prefix(30)
+    restarted.start_save(33, {}, by_time=True)
+    restarted.wait()
+    paths = tf.train.get_checkpoint_state(directory.path).all_model_checkpoint_paths
+    assert paths == [directory.prefix(step) for step in (30, 33)]
+    # The step is saved again, now as a regular checkpoint.
+    restarted.save(33, {})
+    restarted = RunDirectory(directory.path, directory.variables, 2)
+    restarted.save(40, {})
+    assert restarted.steps() == [33, 40]
+
+
+@pytest.mark.parametrize("state", [None, "", 'model_checkpoint_path: "model.ckpt-23"\n', "# \0?"])
+def test_without_a_record_of_checkpoints_by_time_all_are_regular(directory, state):
+    for step, by_time in ((10, False), (20, False), (23, True)):
+        directory.start_save(step, {}, by_time)
+        directory.wait()
+    path = directory.path / "checkpoint"
+    path.unlink()
+    if state is not None:
+        path.write_text(state)
+    restarted = RunDirectory(directory.path, directory.variables, 2)
+    restarted.save(30, {})
+    assert restarted.steps() == [23, 30]
+
+
 def test_checkpoints_by_time_take_no_place_of_others(directory):
     for step, by_time in ((10, False), (13, True), (20, False), (21, True), (24, True)):
         directory.start_save(step, {}, by_time)

@@ -39,8 +39,8 @@ def folder(tmp_path_factory):
     """A model, one without dropout, 33 texts, and scored pairs."""
     path = tmp_path_factory.mktemp("denoised")
     words = ("the", "eats", "in", "morning", *ANIMALS, *FOODS)
-    write_tiny_model(path / "model", *words)
-    write_tiny_model(path / "still", *words, **STILL)
+    write_tiny_model(path / "model", *words, num_hidden_layers=2)
+    write_tiny_model(path / "still", *words, num_hidden_layers=2, **STILL)
     texts = [f"the {animal} eats {food} in the morning" for animal in ANIMALS for food in FOODS]
     (path / "texts.txt").write_text("\n".join([*texts, "", "owl"]) + "\n")
     draw = np.random.default_rng(1)

@@ -62,7 +62,7 @@ def make_rows(seed: int, count: int) -> list[dict]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("reranker")
-    write_tiny_model(path / "model", *WORDS, "good", "bad")
+    write_tiny_model(path / "model", *WORDS, "good", "bad", num_hidden_layers=2)
     write_table(path / "train.jsonl", make_rows(1, 100))
     write_table(path / "dev.jsonl", make_rows(2, 20))
     return path

@@ -16,7 +16,7 @@ def tiny_words(*words: str) -> tuple[str, ...]:
 
 
 def write_tiny_model(folder: pathlib.Path, *words: str, **changes) -> pathlib.Path:
-    """Writes a model of 2 layers x 32 as google-research/bert does; returns its folder.
+    """Writes a model of a layer x 32 as google-research/bert does; returns its folder.
 
     The weights are random, as small as those that a training starts from. `changes` are fields of
     the configuration.
@@ -26,7 +26,7 @@ def write_tiny_model(folder: pathlib.Path, *words: str, **changes) -> pathlib.Pa
         "vocab_size": len(tokens),
         "hidden_size": 32,
         "num_attention_heads": 4,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "intermediate_size": 64,
         "max_position_embeddings": 64,
         "type_vocab_size": 2,

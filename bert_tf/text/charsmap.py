@@ -14,6 +14,8 @@ import unicodedata
 
 import numpy as np
 
+from bert_tf.text.unicode_tables import assigned_code_points
+
 MAX_CLUSTER_BYTES = 5
 # Bounds for corrupt files; the rules of NFKC have keys of up to 18 bytes.
 _MAX_KEY_BYTES = 64
@@ -174,7 +176,7 @@ def control_characters() -> list[int]:
     """Returns the code points that are a grapheme cluster on their own."""
     kept = {0x200C, 0x200D, *continuing_characters(), *prepended_characters()}
     codes = []
-    for code in range(0x110000):
+    for code in assigned_code_points():
         if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp") and code not in kept:
             codes.append(code)
     return codes

@@ -31,7 +31,7 @@ from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
 from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
 from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes
-from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable, assigned_code_points
 from bert_tf.text.unigram_graph import UnigramModel
 
 _SPACE_CODE = ord(SPACE_SYMBOL)
@@ -361,7 +361,7 @@ def _punctuation_table() -> PagedTable:
     values = np.zeros(NUM_CODE_POINTS, np.bool_)
     # Versions of Unicode differ in which of these are punctuation.
     codes = []
-    for code in range(NUM_CODE_POINTS):
+    for code in assigned_code_points():
         if unicodedata.category(chr(code))[0] in "PSM":
             codes.append(code)
     # Between letters a mark is a part by itself; the other characters are next to them.

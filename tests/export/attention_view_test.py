@@ -28,7 +28,7 @@ class LookingBert(NumpyBert):
 
 @pytest.mark.slow
 def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
-    shape = {"hidden_act": "gelu_tanh", "layer_norm_eps": 1e-12}
+    shape = {"num_hidden_layers": 2, "hidden_act": "gelu_tanh", "layer_norm_eps": 1e-12}
     folder = str(write_model(tmp_path / "pairs", "next_sentence", **shape))
     served = load(folder, "next_sentence")
     view = view_attention(served, TEXTS)
@@ -50,7 +50,12 @@ def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize("block_type", ["post_norm", "pre_norm"])
 def test_what_is_shown_is_what_the_model_computes(tmp_path, monkeypatch, block_type) -> None:
     """With turned queries, a window, and LayerNorm before: kept while the model runs."""
-    shape = {"position_type": "rotary", "local_attention": 4, "block_type": block_type}
+    shape = {
+        "num_hidden_layers": 2,
+        "position_type": "rotary",
+        "local_attention": 4,
+        "block_type": block_type,
+    }
     served = load(str(write_model(tmp_path / "pairs", "next_sentence", **shape)), "next_sentence")
     seen, softmax_of_model = [], attention.softmax
 

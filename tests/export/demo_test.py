@@ -45,7 +45,7 @@ FAST = ("classifier", "fill_mask")
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
     short = {"max_query_length": 10} if kind == "question_answering" else {}
-    served = load(str(write_model(tmp_path / kind, kind)), kind, **short)
+    served = load(str(write_model(tmp_path / kind, kind, num_hidden_layers=2)), kind, **short)
     model, stand_in = DemoModel(served), StandIn(kind)
     inputs = {name: list(TEXTS) for name in served.texts}
     answer = json.loads(json.dumps(model.answer(inputs), allow_nan=False))

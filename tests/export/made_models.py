@@ -25,7 +25,7 @@ SHAPE = {
     "vocab_size": 80,
     "hidden_size": 32,
     "num_attention_heads": 4,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "intermediate_size": 64,
     "max_position_embeddings": 48,
     "type_vocab_size": 2,

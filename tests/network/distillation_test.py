@@ -24,8 +24,10 @@ from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import TrainStep
-from tests.training.toy_task import TOY, ToyTask, toy_batch
+from tests.training.toy_task import TOY as ONE_LAYER
+from tests.training.toy_task import ToyTask, toy_batch
 
+TOY = dataclasses.replace(ONE_LAYER, num_hidden_layers=2)
 ALL = ObjectiveConfig(teacher="a", teacher_weight=2.5, hidden_weight=0.5, relation_weight=1.5)
 
 
@@ -214,7 +216,7 @@ def train(num_parts=1, is_packed=False, jit_compile=False):
     """Returns the ratios of three steps from the teacher alone, and the weights after them."""
     keras.utils.set_random_seed(3)
     strategy = tf.distribute.get_strategy()
-    task = ToyTask()
+    task = ToyTask(TOY)
     model, _ = pair()
     for objective in model.objectives[:-1]:
         objective.is_learned = False

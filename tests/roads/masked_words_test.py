@@ -1,6 +1,7 @@
 """Masked words and next sentences: the same answers from the Keras model, files and servers."""
 
 import dataclasses
+import functools
 import pathlib
 
 import pytest
@@ -49,10 +50,19 @@ class Roads:
     """A model on disk in all forms, and its answers by each."""
 
     def __init__(self, folder: pathlib.Path, kind: str) -> None:
-        self.run, self.kind, self.keras = folder, kind, folder.parent / "mine.keras"
+        self.run = folder
+        self.kind = kind
         self.model = bert_tf.BertPretrainer.from_pretrained(folder)
-        self.model.save(self.keras)
-        self.saved = saved_model(folder, folder.parent, kind)
+
+    @functools.cached_property
+    def keras(self) -> pathlib.Path:
+        path = self.run.parent / "mine.keras"
+        self.model.save(path)
+        return path
+
+    @functools.cached_property
+    def saved(self) -> pathlib.Path:
+        return saved_model(self.run, self.run.parent, self.kind)
 
     def predictor(self, road: str) -> Predictor:
         if road == "saved_model":

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import functools
+import itertools
 import json
 import random
 import shutil
@@ -34,10 +35,10 @@ FOLDERS = (
 )
 WITH_TEXTS = (*FOLDERS[:2], *FOLDERS[3:])
 # Tracing takes seconds for each.
-FAST = ("xlm_roberta/masked_lm", "mmbert/masked_lm")
-FAST_OR_SLOW = [
-    pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in FOLDERS
-]
+FAST = (("xlm_roberta/masked_lm", False), ("mmbert/masked_lm", True))
+FAST_OR_SLOW = []
+for case in itertools.product(FOLDERS, (False, True)):
+    FAST_OR_SLOW.append(pytest.param(*case, marks=() if case in FAST else pytest.mark.slow))
 MODELS = {
     "xlm_roberta/tokenization": "sentencepiece.bpe.model",
     "camembert/masked_lm": "sentencepiece.bpe.model",
@@ -113,27 +114,26 @@ def test_ids_of_texts_and_pairs_are_the_golden_ones(name):
                 assert packed["input_type_ids"].tolist() == row["token_type_ids"]
 
 
-@pytest.mark.parametrize("name", FAST_OR_SLOW)
-def test_the_graph_gives_the_ids_and_offsets_of_python(name):
+@pytest.mark.parametrize(("name", "trim_offsets"), FAST_OR_SLOW)
+def test_the_graph_gives_the_ids_and_offsets_of_python(name, trim_offsets):
     source = random.Random(name)
     texts = golden_texts("xlm_roberta/masked_lm") + ODD_TEXTS
     texts += [random_text(source) for _ in range(1500)]
-    for trim_offsets in (False, True):
-        tokenizer = graph_tokenizer(name, trim_offsets)
-        twin = SentencePiece(tokenizer.vocab)
-        strings = tf.constant(texts)
-        ids, starts, ends = map(flat, tokenizer.tokenize_with_offsets(strings))
-        assert flat(tokenizer.tokenize(strings)) == ids
-        num_others = 0
-        for index, text in enumerate(texts):
-            assert ids[index] == twin.encode(text), ascii(text)
-            _, first, last = twin.tokenize_with_offsets(text)
-            to_bytes = byte_offsets(text)
-            same = starts[index] == [to_bytes[place] for place in first]
-            same &= ends[index] == [to_bytes[place] for place in last]
-            assert same or "mask" in text, ascii(text)
-            num_others += not same
-        assert num_others < 20  # of about 100 with a mask
+    tokenizer = graph_tokenizer(name, trim_offsets)
+    twin = SentencePiece(tokenizer.vocab)
+    strings = tf.constant(texts)
+    ids, starts, ends = map(flat, tokenizer.tokenize_with_offsets(strings))
+    assert flat(tokenizer.tokenize(strings)) == ids
+    num_others = 0
+    for index, text in enumerate(texts):
+        assert ids[index] == twin.encode(text), ascii(text)
+        _, first, last = twin.tokenize_with_offsets(text)
+        to_bytes = byte_offsets(text)
+        same = starts[index] == [to_bytes[position] for position in first]
+        same &= ends[index] == [to_bytes[position] for position in last]
+        assert same or "mask" in text, ascii(text)
+        num_others += not same
+    assert num_others < 20  # of about 100 with a mask
 
 
 @pytest.mark.slow

@@ -334,7 +334,7 @@ def test_every_variable_of_a_model_and_its_optimizer_is_saved(tmp_path):
     directory.save(0, {})
     saved = {name for name, _ in tf.train.list_variables(directory.prefix(0))}
     weights = {v.path for v in model.trainable_variables}
-    assert "bert/encoder/layer_1/attention/self/query/kernel" in weights
+    assert "bert/encoder/layer_0/attention/self/query/kernel" in weights
     for path in weights:
         assert {path, f"{path}/adam_m", f"{path}/adam_v"} <= saved
     # Three a weight, step counts of run and optimizer, loop state, and the seed of dropout.

@@ -15,7 +15,7 @@ from bert_tf.text.vocab import Vocab
 TOY = ModelConfig(
     vocab_size=40,
     hidden_size=16,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=32,
     max_position_embeddings=16,

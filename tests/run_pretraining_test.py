@@ -435,7 +435,7 @@ def test_ctrl_c_saves_and_names_the_command(folder):
     flags = flags_of(folder, "stopped", num_train_steps=100000, log_steps=1)
     process = start("run_pretraining", **flags)
     printed = interrupt_at("step 2/", process)
-    assert re.search(r" step \d+;", printed)
+    assert re.search(r" step \d+\. ", printed)
     assert f"--flagfile={folder / 'stopped' / 'run.flags'}" in printed
     assert list((folder / "stopped").glob("model.ckpt-*.index"))
 

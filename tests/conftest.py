@@ -153,12 +153,13 @@ def _same_start() -> None:
     if "keras" in sys.modules:
         import keras
 
-        keras.utils.set_random_seed(1)
+        keras.utils.set_random_seed(1)  # TensorFlow's as well
         keras.config.set_dtype_policy("float32")
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        tf.random.set_seed(1)
+        if "keras" not in sys.modules:
+            tf.random.set_seed(1)
         # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix
         # up those of two tests in one process, as its own tests would without this line.
         tf.distribute.MirroredStrategy._collective_key_base += 100_000

@@ -14,6 +14,7 @@ of a normalized one.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -80,21 +81,17 @@ class BertTokenizer(tf.Module):
         self._normalized_tokens: AddedTokenMatcher | None = None
         self._make_matchers()
         subwords = _hide_added_tokens(vocab)
-        self._wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=subwords,
-            suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=options.max_word_characters * MAX_CHARACTER_BYTES,
-            token_out_type=tf.int32,
-            unknown_token=vocab.unk,
-            no_pretokenization=True,
+        self._wordpiece = _make_wordpiece(
+            tuple(subwords),
+            vocab.unk,
+            options.max_word_characters * MAX_CHARACTER_BYTES,
+            splits_words=False,
         )
-        self._plain_wordpiece = tf_text.FastWordpieceTokenizer(
-            vocab=_hide_other_tokens(subwords, vocab.unk),
-            suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=options.max_word_characters,
-            token_out_type=tf.int32,
-            unknown_token=vocab.unk,
-            no_pretokenization=False,
+        self._plain_wordpiece = _make_wordpiece(
+            tuple(_hide_other_tokens(subwords, vocab.unk)),
+            vocab.unk,
+            options.max_word_characters,
+            splits_words=True,
         )
 
     def _make_matchers(self) -> None:
@@ -274,6 +271,26 @@ class BertTokenizer(tf.Module):
         # No word contains both brackets and letters, so "[UNK]" cannot be a word of the text.
         lengths = word_splits[1:] - word_splits[:-1]
         return tf.where(lengths > self._max_word_characters, self.vocab.unk, words)
+
+
+@functools.lru_cache(maxsize=8)
+def _make_wordpiece(
+    subwords: tuple[str, ...], unk: str, max_bytes_per_word: int, splits_words: bool
+) -> tf_text.FastWordpieceTokenizer:
+    """Returns tensorflow-text's tokenizer; models with the same vocabulary share one.
+
+    It takes a tenth of a second to make, and its tensor has megabytes.
+    """
+    # Outside of the graph that is being traced, if any: the tensor is used by others as well.
+    with tf.init_scope():
+        return tf_text.FastWordpieceTokenizer(
+            vocab=list(subwords),
+            suffix_indicator=CONTINUATION_PREFIX,
+            max_bytes_per_word=max_bytes_per_word,
+            token_out_type=tf.int32,
+            unknown_token=unk,
+            no_pretokenization=not splits_words,
+        )
 
 
 def _hide_added_tokens(vocab: Vocab) -> list[str]:

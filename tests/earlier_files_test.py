@@ -141,9 +141,9 @@ def same_file(found, expected):
 
 
 def read_cells(path):
-    """Returns the cells of a table by line; numbers as such."""
+    """Returns the words of a table's cells by line; numbers as such."""
     lines = path.read_text().splitlines()
-    return [list(map(as_number, line.split("\t"))) for line in lines]
+    return [list(map(as_number, re.split("[\t ]", line))) for line in lines]
 
 
 def as_number(cell):

@@ -171,5 +171,5 @@ def _compute(model: Model, rows: TokenizedDataset) -> np.ndarray:
             else:
                 collected[row] = value
     if collected is None:
-        raise ValueError("There are no training examples.")
+        raise ValueError("There are no training examples; give --train_file.")
     return collected

@@ -86,6 +86,7 @@ class AddedTokenFinder(tf.Module):
     ) -> None:
         super().__init__()
         contents = {normalize(token.content): ids[token.content] for token in tokens}
+        contents.pop("", None)  # A token of deleted characters is never found.
         # RE2 takes the first alternative that matches.
         longest_first = sorted(contents, key=len, reverse=True)
         self._pattern = "|".join(map(re.escape, longest_first))

@@ -450,7 +450,7 @@ def test_options_of_other_kinds_are_refused(tmp_path, kind, option, message):
     ],
 )
 def test_bfloat16_answers_nearly_the_same_with_half_the_weights(tmp_path, kind):
-    """Eight bits of precision: a rounding error of 0.4 % in each product."""
+    """Eight bits of precision: a rounding error of 0.4 % in each product, added up in any order."""
     folder = str(write_model(tmp_path / "m", kind))
     whole, half = (load(folder, precision=name) for name in ("float32", "bfloat16"))
     texts = [text.replace("word", "[MASK]") for text in TEXTS] + ["One [MASK] more."]
@@ -458,7 +458,7 @@ def test_bfloat16_answers_nearly_the_same_with_half_the_weights(tmp_path, kind):
         if value.dtype.kind == "f":
             received = answers(half, texts)[name]
             assert received.dtype == np.float32
-            assert np.abs(received - value).max() < 0.03 * max(1.0, np.abs(value).max())
+            assert np.abs(received - value).max() < 0.05 * max(1.0, np.abs(value).max())
     sizes = [
         sum(v.value.dtype.size * int(tf.size(v.value)) for v in one.model.trainable_variables)
         for one in (whole, half)

@@ -104,6 +104,18 @@ def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
 around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
 
 
+def is_fast_run(config: pytest.Config) -> bool:
+    """Whether slow tests are left out."""
+    return "not slow" in config.option.markexpr
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if is_fast_run(config):
+        # oneDNN prepares a kernel for each new shape, a fifteenth of the time of the fast run. Slow
+        # runs have it, as users do. TensorFlow reads the variable when it is loaded.
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+
 def keeps_graph_optimizer(item: pytest.Item) -> bool:
     """Whether a test computes with the graph optimizer in the fast run, too."""
     folder = pathlib.Path(__file__).parent
@@ -133,10 +145,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if "tensorflow" in sys.modules:
         # The graph optimizer takes an eighth of the time of the fast run. Slow runs, SavedModels
         # and comparisons with recorded runs have it, as users do.
-        is_fast_run = "not slow" in item.config.option.markexpr
         import tensorflow as tf
 
-        is_off = is_fast_run and not keeps_graph_optimizer(item)
+        is_off = is_fast_run(item.config) and not keeps_graph_optimizer(item)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": is_off})
     if item.get_closest_marker("gpu"):
         import tensorflow as tf

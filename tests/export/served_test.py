@@ -123,7 +123,7 @@ def test_a_long_text_loses_its_end_where_no_run_says_what_it_lost(tmp_path, kind
 
 
 def test_tagger(tmp_path) -> None:
-    folder = write_model(tmp_path / "m", "tagger")
+    folder = write_model(tmp_path / "m", "tagger", num_hidden_layers=2)
     served = load(str(folder), max_seq_length=LENGTH)
     found = answers(served, TEXTS)
     for text, words, starts, ends in zip(

@@ -273,7 +273,6 @@ class BertTokenizer(tf.Module):
         return tf.where(lengths > self._max_word_characters, self.vocab.unk, words)
 
 
-@functools.lru_cache(maxsize=8)
 def _make_wordpiece(
     subwords: tuple[str, ...], unk: str, max_bytes_per_word: int, splits_words: bool
 ) -> tf_text.FastWordpieceTokenizer:
@@ -281,16 +280,27 @@ def _make_wordpiece(
 
     It takes a tenth of a second to make, and its tensor has megabytes.
     """
-    # Outside of the graph that is being traced, if any: the tensor is used by others as well.
+    # Outside of the function that is being traced, if any: the tensor is used by others as well.
     with tf.init_scope():
-        return tf_text.FastWordpieceTokenizer(
-            vocab=list(subwords),
-            suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=max_bytes_per_word,
-            token_out_type=tf.int32,
-            unknown_token=unk,
-            no_pretokenization=not splits_words,
-        )
+        # A tf.Graph() keeps its tensors to itself.
+        make = _shared_wordpiece if tf.executing_eagerly() else _new_wordpiece
+        return make(subwords, unk, max_bytes_per_word, splits_words)
+
+
+def _new_wordpiece(
+    subwords: tuple[str, ...], unk: str, max_bytes_per_word: int, splits_words: bool
+) -> tf_text.FastWordpieceTokenizer:
+    return tf_text.FastWordpieceTokenizer(
+        vocab=list(subwords),
+        suffix_indicator=CONTINUATION_PREFIX,
+        max_bytes_per_word=max_bytes_per_word,
+        token_out_type=tf.int32,
+        unknown_token=unk,
+        no_pretokenization=not splits_words,
+    )
+
+
+_shared_wordpiece = functools.lru_cache(maxsize=8)(_new_wordpiece)
 
 
 def _hide_added_tokens(vocab: Vocab) -> list[str]:

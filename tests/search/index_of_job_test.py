@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from absl import flags
 
-from bert_tf.search.bulk import embed_shard, read_file
+from bert_tf.search.bulk import Job, embed_shard, read_file
 from bert_tf.search.index import Batch, add_to_index, build_index
 from bert_tf.search.manifest import Manifest
 from tests.programs import own_flags
@@ -28,15 +28,21 @@ def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     del sys.modules["bert_tf.embed_texts"]
 
 
+def embedded(tmp_path: pathlib.Path) -> Job:
+    """Returns a job of five documents whose shards are all embedded."""
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    return job
+
+
 def test_another_index_at_the_path_is_refused(
     tmp_path: pathlib.Path, program: types.ModuleType
 ) -> None:
     folder = tmp_path / "index"
     flags.FLAGS(["embed_texts", f"--index_dir={folder}"])
-    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    job = embedded(tmp_path)
     assert not program.check_index(job)
     program.write_index(job, list(job.shards()), "cosine")
     assert program.check_index(job)
@@ -52,10 +58,7 @@ def test_the_index_has_the_language_that_was_given(
     tmp_path: pathlib.Path, program: types.ModuleType
 ) -> None:
     folder = tmp_path / "index"
-    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    job = embedded(tmp_path)
     flags.FLAGS(["embed_texts", f"--index_dir={folder}", "--language=de"])
     program.write_index(job, list(job.shards()), "cosine")
     assert Manifest.read(folder).language == "de" and program.check_index(job)
@@ -68,10 +71,7 @@ def test_an_index_that_an_earlier_release_recorded_is_english(
     tmp_path: pathlib.Path, program: types.ModuleType
 ) -> None:
     folder = tmp_path / "index"
-    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    job = embedded(tmp_path)
     flags.FLAGS(["embed_texts", f"--index_dir={folder}"])
     program.write_index(job, list(job.shards()), "cosine")
     assert Manifest.read(folder).language == "en"

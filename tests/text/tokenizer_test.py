@@ -4,9 +4,10 @@ import random
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from bert_tf.text import unicode_tables
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer import BertTokenizer, _make_wordpiece, _shared_wordpiece
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import golden_file
@@ -143,3 +144,13 @@ def test_tables_cover_every_code_point() -> None:
     for code in range(unicode_tables.NUM_CODE_POINTS):
         char = chr(code)
         assert (kinds[code] == unicode_tables.ISOLATED) == unicode_tables.is_isolated(char), code
+
+
+@pytest.mark.parametrize("make_graph", [tf.Graph, lambda: FuncGraph("traced")])
+def test_tables_made_in_a_graph_do_not_break_those_of_later_tokenizers(make_graph):
+    options = (("[UNK]", "river", "##s"), "[UNK]", 400, False)
+    _shared_wordpiece.cache_clear()
+    with make_graph().as_default():
+        _make_wordpiece(*options)
+    found = _make_wordpiece(*options).tokenize(tf.constant(["rivers", "boat"]))
+    assert found.to_list() == [[1, 2], [0]]

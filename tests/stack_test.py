@@ -6,7 +6,6 @@ it may go.
 
 import ast
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -153,23 +152,6 @@ def test_the_unpickler_in_c_ends_the_process_at_a_deep_key() -> None:
     code = r"import pickle; pickle.loads(b'})' + b'\x85' * 2_000_000 + b'Ns.')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert done.returncode == -signal.SIGSEGV
-
-
-def pinned(name: str) -> dict[str, str]:
-    lines = (ROOT / name).read_text(encoding="utf8").splitlines()
-    matches = (re.match(r"([\w.-]+)==(\S+)", line) for line in lines)
-    return {re.sub(r"[-_.]+", "-", m[1]).lower(): m[2] for m in matches if m}
-
-
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_requirements_agree_with_the_lock(name: str) -> None:
-    lock = pinned("requirements_lock.txt")
-    assert {package: lock.get(package) for package in pinned(name)} == pinned(name)
-
-
-def test_requirements_are_what_is_installed() -> None:
-    required = pinned("requirements.txt")
-    assert {package: metadata.version(package) for package in required} == required
 
 
 def test_keras_nlp_is_keras_hub() -> None:

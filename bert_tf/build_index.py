@@ -5,7 +5,8 @@
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
 files: see `search/documents.py`. With --add, the documents are added to an existing index, which
-records its model; --init_checkpoint gives its path if it has moved. The index is written
+records its model; --init_checkpoint gives its path if it has moved. --language without
+--input_file records the language of an existing index for its search by words. The index is written
 atomically; a build that is stopped leaves nothing at its path.
 """
 
@@ -70,7 +71,6 @@ INPUT_FLAGS = (
     "similarity",
     "pooling",
     "max_seq_length",
-    "language",
     "batch_size",
     "add",
     "keep_texts",
@@ -84,7 +84,8 @@ def main(_: list[str]) -> None:
     folder = training.output_dir
     if not folder:
         raise ValueError("Give the directory of the index as --output_dir.")
-    if not INPUT.value and not FAISS.value:
+    is_language_alone = LANGUAGE.present and not INPUT.value
+    if not INPUT.value and not FAISS.value and not is_language_alone:
         raise ValueError("Give documents as --input_file.")
     if INPUT.value:
         if not (training.init_checkpoint or ADD.value):
@@ -96,9 +97,12 @@ def main(_: list[str]) -> None:
             new_folder_path(folder, "give --add, or another --output_dir")
         write(training.init_checkpoint, folder)
     elif ignored := [name for name in INPUT_FLAGS if flags.FLAGS[name].present]:
-        raise ValueError(
-            f"--{ignored[0]} needs --input_file: a FAISS index uses the existing vectors."
-        )
+        raise ValueError(f"--{ignored[0]} needs --input_file: the existing vectors are used.")
+    if is_language_alone:
+        from bert_tf.search.index import record_language
+
+        record_language(folder, LANGUAGE.value)
+        logging.info("%s: words are those of --language=%s.", folder, LANGUAGE.value)
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index

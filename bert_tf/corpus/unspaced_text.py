@@ -21,7 +21,8 @@ Span = tuple[int, int]
 
 # Scripts without spaces between words, and the marks that only they use. Hangul has spaces.
 _EAST_ASIAN = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
-_PHRASED = r"\p{LB=SA}\p{Tibetan}"
+UNSPACED = rf"{_EAST_ASIAN}\p{{LB=SA}}"
+_PHRASED = r"\p{LB=SA}\p{Tibetan}"  # Tibetan marks the ends of syllables.
 _WIDE = regex.compile(rf"[{_EAST_ASIAN}\u3000-\u303f\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uff60]")
 # Western marks need a space. U+104A is of the class STerm, but a comma in Burmese.
 _NOT_TERMINAL = "!?‼‽⁇⁈⁉⸮၊"

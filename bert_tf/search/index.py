@@ -32,9 +32,9 @@ import numpy as np
 from bert_tf.corpus.checksums import file_crcs
 from bert_tf.files import exclusive, new_folder_path
 from bert_tf.search import strings
+from bert_tf.search.analyzer import TOKEN_RULE, check_language
 from bert_tf.search.fingerprint import is_same_model
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
-from bert_tf.search.words import STEMMERS
 from bert_tf.vectors.candidates import best_candidates
 from bert_tf.vectors.exact import DTYPES, top_k
 from bert_tf.vectors.quantization import quantize
@@ -310,7 +310,7 @@ def build_index(
       similarity: `cosine` or `dot`.
       pooling: pooling requested for the model; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
-      language: of the texts, whose stemmer BM25 applies; one of `words.STEMMERS`.
+      language: of the texts, for BM25; one of `analyzer.STEMMERS`.
 
     Raises:
       ValueError: if the directory exists or is a mount point, there are no documents, an id is
@@ -321,8 +321,7 @@ def build_index(
             f"dtype is {dtype!r} and similarity {similarity!r}; expected one of "
             f"{', '.join(DTYPES)} and of {', '.join(SIMILARITIES)}."
         )
-    if language not in STEMMERS:
-        raise ValueError(f"language is {language!r}; expected one of {', '.join(STEMMERS)}.")
+    check_language(language)
     folder = new_folder_path(folder, "add to it, or name a new one")
     building = building_folder(folder)
     with _locked(folder, building.with_suffix(".lock")):
@@ -379,6 +378,22 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
         # Until this replaces the manifest, readers see the index without the new segments.
         after.write(folder)
     return after
+
+
+def record_language(folder: str | os.PathLike, language: str) -> Manifest:
+    """Records a language and the present word rule in an index; vectors and texts stay.
+
+    Raises:
+      ValueError: if the folder is not an index, it is damaged, or the language is unknown.
+    """
+    check_language(language)
+    folder = pathlib.Path(folder).expanduser()
+    with _locked(folder, folder / ".lock"):
+        manifest = dataclasses.replace(
+            Index(folder).manifest, token_rule=TOKEN_RULE, language=language
+        )
+        manifest.write(folder)
+    return manifest
 
 
 def _remove_unlisted(folder: pathlib.Path, manifest: Manifest) -> None:

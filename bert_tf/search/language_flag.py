@@ -2,15 +2,15 @@
 
 from absl import flags
 
-from bert_tf.search.words import STEMMERS
+from bert_tf.search.analyzer import STEMMERS
 
 
 def define_language() -> flags.FlagHolder[str]:
-    """Defines --language, the language whose stemmer BM25 applies."""
+    """Defines --language, the language of the texts in search by words."""
     return flags.DEFINE_enum(
         "language",
         "en",
         list(STEMMERS),
-        "Language of the texts, for search by words: English has stop words and a stemmer, the "
-        "others a stemmer, `other` neither.",
+        "Language of the texts, for search by words: it has its stemmer and its rule of case, English "
+        "stop words as well. `other` is for languages without a stemmer.",
     )

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.search.words import STEMMERS, TOKEN_PATTERNS
+from bert_tf.search.analyzer import STEMMERS, TOKEN_RULE
 from bert_tf.vectors.exact import DTYPES
 
 MANIFEST = "manifest.json"
 FORMAT = 2
 SIMILARITIES = ("cosine", "dot")
 # Defaults for fields that manifests of earlier releases lack.
-EARLIER = {"pooling": "", "max_seq_length": 0, "token_rule": "two_characters"}
+EARLIER = {"pooling": "", "max_seq_length": 0}
 _CRC = re.compile("[0-9a-f]{8}")
 _KINDS = {
     "dimension": int,
@@ -47,8 +47,9 @@ class Manifest:
       files: size and CRC-32C by file name.
       pooling: pooling requested for the build; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
-      token_rule: how BM25 splits texts into words, one of `words.TOKEN_PATTERNS`.
-      language: whose stemmer BM25 applies, one of `words.STEMMERS`.
+      token_rule: how the analyzer of the index cuts words; of a searchable one
+        `analyzer.TOKEN_RULE`, "" if not recorded.
+      language: of the texts, one of `analyzer.STEMMERS`.
     """
 
     model: str
@@ -61,7 +62,7 @@ class Manifest:
     files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     pooling: str = ""
     max_seq_length: int = 0
-    token_rule: str = "one_character"
+    token_rule: str = TOKEN_RULE
     language: str = "en"
 
     def write(self, folder: pathlib.Path) -> None:
@@ -92,6 +93,19 @@ class Manifest:
         fields["segments"] = tuple(fields["segments"])
         fields["files"] = {name: tuple(entry) for name, entry in fields["files"].items()}
         return cls(**fields)
+
+    def check_token_rule(self, folder: str | os.PathLike) -> None:
+        """Raises ValueError unless words are cut by the rule and language that the index records.
+
+        The rule changes the words of documents and queries, so it does not change in silence.
+        """
+        if self.token_rule != TOKEN_RULE:
+            raise ValueError(
+                f"{folder} records the word rule {self.token_rule!r}; search by words needs "
+                f"{TOKEN_RULE!r}. To record it and the language of the texts, without embedding "
+                f"again: `python -m bert_tf.build_index --output_dir={folder} "
+                f"--language={self.language}`."
+            )
 
     def vector_crcs(self) -> list[str]:
         """Returns the checksum of each segment's exact vectors."""
@@ -126,8 +140,8 @@ def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
             f"{path} has changed since it was written: its digest is {digest!r} instead of "
             f"{_digest(values)!r}; build the index again."
         )
-    # Earlier indexes have English.
-    return {"language": "en", **values}
+    # An index without these fields has English words of an earlier rule.
+    return {"language": "en", "token_rule": "", **values}
 
 
 def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
@@ -160,7 +174,6 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
     for name, known in (
         ("dtype", DTYPES),
         ("similarity", SIMILARITIES),
-        ("token_rule", tuple(TOKEN_PATTERNS)),
         ("language", tuple(STEMMERS)),
     ):
         if fields[name] not in known:

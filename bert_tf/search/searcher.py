@@ -79,6 +79,8 @@ class Searcher:
         if rerank_k < 1:
             raise ValueError(f"rerank_k is {rerank_k}, expected 1 or more.")
         manifest = Manifest.read(pathlib.Path(folder))
+        if mode != "vectors":
+            manifest.check_token_rule(folder)
         # Word search needs no model; "" skips the comparison of fingerprints.
         fingerprint = ""
         if mode != "words":
@@ -93,7 +95,7 @@ class Searcher:
         self._vectors = FaissIndex(self.index, faiss) if faiss else self.index
         if mode != "vectors":
             texts = [self.index.text(row) for row in range(len(self.index))]
-            self._words = Bm25(texts, token_rule=manifest.token_rule, language=manifest.language)
+            self._words = Bm25(texts, language=manifest.language)
         self._reranker = Reranker.from_pretrained(reranker) if reranker else None
         self._mode = mode
         self._rerank_k = rerank_k

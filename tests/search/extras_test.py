@@ -11,7 +11,6 @@ import pytest
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.faiss_index import FaissIndex, build_faiss
 from bert_tf.search.index import Batch, Index, add_to_index, build_index
-from bert_tf.search.words import with_pairs
 
 
 def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Index:
@@ -150,7 +149,6 @@ def test_bm25_finds_words_that_no_spaces_divide() -> None:
         [2],
     ]
     assert (scores > 0).sum(1).tolist() == [2, 2, 1]
-    assert with_pairs("in 東京都 (水)").split() == ["in", "東京", "京都", "(", "水", ")"]
 
 
 def test_bm25_finds_words_of_one_character() -> None:
@@ -162,10 +160,6 @@ def test_bm25_finds_words_of_one_character() -> None:
     assert scores[0, 0] > scores[0, 1]
     for (chosen,), row in zip(found.score(["C++"], [np.array([1])]), scores[2:3], strict=True):
         assert chosen == row[0]
-    # Indexes of earlier releases were searched without such words.
-    old = Bm25(texts, token_rule="two_characters")
-    scores, rows = old.search(["vitamin C", "C"], 2)
-    assert scores[0, 0] == scores[0, 1] and not scores[1].any()
 
 
 def test_bm25_has_the_stemmer_of_its_language() -> None:

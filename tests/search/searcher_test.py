@@ -24,8 +24,8 @@ class Embedder:
 
 
 class Words:
-    def __init__(self, texts, token_rule, language):
-        assert (texts, token_rule, language) == (TEXTS, "one_character", "de")
+    def __init__(self, texts, language):
+        assert (texts, language) == (TEXTS, "de")
 
     def search(self, queries, k):
         order = np.argsort(-WORDS, kind="stable")[:k]

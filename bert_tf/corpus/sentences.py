@@ -13,6 +13,7 @@ split (`Yahoo! Inc`); the lists of abbreviations of other languages than English
 """
 
 import re
+import unicodedata
 
 from bert_tf.corpus.abbreviations import AUTO, Abbreviations, abbreviations_of
 from bert_tf.corpus.unspaced_text import Span, split_at_terminals, split_long_run
@@ -98,6 +99,7 @@ def _full_stop_ends(
     """Returns whether a full stop ends the sentence from its start up to the full stop."""
     begin, stop = sentence
     word = text[max(text.rfind(" ", begin, stop) + 1, begin) : stop].strip().lstrip(_OPENERS)
+    word = unicodedata.normalize("NFC", word)  # as the lists of abbreviations
     if not word or len(word) > 12:
         return True
     if word.isdigit():

@@ -23,6 +23,7 @@ Span = tuple[int, int]
 _EAST_ASIAN = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
 UNSPACED = rf"{_EAST_ASIAN}\p{{LB=SA}}"
 _PHRASED = r"\p{LB=SA}\p{Tibetan}"  # Tibetan marks the ends of syllables.
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 _WIDE = regex.compile(rf"[{_EAST_ASIAN}\u3000-\u303f\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uff60]")
 # Western marks need a space. U+104A is of the class STerm, but a comma in Burmese.
 _NOT_TERMINAL = "!?‼‽⁇⁈⁉⸮၊"
@@ -49,6 +50,14 @@ _AFTER_COMMA = regex.compile(
 )
 # Thai and Lao write some vowels before their consonant.
 _GRAPHEME = regex.compile(r"[\u0e40-\u0e44\u0ec0-\u0ec4]?\X")
+
+
+def word_spans(text: str) -> list[Span]:
+    """Returns start and end of each word: text between spaces, or one character without spaces.
+
+    Example: word_spans("An 東京") == [(0, 2), (3, 4), (4, 5)]
+    """
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 def split_at_terminals(text: str, span: Span) -> list[Span]:

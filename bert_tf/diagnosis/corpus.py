@@ -19,6 +19,7 @@ from bert_tf.checkpoints.tokenizer_files import check_casing
 from bert_tf.config import DataConfig
 from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.corpus_format import SENTENCE_END
+from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer
@@ -127,7 +128,7 @@ class Corpus:
         """Counts a document, a list of sentences."""
         # The hash instead of the text, because a corpus may not fit into memory.
         self.documents[hash("\n".join(document))] += 1
-        self.words.append(sum(len(line.split()) for line in document))
+        self.words.append(sum(map(_count_words, document)))
         self.sentences.append(len(document))
         self.lines.update(line for line in document if len(line) >= COPY_CHARACTERS)
         for line in document:
@@ -153,6 +154,11 @@ class Corpus:
             self._num_examined += 1
             words = split_words(line, tokenizer.do_lower_case, tokenizer.vocab.options)
             self.unknown_words.update(word for word in words if tokenizer.encode(word) == [unknown])
+
+
+def _count_words(line: str) -> int:
+    """Returns the number of words; in scripts without spaces, each character is a word."""
+    return len(line.split()) if line.isascii() else len(word_spans(line))
 
 
 def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:

@@ -16,10 +16,9 @@ from absl import logging
 from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
 from bert_tf.corpus.sentences import sentence_spans
 from bert_tf.corpus.text_lines import numbered_lines
-from bert_tf.corpus.unspaced_text import cut_units, join_lines
+from bert_tf.corpus.unspaced_text import cut_units, join_lines, word_spans
 from bert_tf.examples.tables import list_tables, read_rows
 from bert_tf.files import not_utf8
-from bert_tf.search.words import word_spans
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
 PASSAGE_WORDS = 100

@@ -11,6 +11,6 @@ def define_language() -> flags.FlagHolder[str]:
         "language",
         "en",
         list(STEMMERS),
-        "Language of the texts, for search by words: it has its stemmer and its rule of case, English "
-        "stop words as well. `other` is for languages without a stemmer.",
+        "Language of the texts, for search by words: each has its stemmer and its rule of case; "
+        "English has stop words. `other` is for languages without a stemmer.",
     )

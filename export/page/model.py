@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.sentences import split_sentences
+from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
 from bert_tf.search.serving import SearchServing
-from bert_tf.search.words import word_spans
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.masked_words.gap_filling import GAP, MaskedModel, fill_text
 from bert_tf.tasks.masked_words.scores import rewrite, score_words

@@ -1,5 +1,7 @@
 """Tests of the sentence splitter on hand-cut sentences."""
 
+import unicodedata
+
 import pytest
 
 from bert_tf.corpus.sentences import split_sentences
@@ -76,3 +78,13 @@ def test_no_character_but_white_space_is_lost():
         'Dr. "No" (1962) ... is a film!? _Yes._ It cost $1.1 million; e.g. *this* one. 終。The End'
     )
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(("language", "word"), [("fr", "févr"), ("de", "mär"), ("es", "núm")])
+def test_abbreviations_are_known_in_any_normal_form(language, word):
+    text = f"Il vint au {word}. 5 de là. Fin."
+    composed = split_sentences(text, language)
+    assert len(composed) == 2
+    for form in ("NFD", "NFKD"):
+        decomposed = split_sentences(unicodedata.normalize(form, text), language)
+        assert decomposed == [unicodedata.normalize(form, sentence) for sentence in composed]

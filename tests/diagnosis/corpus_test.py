@@ -90,6 +90,14 @@ def test_sizes_of_documents_and_lines(tmp_path):
     assert diagnose(tmp_path, docs)["Long lines that end in mid-sentence"] == ("SERIOUS", "100 %")
 
 
+def test_characters_without_spaces_are_words(tmp_path):
+    docs = []
+    for document in range(150):
+        digits = "".join("甲乙丙丁戊己庚辛壬癸"[int(digit)] for digit in f"{document:03}")
+        docs.append([f"第{digits}章第{line}節東京都の天気は晴れです。" for line in range(6)])
+    assert "Documents of fewer than 50 words" not in diagnose(tmp_path, docs)
+
+
 def test_vocabulary_of_another_text(tmp_path):
     docs = documents(150)
     for document in docs[:50]:

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
+from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.search.documents import PASSAGE_WORDS, read_documents
-from bert_tf.search.words import word_spans
 
 ARTICLE = {
     "Chinese": (

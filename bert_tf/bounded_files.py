@@ -68,13 +68,13 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
     return b"".join(parts)
 
 
-def read_text(path: str | os.PathLike, errors: str = "strict") -> str:
+def read_text(path: str | os.PathLike, errors: str = "strict", most: int = MAX_BYTES) -> str:
     """Reads a UTF-8 file; see `read_bytes` and `bytes.decode`.
 
     Raises:
       ValueError: see `read_bytes`, or if it is not UTF-8.
     """
-    return read_bytes(path).decode("utf8", errors=errors)
+    return read_bytes(path, most).decode("utf8", errors=errors)
 
 
 def check_lines(content: bytes, source: str | os.PathLike) -> None:

@@ -31,6 +31,8 @@ FILE_FLAGS = (
     "model",
     "teacher",
 )  # endings of the names of flags with paths
+# How RuntimeErrors of pathlib begin: of `resolve` and `expanduser`.
+PATH_ERRORS = ("Symlink loop", "Could not determine home")
 CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a full disk
 
 # Lets --help list the flags under the program instead of this module.
@@ -206,6 +208,8 @@ def error_line(error: Exception) -> str | None:
         )
     if isinstance(error, RecursionError):
         return f"The input is nested too deeply ({reason})."
+    if isinstance(error, RuntimeError) and reason.startswith(PATH_ERRORS):
+        return f"A path cannot be followed: {reason}"
     if isinstance(error, UnicodeEncodeError):  # File names on Linux may be any bytes.
         return f"A name is not UTF-8, rename it: {_not_utf8_part(error)}"
     if isinstance(error, (ValueError, OSError)):

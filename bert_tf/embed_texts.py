@@ -19,7 +19,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.corpus.checksums import file_crc
-from bert_tf.files import exclusive, new_folder_path, read_json, write_json
+from bert_tf.files import exclusive, new_folder_path, read_json, real_path, write_json
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -193,7 +193,7 @@ def check_index(job: Job) -> bool:
     from bert_tf.search.manifest import Manifest
 
     folder = index_folder()
-    if folder == pathlib.Path(job.folder).resolve():
+    if folder == real_path(job.folder):
         raise ValueError(f"--index_dir and --output_dir are both {folder}; name another index.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         new_folder_path(folder)
@@ -216,7 +216,7 @@ def check_index(job: Job) -> bool:
 
 def index_folder() -> pathlib.Path:
     """Returns the path of --index_dir, with ~ expanded and links followed."""
-    return pathlib.Path(INDEX.value).expanduser().resolve()
+    return real_path(INDEX.value)
 
 
 def index_values() -> dict[str, Any]:

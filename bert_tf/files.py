@@ -43,6 +43,18 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         temporary.unlink(missing_ok=True)
 
 
+def real_path(path: str | os.PathLike) -> pathlib.Path:
+    """Returns an absolute path with ~ expanded and links followed.
+
+    Raises:
+      ValueError: if a link leads to itself, or ~ names an unknown user.
+    """
+    try:
+        return pathlib.Path(path).expanduser().resolve()
+    except RuntimeError as error:
+        raise ValueError(f"{path} is no path: {error}; correct it.") from None
+
+
 def new_folder_path(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
     """Checks and returns the path of a new folder that will be renamed into place.
 
@@ -53,7 +65,9 @@ def new_folder_path(folder: str | os.PathLike, remedy: str = "name a new folder"
     Raises:
       ValueError: if the path exists, or is a mount point, which a rename cannot replace.
     """
-    path = pathlib.Path(folder).expanduser().resolve()
+    path = real_path(folder)
+    if path.is_symlink():  # Python 3.13 resolves links that lead to themselves.
+        raise ValueError(f"{path} is a link that leads nowhere; {remedy}.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists; {remedy}.")
     if path.is_mount():

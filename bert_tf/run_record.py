@@ -14,7 +14,7 @@ from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.checkpoints.keras_archive import is_keras_file, read_settings
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import FILE_FLAGS, flagfile, read_flagfile
-from bert_tf.files import atomic_write, exclusive
+from bert_tf.files import atomic_write, exclusive, real_path
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
@@ -201,7 +201,7 @@ def is_same_path(first: str, second: str) -> bool:
 
 def _resolved(paths: str) -> list[pathlib.Path]:
     """Returns comma-separated paths; names on a hub stay distinct."""
-    return [pathlib.Path(path.strip()).expanduser().resolve() for path in paths.split(",")]
+    return [real_path(path.strip()) for path in paths.split(",")]
 
 
 def _values(*configs: Config) -> dict[str, str]:

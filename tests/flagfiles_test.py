@@ -8,7 +8,9 @@ from absl import flags
 
 from bert_tf import __main__ as programs
 from bert_tf import config_flags, flagfiles
+from bert_tf.files import new_folder_path
 from bert_tf.fine_tuning_config import RetrieverConfig
+from tests.hostile_files import refuses
 from tests.programs import own_flags
 from tests.shared_data import ROOT
 
@@ -91,3 +93,51 @@ def test_every_program_has_a_short_name(
     with pytest.raises(SystemExit, match="1"):
         programs.main()
     assert "'pretain'" in capsys.readouterr().err
+
+
+def chain(folder: pathlib.Path, count: int, times: int = 1) -> str:
+    """Writes flagfiles, each of which names the next one so many times; returns the first."""
+    for number in range(count):
+        (folder / f"{number}.flags").write_text(f"--flagfile={number + 1}.flags\n" * times)
+    (folder / f"{count}.flags").write_text("--last=1\n")
+    return f"--flagfile={folder / '0.flags'}"
+
+
+@pytest.mark.parametrize("case", ["chain", "doubling", "comments", "loop", "pipe", "device"])
+def test_flagfiles_that_attack(tmp_path: pathlib.Path, case: str) -> None:
+    path = tmp_path / "a.flags"
+    argument = f"--flagfile={path}"
+    if case == "chain":
+        argument = chain(tmp_path, 1200)
+    elif case == "doubling":
+        argument = chain(tmp_path, 40, times=2)
+    elif case == "comments":
+        with path.open("wb") as file:
+            file.write(b"# comment\n")
+            file.truncate(200 << 20)
+    elif case == "loop":
+        path.symlink_to(path)
+    elif case == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with refuses():
+        flagfiles.expanded(["program", argument])
+
+
+def test_a_short_chain_of_flagfiles(tmp_path: pathlib.Path) -> None:
+    assert flagfiles.expanded(["program", chain(tmp_path, 20)]) == ["program", "--last=1"]
+    expected = ["program", *["--last=1"] * 8]
+    assert flagfiles.expanded(["program", chain(tmp_path, 3, times=2)]) == expected
+
+
+@pytest.mark.parametrize("name", ["~nobody_of_this_name/x", "loop", "loop/x"])
+def test_paths_that_lead_nowhere_are_one_error(tmp_path: pathlib.Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    path = name if name.startswith("~") else tmp_path / name
+    with refuses():
+        new_folder_path(path)
+    try:
+        pathlib.Path(path).expanduser().resolve()
+    except RuntimeError as error:
+        assert config_flags.error_line(error)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.bounded_patterns import BoundedPatterns
 from bert_tf.checkpoints.checkpoint import Weights
 from bert_tf.checkpoints.hub import is_hub_name, local_path
 from bert_tf.checkpoints.weight_files import modern_names, read_weight_file
@@ -63,12 +64,14 @@ class LoraAdapter:
       values: its adapter_config.json.
       matrices: the matrices by module name, then by kind: lora_A, lora_B ..
       weights: whole weights, which replace those of the base or are added to them.
+      patterns: matches the names of modules with the patterns of `values`.
     """
 
     folder: pathlib.Path
     values: dict[str, Any]
     matrices: dict[str, Weights]
     weights: Weights
+    patterns: BoundedPatterns
 
     @property
     def purpose(self) -> str:
@@ -96,14 +99,7 @@ class LoraAdapter:
         value = self.values.get(key, 8)
         patterns = json_field(self.values, pattern_key, dict, path, nullable=True) or {}
         for pattern, other in patterns.items():
-            try:
-                is_match = re.match(rf"(.*\.)?({pattern})$", module)
-            except re.error as error:
-                raise ValueError(
-                    f"{path}: {pattern_key} has {pattern!r:.100}, which is no regular expression: "
-                    f"{error}."
-                ) from None
-            if is_match:
+            if self.patterns.matches(rf"(.*\.)?({pattern})", module, pattern_key):
                 value = other
                 break
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -157,7 +153,7 @@ def read_adapter(folder: pathlib.Path) -> LoraAdapter:
             for wrapper in (".base_layer.", ".modules_to_save."):
                 name = name.replace(wrapper, ".")
             weights[name] = value
-    return LoraAdapter(folder, values, matrices, weights)
+    return LoraAdapter(folder, values, matrices, weights, BoundedPatterns(path))
 
 
 def find_base(adapter: LoraAdapter, base_model: str = "") -> pathlib.Path:

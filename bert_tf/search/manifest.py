@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.files import json_field, read_json, real_path, write_json
 from bert_tf.search.analyzer import STEMMERS, TOKEN_RULE
 from bert_tf.vectors.exact import DTYPES
 
@@ -160,7 +160,7 @@ def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
 
 def building_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns the temporary folder in which an index is built."""
-    folder = folder.expanduser().resolve()
+    folder = real_path(folder)
     return folder.with_name(f".{folder.name}.building")
 
 

@@ -19,6 +19,7 @@ from bert_tf import bounded_files
 from bert_tf.files import atomic_write, json_field, read_json, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
+from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.vocab import BaseVocab
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -128,6 +129,7 @@ class BpeVocab(BaseVocab):
 
 def _check(vocab: BpeVocab, source: str) -> None:
     """Raises the errors of `BpeVocab`, naming `source` and the token."""
+    check_token_lengths(vocab.tokens, source)
     ids = vocab.ids
     for index, token in enumerate(vocab.tokens):
         if ids[token] != index:
@@ -281,11 +283,13 @@ def read_added_tokens(
 def read_merge(source: object, merge: object) -> tuple[str, str]:
     """Reads "left right" or ["left", "right"]."""
     pair = merge.split(" ") if isinstance(merge, str) else merge
-    if not isinstance(pair, list) or len(pair) != 2 or not all(pair):
+    tokens = pair if isinstance(pair, list) else []
+    if len(tokens) != 2 or not all(isinstance(token, str) and token for token in tokens):
         raise ValueError(
-            f"{source}: received the merge {merge!r}, expected two tokens with a space between."
+            f"{source}: received the merge {merge!r:.200}, expected two tokens with a space "
+            "between."
         )
-    return pair[0], pair[1]
+    return tokens[0], tokens[1]
 
 
 def _build(path: pathlib.Path, **fields: Any) -> BpeVocab:

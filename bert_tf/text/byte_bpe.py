@@ -7,7 +7,6 @@ speed on one core. Only new words, texts with added tokens ("<mask>") and offset
 """
 
 import itertools
-import json
 from collections.abc import Iterator
 
 import tokenizers
@@ -21,6 +20,7 @@ from bert_tf.text.byte_level import (
     replace_surrogates,
     split_words,
 )
+from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 
 # At about 250 bytes an entry this is at most 150 MB a process.
 MAX_CACHED_WORDS = 1 << 19
@@ -55,7 +55,7 @@ class ByteBpe:
 
     def __init__(self, vocab: BpeVocab):
         self.vocab = vocab
-        self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+        self._tokenizer = make_fast_tokenizer(to_tokenizer_json(vocab))
         self._model = self._tokenizer.model
         self._word_ids = _WordIds(self)
         self._raw_added_ids = {

@@ -17,8 +17,14 @@ import numpy as np
 from bert_tf.text.unicode_tables import assigned_code_points
 
 MAX_CLUSTER_BYTES = 5
-# Bounds for corrupt files; the rules of NFKC have keys of up to 18 bytes.
+# Bounds for corrupt and hostile files. The rules of NFKC have 45,000 units, keys of up to 18 bytes,
+# replacements of up to 33, and 11,000 strings of at most `MAX_CLUSTER_BYTES` in the trie.
 _MAX_KEY_BYTES = 64
+_MAX_REPLACEMENT_BYTES = 1024
+_MAX_BYTES = 8 << 20
+_MAX_NODES = 1 << 18
+_MAX_PATHS = 200_000
+_NODES_AT_ONCE = 4096  # Each takes 255 positions of 8 bytes.
 # Characters that continue a grapheme cluster, in the Unicode version of `tokenizers` 0.23.
 _CONTINUING = """
     300-36f 483-489 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4
@@ -91,32 +97,57 @@ def read_rules(charsmap: bytes) -> dict[str, str]:
 
 
 def check_charsmap(charsmap: bytes) -> None:
-    """Raises ValueError if a charsmap is corrupt: `tokenizers` would fail with some texts."""
+    """Raises ValueError if a charsmap is corrupt or too large: `tokenizers` fails with some texts.
+
+    Nodes share their children, so a small trie may have countless paths, each of which is a string
+    for `read_rules`. They are counted node by node.
+    """
     if not charsmap:
         return
     units, replacements = _parts(charsmap)
+    ends = np.flatnonzero(np.frombuffer(replacements, np.uint8) == 0)
     bases = _child_bases(np.zeros(1, np.int64), units)
+    num_paths: np.ndarray = np.ones(1)  # [nodes], float64: it may exceed 64 bits.
     num_nodes = 0
-    for _ in range(_MAX_KEY_BYTES):
-        # Nodes share their children, so a trie has more paths than units.
-        bases = np.unique(bases)
+    for depth in range(_MAX_KEY_BYTES):
         num_nodes += len(bases)
         if not len(bases):
             return
+        if depth <= MAX_CLUSTER_BYTES and num_paths.sum() > _MAX_PATHS:
+            raise ValueError(
+                f"the trie of a charsmap has {num_paths.sum():.3g} strings of {depth} bytes; "
+                f"expected at most {_MAX_PATHS}."
+            )
         # A child is at base ^ label, and so at most at base | 255.
-        if num_nodes > _MAX_KEY_BYTES * len(units) or (bases | 255).max() >= len(units):
+        if num_nodes > _MAX_NODES or (bases | 255).max() >= len(units):
             break
-        _, _, positions = _children(bases, units)
-        bases = _child_bases(positions, units)
-        leaves = bases[_has_rule(positions, units)]
+        parents, _, positions = _children(bases, units)
+        children = _child_bases(positions, units)
+        leaves = children[_has_rule(positions, units)]
         if len(leaves) and (leaves.max() >= len(units)):
             break
-        starts = units[leaves] & 0x7FFFFFFF
-        if len(starts) and starts.max() >= len(replacements):
-            raise ValueError("a rule of a charsmap has no replacement.")
+        _check_replacements(units[leaves] & 0x7FFFFFFF, ends)
+        bases, indices = np.unique(children, return_inverse=True)
+        num_paths = np.bincount(indices, num_paths[parents], len(bases))
     raise ValueError(
-        "the trie of a charsmap is corrupt: a node leads out of it, or it is too deep."
+        "the trie of a charsmap is corrupt: a node leads out of it, or it is too deep or too large."
     )
+
+
+def _check_replacements(starts: np.ndarray, ends: np.ndarray) -> None:
+    """Raises ValueError for replacements that do not end, or end too late.
+
+    Args:
+      starts: where the replacements of rules begin.
+      ends: where the replacements end, ascending.
+    """
+    indices = np.searchsorted(ends, starts)
+    if not (indices < len(ends)).all():
+        raise ValueError("a rule of a charsmap has no replacement.")
+    if (ends[indices] - starts > _MAX_REPLACEMENT_BYTES).any():
+        raise ValueError(
+            f"a replacement of a charsmap has more than {_MAX_REPLACEMENT_BYTES} bytes."
+        )
 
 
 def _parts(charsmap: bytes) -> tuple[np.ndarray, bytes]:
@@ -124,16 +155,23 @@ def _parts(charsmap: bytes) -> tuple[np.ndarray, bytes]:
     size = int.from_bytes(charsmap[:4], "little")
     if len(charsmap) < 4 or size % 4 or not 0 < size <= len(charsmap) - 4:
         raise ValueError(f"a charsmap of {len(charsmap)} bytes says that its trie has {size}.")
+    if len(charsmap) > _MAX_BYTES:
+        raise ValueError(f"a charsmap has {len(charsmap)} bytes; expected at most {_MAX_BYTES}.")
     return np.frombuffer(charsmap[4 : 4 + size], "<u4").astype(np.int64), charsmap[4 + size :]
 
 
 def _children(bases: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the parent, the label and the position of each child of the nodes."""
-    labels = np.arange(1, 256)
-    positions = bases[:, np.newaxis] ^ labels  # [nodes, 255]
-    # A unit has the label of its edge in its lowest 8 bits; the highest bit marks values.
-    parents, indices = np.nonzero((units[positions] & 0x800000FF) == labels)
-    return parents, labels[indices], positions[parents, indices]
+    all_labels = np.arange(1, 256)
+    parents, labels, positions = [], [], []
+    for first in range(0, max(len(bases), 1), _NODES_AT_ONCE):
+        candidates = bases[first : first + _NODES_AT_ONCE, np.newaxis] ^ all_labels  # [nodes, 255]
+        # A unit has the label of its edge in its lowest 8 bits; the highest bit marks values.
+        rows, columns = np.nonzero((units[candidates] & 0x800000FF) == all_labels)
+        parents.append(rows + first)
+        labels.append(all_labels[columns])
+        positions.append(candidates[rows, columns])
+    return np.concatenate(parents), np.concatenate(labels), np.concatenate(positions)
 
 
 def _has_rule(positions: np.ndarray, units: np.ndarray) -> np.ndarray:

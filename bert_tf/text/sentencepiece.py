@@ -7,13 +7,13 @@ first part alone, such as U+FB01 with U+0301: there `tokenizers` normalizes the 
 No TensorFlow is imported, so worker processes start at once.
 """
 
-import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import tokenizers
 
 from bert_tf.text.byte_level import SPACES, replace_surrogates
+from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.normalization import align
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
 
@@ -38,7 +38,7 @@ class SentencePiece:
 
     def __init__(self, vocab: SentencePieceVocab):
         self.vocab = vocab
-        self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+        self._tokenizer = make_fast_tokenizer(to_tokenizer_json(vocab))
         self._steps = vocab.normalizer_steps()
         self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
         self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}

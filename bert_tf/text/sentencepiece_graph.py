@@ -11,7 +11,6 @@ U+FFFD, as `bytes.decode("utf-8", "replace")` does.
 """
 
 import functools
-import json
 import re
 import unicodedata
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from bert_tf.text.added_tokens_graph import (
     join_parts,
     string_table,
 )
+from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
 from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
@@ -90,7 +90,7 @@ class SentencePieceTokenizer(tf.Module):
             _check_bpe_pre_tokenizer(vocab)
         raw = [token for token in vocab.added_tokens if not token.normalized]
         normalized = [token for token in vocab.added_tokens if token.normalized]
-        reference = tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
+        reference = make_fast_tokenizer(to_tokenizer_json(vocab))
         normalizer = reference.normalizer
         normalize = normalizer.normalize_str if normalizer else str
         self._added_raw = AddedTokenFinder(raw, vocab.ids)

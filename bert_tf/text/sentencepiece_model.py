@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf import bounded_files
 from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         raise ValueError("expected a Unigram model; save it as tokenizer.json.")
     if not any(entry.type == _UNKNOWN for entry in proto.pieces):
         raise ValueError("the model has no unknown token; expected one.")
+    check_token_lengths((entry.piece for entry in proto.pieces), "the model")
     # The rows of the encoder: those of fairseq, of the .model, and of the tokenizer class.
     pairs = list(layout.before)
     for entry in proto.pieces[layout.skipped :]:
@@ -229,16 +231,40 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
 def _tokens_after(layout: _Layout, scored: list[str], settings: dict[str, Any]) -> list[str]:
     """Returns the tokens of the rows after the scored ones: those of the class, then added."""
     tokens = [token for token in layout.added if token not in scored]
+    known = {*scored, *tokens}
+    for index, token in sorted(_decoder_tokens(settings).items()):
+        # Rows have no gaps: a token counts only if its id is the next row.
+        if index == len(scored) + len(tokens) and token.content not in known:
+            tokens.append(token.content)
+            known.add(token.content)
+    return tokens
+
+
+def _decoder_tokens(settings: dict[str, Any]) -> dict[int, AddedToken]:
+    """Returns the added tokens of tokenizer_config.json by their ids.
+
+    Raises:
+      ValueError: if an id is no number, or a token has no content or a flag of another type.
+    """
     decoder = settings.get("added_tokens_decoder")
-    if isinstance(decoder, dict):
-        known = {*scored, *tokens}
-        numbered = [(int(key), token) for key, token in decoder.items() if key.isdecimal()]
-        for index, token in sorted(numbered, key=lambda pair: pair[0]):
-            content = token.get("content")
-            # Rows have no gaps: a token counts only if its id is the next row.
-            if index == len(scored) + len(tokens) and content and content not in known:
-                tokens.append(content)
-                known.add(content)
+    if decoder is None:
+        return {}
+    if not isinstance(decoder, dict):
+        raise ValueError(f"added_tokens_decoder is {decoder!r:.100}, expected an object.")
+    names = [field.name for field in dataclasses.fields(AddedToken)]
+    tokens = {}
+    for key, values in decoder.items():
+        fields = values if isinstance(values, dict) else {}
+        fields = {name: fields[name] for name in names if name in fields}
+        content = fields.pop("content", None)
+        has_content = isinstance(content, str) and content
+        has_id = key.isdecimal() and len(key) < 10
+        if not has_id or not has_content or not all(type(f) is bool for f in fields.values()):
+            raise ValueError(
+                f"added_tokens_decoder has {values!r:.100} for {key!r:.20}; expected an id with a "
+                "token: its content, and flags that are true or false."
+            )
+        tokens[int(key)] = AddedToken(content, **fields)
     return tokens
 
 
@@ -250,13 +276,9 @@ def _added_tokens(
     layout: _Layout, tokens: tuple[str, ...], settings: dict[str, Any]
 ) -> tuple[AddedToken, ...]:
     """Returns the added tokens of tokenizer_config.json, else the special tokens."""
-    decoder = settings.get("added_tokens_decoder")
-    if isinstance(decoder, dict) and decoder:
-        names = [field.name for field in dataclasses.fields(AddedToken)]
-        added = []
-        for token in decoder.values():
-            added.append(AddedToken(**{name: token[name] for name in names if name in token}))
-        return tuple(token for token in added if token.content in tokens)
+    stated = _decoder_tokens(settings)
+    if stated:
+        return tuple(token for token in stated.values() if token.content in tokens)
     added = []
     for name, content in layout.names.items():
         is_mask = name == "mask"

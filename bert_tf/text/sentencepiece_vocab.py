@@ -13,7 +13,6 @@ import pathlib
 from typing import Any, ClassVar
 
 import numpy as np
-import tokenizers
 
 from bert_tf.files import atomic_write, read_json
 from bert_tf.text.added_tokens import AddedToken
@@ -27,6 +26,7 @@ from bert_tf.text.bpe_vocab import (
     tokens_in_id_order,
 )
 from bert_tf.text.charsmap import check_charsmap
+from bert_tf.text.fast_tokenizers import check_pattern, check_token_lengths, make_fast_tokenizer
 from bert_tf.text.vocab import BaseVocab
 
 SPACE_SYMBOL = "\u2581"
@@ -157,9 +157,19 @@ def is_sentencepiece(content: dict[str, Any]) -> bool:
 
 
 def decode_charsmap(step: dict[str, Any]) -> bytes:
-    """Returns the charsmap of a Precompiled step."""
+    """Returns the charsmap of a Precompiled step.
+
+    Raises:
+      ValueError: if it is empty or not base64.
+    """
+    encoded = step.get("precompiled_charsmap")
+    if not isinstance(encoded, str) or not encoded:
+        raise ValueError(
+            f"precompiled_charsmap is {encoded!r}, expected a charsmap in base64; remove the step "
+            "Precompiled if there is none."
+        )
     try:
-        return base64.b64decode(step["precompiled_charsmap"] or "", validate=True)
+        return base64.b64decode(encoded, validate=True)
     except ValueError as error:
         raise ValueError(f"precompiled_charsmap is not base64: {error}") from None
 
@@ -177,6 +187,7 @@ def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
 
 def _check(vocab: SentencePieceVocab) -> None:
     """Raises the errors of `SentencePieceVocab`."""
+    check_token_lengths(vocab.tokens, "the vocabulary")
     ids = vocab.ids
     for index, token in enumerate(vocab.tokens):
         if ids[token] != index:
@@ -215,11 +226,10 @@ def _check(vocab: SentencePieceVocab) -> None:
         for step in steps:
             if step.get("type") == "Precompiled":
                 check_charsmap(decode_charsmap(step))
-    try:
-        # Problems that the checks above miss would otherwise appear with the first text.
-        tokenizers.Tokenizer.from_str(json.dumps(to_tokenizer_json(vocab)))
-    except Exception as error:  # `tokenizers` raises plain Exception
-        raise ValueError(f"`tokenizers` cannot read it: {error}") from None
+            if step.get("type") in ("Replace", "Split"):
+                check_pattern(step["pattern"])
+    # Problems that the checks above miss would otherwise appear with the first text.
+    make_fast_tokenizer(to_tokenizer_json(vocab))
 
 
 def _check_number_of_scores(vocab: SentencePieceVocab) -> None:

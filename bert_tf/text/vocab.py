@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_tf import bounded_files
 from bert_tf.files import atomic_write, json_field, read_json, write_json
+from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -255,6 +256,7 @@ def _check_added(tokens: Sequence[str], options: WordPieceOptions, path: pathlib
 
 def _check_tokens(tokens: Sequence[str], source: str, options: WordPieceOptions) -> None:
     """Raises the errors of `Vocab`, naming `source` and the line."""
+    check_token_lengths(tokens, source)
     for line, token in enumerate(tokens, start=1):
         if not token or (_has_outer_blanks(token) and token not in options.only_added):
             raise ValueError(

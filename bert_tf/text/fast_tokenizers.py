@@ -1,0 +1,72 @@
+"""Makes tokenizers of Hugging Face's `tokenizers`, whose failures become one error."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tokenizers
+
+# A token of a million characters ends the process: the library recurses once a character. The
+# longest tokens in use are lines of repeated signs.
+MAX_TOKEN_CHARACTERS = 10_000
+MAX_PATTERN_CHARACTERS = 100
+# Signs and classes of signs, and at most one repetition, at the end: a search takes linear time.
+_LINEAR_PATTERN = re.compile(
+    r"(?:\\[^0-9]|\[(?:\\.|[^\\\]])+\]|[^\\*+?{}()|\[\]])+(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
+)
+
+
+def make_fast_tokenizer(content: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """Makes a tokenizer from the content of a tokenizer.json.
+
+    Raises:
+      ValueError: if the library cannot read it.
+    """
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(content))
+    except BaseException as error:
+        # The library raises plain Exception, and for a bug in its code PanicException, which is no
+        # Exception and cannot be imported.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ValueError(f"`tokenizers` cannot read it: {error}") from None
+        raise
+
+
+def check_token_lengths(tokens: Iterable[object], source: str) -> None:
+    """Raises ValueError for a token that is not text or has too many characters."""
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise ValueError(f"{source}: token {index} is {token!r:.100}, expected a text.")
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            raise ValueError(
+                f"{source}: token {index}, {token[:20]!r} .., has {len(token)} characters; "
+                f"expected at most {MAX_TOKEN_CHARACTERS}."
+            )
+
+
+def check_pattern(pattern: Mapping[str, Any]) -> None:
+    """Checks a pattern of a step that replaces or splits text.
+
+    Patterns of files are not trusted: many take exponential time.
+
+    Args:
+      pattern: {"String": a text} or {"Regex": an expression}.
+
+    Raises:
+      ValueError: if the expression is more than signs with a repetition at the end.
+    """
+    if isinstance(pattern.get("String"), str):
+        return
+    given = pattern.get("Regex")
+    expression = given if isinstance(given, str) else ""
+    if len(expression) <= MAX_PATTERN_CHARACTERS and _LINEAR_PATTERN.fullmatch(expression):
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise ValueError(f"the pattern {expression!r} cannot be read: {error}.") from None
+        return
+    raise ValueError(
+        f"the pattern {pattern!r:.200} is not supported; expected a String, or a Regex of signs "
+        "with one repetition at its end, such as ' {2,}'."
+    )

@@ -218,14 +218,15 @@ def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
 
 @BOTH
 def test_deadline_ends_all_tries(connect, stand_in):
-    client = connect(timeout=0.2, deadline=0.5, retries=100)
+    client = connect(timeout=0.2, deadline=1.0, retries=100)
     client.metadata()
-    stand_in.faults.extend(["hang"] * 20)
+    stand_in.faults.extend(["hang"] * 100)
     start = time.monotonic()
     with pytest.raises(ServingError) as caught:
         client.predict({"text": ["a"]})
-    assert time.monotonic() - start < 1.5
-    assert caught.value.code == "DEADLINE_EXCEEDED" and 2 <= stand_in.requests <= 4
+    assert time.monotonic() - start < 10  # All tries would take more than 20 s.
+    assert caught.value.code == "DEADLINE_EXCEEDED" and 2 <= stand_in.requests <= 6
+    stand_in.faults.clear()
 
 
 def test_waits_grow_and_vary(monkeypatch):
@@ -305,25 +306,27 @@ def test_deadline_holds_for_a_server_that_sends_a_byte_now_and_then(place):
         start = time.monotonic()
         with pytest.raises(ServingError) as caught:
             client.predict({"text": ["a"]})
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 30  # All bytes would take 100 s.
         assert caught.value.code == "DEADLINE_EXCEEDED"
 
 
 def test_deadline_is_for_metadata_and_answer_together(stand_in, monkeypatch):
-    metadata = serving_client.RestTransport.metadata
+    metadata, predict = serving_client.RestTransport.metadata, serving_client.RestTransport.predict
+    left = []
 
     def slow(self, seconds):
         time.sleep(0.6)
         return metadata(self, seconds)
 
+    def counted(self, *arguments):
+        left.append(arguments[-1])
+        return predict(self, *arguments)
+
     monkeypatch.setattr(serving_client.RestTransport, "metadata", slow)
-    stand_in.faults.extend(["hang"] * 9)
-    with ServingClient(stand_in.rest, "toy", timeout=9, deadline=1.0) as client:
-        start = time.monotonic()
-        with pytest.raises(ServingError):
-            client.predict({"text": ["a"]})
-    assert time.monotonic() - start < 1.5
-    stand_in.faults.clear()
+    monkeypatch.setattr(serving_client.RestTransport, "predict", counted)
+    with ServingClient(stand_in.rest, "toy", timeout=90, deadline=60) as client:
+        client.predict({"text": ["a"]})
+    assert len(left) == 1 and 0 < left[0] <= 60 - 0.6
 
 
 def test_an_answer_without_end_is_refused(monkeypatch):

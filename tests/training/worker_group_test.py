@@ -123,7 +123,7 @@ def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error
         time.sleep(0.5)
     workers[victim].send_signal(number)
     for worker in others:
-        status, line = ended(worker, seconds=10)
+        status, line = ended(worker)
         assert status == 69
         named = rf"ERROR: Worker {victim} .*\({hosts[victim]}\) .*{how}.*checkpoint\."
         assert re.fullmatch(named, line)
@@ -184,10 +184,11 @@ def test_other_flags_are_refused_everywhere(monkeypatch):
 
 
 def test_missing_workers_are_named_everywhere(monkeypatch):
-    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 2.0)
     hosts = hosts_of(4)
     (missing,) = set(join_all(hosts, {0: {}, 2: {}}))
-    assert missing.endswith(f" 1 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]}).")
+    assert missing.endswith(f" 2 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]}).")
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 1.0)
     (missing,) = join_all(hosts, {1: {}})
     assert missing.endswith(f" 1 s: worker 0 ({hosts[0]}).")
 
@@ -290,16 +291,14 @@ def test_workers_with_one_secret_begin_and_say_which_flags_differ(monkeypatch):
     ids=["another secret", "only worker 0 has it", "only worker 1 has it"],
 )
 def test_a_worker_with_another_secret_is_sent_away_at_once(monkeypatch, secrets):
-    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 60.0)
     hosts = hosts_of(2)
-    begin = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(join_all, hosts, {0: {}}, secrets)
         (said,) = join_all(hosts, {1: {}}, secrets)
-        assert time.monotonic() - begin < 2.5  # Long before the patience ends.
         assert SECRET_VARIABLE in said
-        (missing,) = first.result()
-    assert hosts[1] in missing
+        assert not first.done()  # Its patience has not ended: it takes the true worker.
+        assert join_all(hosts, {1: {}}, {1: secrets.get(0, b"")}) == first.result() == [""]
 
 
 def exchange(host, *lines):

@@ -16,7 +16,7 @@ those do the same operations on the same machine.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,15 @@ def bound(
 def close_to(
     expected: Any, roundings: int = REORDERED, *, epsilon: float = FLOAT32, scale: float = 0.0
 ) -> Any:
-    """Returns what equals (`==`) numbers within the bound: for values inside of dicts and lists."""
+    """Returns what equals (`==`) numbers within the bound: for values inside of dicts and lists.
+
+    Of a dict each value has a bound of its own: other values than floats must be equal.
+    """
+    if isinstance(expected, Mapping):
+        options = {"epsilon": epsilon, "scale": scale}
+        return {key: close_to(value, roundings, **options) for key, value in expected.items()}
+    if isinstance(expected, str | int | None):
+        return expected
     limit = bound(expected, roundings, epsilon=epsilon, scale=scale)
     return pytest.approx(expected, rel=0, abs=limit, nan_ok=True)
 
@@ -80,6 +88,7 @@ def assert_close(
     *,
     epsilon: float = FLOAT32,
     scale: float = 0.0,
+    err_msg: str = "",
 ) -> None:
     """Checks that numbers equal the expected ones within the bound.
 
@@ -89,12 +98,13 @@ def assert_close(
         lists, are one array: the bound is relative to its largest value. All other values, whole
         numbers as well, are equal.
       roundings, epsilon, scale: of `bound`.
+      err_msg: begins the message.
 
     Raises:
       AssertionError: if floats are further apart, or anything else differs.
     """
     arrays: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for keys, one, other in _float_arrays(actual, expected, ""):
+    for keys, one, other in _float_arrays(actual, expected, err_msg):
         arrays.setdefault(keys, []).append((one.ravel(), other.ravel()))
     for keys, pairs in arrays.items():
         one, other = (np.concatenate(parts) for parts in zip(*pairs, strict=True))

@@ -32,6 +32,11 @@ def test_a_bound_is_relative_to_the_largest_value():
     fails(assert_close, [1e-9 + 60 * UNIT], [1e-9])
     assert {"loss": 1.0 + 60 * UNIT, "step": 3} == {"loss": close_to(1.0), "step": 3}
     assert 1.0 + 68 * UNIT != close_to(1.0)
+    expected = {"loss": 1e-3, "step": 3, "name": "a", "rates": [1.0, 1e-9]}
+    assert {**expected, "rates": [1.0, 2e-9]} == close_to(expected)
+    assert {**expected, "loss": 2e-3} != close_to(expected)
+    assert {**expected, "step": 4} != close_to(expected)
+    assert {**expected, "more": 4} != close_to(expected)
 
 
 def test_structures():

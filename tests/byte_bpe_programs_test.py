@@ -14,6 +14,7 @@ from bert_tf.inference.serving_models import load
 from bert_tf.serving.saving.writing import save
 from tests.conftest import CORPUS
 from tests.fine_tune import read_results, texts, write_table
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import SMALL_BERT, fail, finish, run
 
 FLAGS = {
@@ -147,7 +148,7 @@ def test_classification_and_its_export(pretrained, folder) -> None:
     expected = np.array([line.split("\t") for line in lines], float)
     column = [row["text"] for row in texts(12)]
     found = served_answers(path, folder / "serving", column)["probabilities"]
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert_close(found, expected, OTHER_FRAMEWORK)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_weights
 from tests.conftest import tiny_tokens
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import run
 from tests.shared_data import golden_file
 
@@ -132,7 +133,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypat
             assert [list(layer) for layer in feature["layers"]] == [["index", "values"]] * 3
             assert [layer["index"] for layer in feature["layers"]] == layers
             values = np.array([layer["values"] for layer in feature["layers"]])
-            np.testing.assert_allclose(values, hidden[layers, position], rtol=0, atol=1e-5)
+            assert_close(values, hidden[layers, position])
     monkeypatch.setenv("HOME", str(folder))
     status, printed = extract(folder, "features.jsonl", output_file="~/features.jsonl")
     assert status == 1 and "features.jsonl" in printed
@@ -159,7 +160,7 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         assert list(record) == ["linex_index", "embedding"] and line == json.dumps(record)
         vector = one_by_one(text)[1][-1].mean(axis=0)
         vector /= np.linalg.norm(vector)
-        np.testing.assert_allclose(record["embedding"], vector, rtol=0, atol=1e-5)
+        assert_close(record["embedding"], vector)
 
 
 def test_embeddings_in_bfloat16_are_nearly_the_same(folder):
@@ -256,7 +257,7 @@ def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
     pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
     expected = [pool(one_by_one(text)[1][-1]) for text in texts]
     assert {vector.dtype for vector in vectors} == {np.dtype("float32")}
-    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    assert_close(vectors, expected)
 
 
 def test_few_texts_are_read_ahead(monkeypatch):
@@ -320,7 +321,7 @@ def test_layers_are_those_of_the_original():
         for place, layer in enumerate(layers):
             expected = golden[f"out_encoder_layer_{layer % num_layers}"][index, : len(row.ids)]
             received = values[: len(row.ids), place]
-            np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+            assert_close(received, expected, OTHER_FRAMEWORK)
 
 
 def test_golden_embeddings_of_minilm():
@@ -341,12 +342,12 @@ def test_golden_embeddings_of_minilm():
 
     rows = [PackedText(ids, [0] * len(ids)) for ids in golden_ids]
     expected = golden["out_mean_pooled_normalized"]
-    np.testing.assert_allclose(model.run(rows), expected, rtol=0, atol=1e-5)
+    assert_close(model.run(rows), expected, OTHER_FRAMEWORK)
     embedder = BertEmbedder.from_checkpoint(checkpoint)
     received = embedder.encode([str(golden["sentences"][index]) for index in same])
-    np.testing.assert_allclose(received, expected[same], rtol=0, atol=1e-5)
+    assert_close(received, expected[same], OTHER_FRAMEWORK)
     poolers = TextModel(model.encoder, model.tokenizer, lambda outputs, _: outputs["pooled_output"])
-    np.testing.assert_allclose(poolers.run(rows), golden["out_pooler_output"], rtol=0, atol=1e-5)
+    assert_close(poolers.run(rows), golden["out_pooler_output"], OTHER_FRAMEWORK)
 
 
 def test_the_models_own_embedding(tmp_path):
@@ -359,7 +360,7 @@ def test_the_models_own_embedding(tmp_path):
     texts = [line for line in LINES if "|||" not in line]
     own = EmbedderTextModel.from_checkpoint(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
-    np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
+    assert_close(vectors, model.encode(texts))
     with pytest.raises(ValueError, match="--pooling=mean"):
         EmbedderTextModel.from_checkpoint(made_checkpoint())
     with pytest.raises(ValueError, match="'b'"):

@@ -14,6 +14,7 @@ from bert_tf.fine_tuning.teacher import check_labels
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.fine_tune import WORDS, fine_tune, log_of, read_results, read_tsv, refuse, write_table
+from tests.float_bounds import close_to
 from tests.tiny_model import tiny_words
 
 GLUE = ("contradiction", "entailment", "neutral")
@@ -115,7 +116,7 @@ def test_labels_of_a_table_in_another_case(folder, tmp_path):
     table |= {"do_predict": "true", "predict_file": folder / "dev.csv"}
     expected = evaluate(folder, "the task's", tmp_path / "first", **table)
     received = evaluate(folder, "upper case", tmp_path / "second", **table)
-    assert received == pytest.approx(expected, rel=1e-5)
+    assert received == close_to(expected)
     rows = [read_tsv(tmp_path / name / "predictions.tsv") for name in ("first", "second")]
     assert [row["answer"] for row in rows[0]] == [row["answer"] for row in rows[1]]
 

@@ -5,7 +5,6 @@ import re
 import shutil
 from unittest import mock
 
-import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -18,6 +17,7 @@ from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.run_record import recorded
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, refuse, write_folder
+from tests.float_bounds import assert_close
 from tests.programs import own_flags
 
 NO_FLAGS = "--nodo_eval"  # With an argument, those that all runs of the tests share do not count.
@@ -49,7 +49,7 @@ def google(folder):
 
 def test_googles_flagfile_gives_the_losses_it_always_gave(google):
     losses = [line["loss"] for line in read_metrics(google["output_dir"] / "metrics.jsonl")]
-    np.testing.assert_allclose(losses, GOOGLE_LOSSES, rtol=1e-5)
+    assert_close(losses, GOOGLE_LOSSES)
 
 
 def test_a_run_goes_on_with_the_optimizer_that_it_began_with(google, folder):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
+from tests.float_bounds import assert_close
 from tests.programs import finish, run
 from tests.shared_data import ROOT
 
@@ -61,7 +62,7 @@ def first_phase(tmp_path_factory):
 def test_the_rate_is_nvidias(first_phase):
     _, lines = first_phase
     expected = [0.0, 3e-3, *(6e-3 * (1 - step / 6) ** 0.5 for step in (2, 3, 4, 5))]
-    np.testing.assert_allclose([line["learning_rate"] for line in lines], expected, rtol=1e-5)
+    assert_close([line["learning_rate"] for line in lines], expected)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import bert_tf
 from bert_tf.run_record import CALIBRATION_NAME, read_record
 from tests.fine_tune import FLAGS, fine_tune, read_results, read_tsv, refuse, write_table
+from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 
 CHOOSING = {"calibrate": "true", "choose_thresholds": "true"}
@@ -78,7 +79,7 @@ def test_the_choice_is_used_by_all_that_reads_the_run(folder, run):
     logits = model.compute_logits(texts) / temperature
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     probabilities, answers = predict(folder, run)
-    np.testing.assert_allclose(probabilities, chances, rtol=1e-4)
+    assert_close(probabilities, chances)
     expected = ["yes" if row[1] > thresholds["yes"] else "no" for row in chances]
     assert answers == expected
     assert [row["label"] for row in bert_tf.load(run).classify(texts)] == expected

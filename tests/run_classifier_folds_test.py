@@ -18,6 +18,7 @@ from tests.fine_tune import (
     write_folder,
     write_table,
 )
+from tests.float_bounds import assert_close
 
 
 def examples_of(labels) -> list[TextExample]:
@@ -107,7 +108,7 @@ def test_out_of_fold_predictions(folder, monkeypatch):
         predictor = bert_tf.load(path / f"fold-{fold}")
         found = predictor.probabilities([row["text"] for row in held_out])
         expected = [[float(row[f"p({name})"]) for name in names] for row in held_out]
-        np.testing.assert_allclose([list(one.values()) for one in found], expected, atol=1e-5)
+        assert_close([list(one.values()) for one in found], expected)
     assert folds["summary"]["accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
     assert folds["summary"]["accuracy"]["sd"] == pytest.approx(np.std(accuracies, ddof=1))
     # A fold of other examples is not taken for done.

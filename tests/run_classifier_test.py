@@ -18,6 +18,7 @@ from tests.fine_tune import (
     write_folder,
     write_table,
 )
+from tests.float_bounds import assert_close
 from tests.programs import finish, run
 
 metrics = pytest.importorskip("sklearn.metrics")
@@ -68,7 +69,7 @@ def test_answers_of_one_table(folder, own):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
     assert answers == [NAMES[place] for place in probabilities.argmax(axis=1)]
     scores = [float(row["score"]) for row in predictions]
-    np.testing.assert_allclose(scores, probabilities.max(axis=1), atol=1e-6)
+    assert_close(scores, probabilities.max(axis=1))
     assert (path / "labels.txt").read_text().split("\n") == [*NAMES, ""]
     assert "train: 48 examples; labels: neg 16, pos 16, so-so 16; 0 " in printed
     assert re.search(r"48 rows, 7\.9 .* 10; 0 .*0\.0 %", printed)
@@ -268,7 +269,7 @@ def test_numbers(folder):
     true = [float(row["label"]) for row in rows]
     predictions = read_tsv(path / "predictions.tsv")
     scores = np.loadtxt(path / "test_results.tsv")
-    np.testing.assert_allclose([float(row["answer"]) for row in predictions], scores, rtol=1e-5)
+    assert_close([float(row["answer"]) for row in predictions], scores)
     squares = (scores - true) ** 2
     results = read_results(path)
     assert results["eval_pearson"] == pytest.approx(stats.pearsonr(true, scores)[0], rel=1e-5)

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.float_bounds import assert_close
 from tests.programs import run
 from tests.shared_data import golden_file
 
@@ -49,7 +50,7 @@ def test_probabilities_of_the_pipeline_and_scores(tmp_path):
     done = command(tmp_path, do_eval=True, eval_file=tmp_path / "labelled.csv")
     assert done.returncode == 0, done.printed
     found = np.loadtxt(tmp_path / "out" / "test_results.tsv", delimiter="\t")
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected)
     with (tmp_path / "out" / "predictions.tsv").open(encoding="utf8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     assert [row["answer"] for row in rows] == best
@@ -68,7 +69,7 @@ def test_several_labels(tmp_path):
     )
     assert done.returncode == 0, done.printed
     found = np.loadtxt(tmp_path / "out" / "test_results.tsv", delimiter="\t")
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected)
     results = (tmp_path / "out" / "eval_results.txt").read_text()
     assert "eval_micro_f1 = 1.0\n" in results
 

@@ -23,6 +23,7 @@ from tests.fine_tune import (
     refuse,
     write_table,
 )
+from tests.float_bounds import close_to
 from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
@@ -139,8 +140,8 @@ def test_answers_and_scores(folder, trained):
     wrong = np.flatnonzero(np.not_equal(chosen, labels))
     table = read_tsv(trained / "worst_errors.tsv")
     assert set(range(5, 5 + NUM_WRONG)) <= set(wrong) and len(table) == len(wrong)
-    assert [float(row["loss"]) for row in table] == pytest.approx(
-        sorted((losses[row] for row in wrong), reverse=True), abs=1e-4
+    assert [float(row["loss"]) for row in table] == close_to(
+        sorted((losses[row] for row in wrong), reverse=True)
     )
     for row in table:
         place = int(row["source"].rsplit(" ", 1)[1]) - 2

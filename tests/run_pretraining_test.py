@@ -17,6 +17,7 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
+from tests.float_bounds import assert_close
 from tests.programs import SMALL_BERT, fail, finish, run, start
 from tests.tiny_model import tiny_words
 
@@ -406,7 +407,7 @@ def check_same_training(path, expected_path):
     assert [line["step"] for line in lines] == list(range(1, 31))
     for line, wanted in zip(lines, expected, strict=True):
         assert line == pytest.approx(wanted, rel=1e-3)
-    np.testing.assert_allclose(lines[0]["loss"], expected[0]["loss"], rtol=1e-5)
+    assert_close(lines[0]["loss"], expected[0]["loss"])
     results, wanted = ((p / "eval_results.txt").read_text() for p in (path, expected_path))
     for line, other in zip(results.splitlines(), wanted.splitlines(), strict=True):
         (name, value), (_, reference) = line.split(" = "), other.split(" = ")

@@ -16,6 +16,7 @@ from export.lite.conversion import convert
 from tests.conftest import CORPUS
 from tests.export.made_models import TEXTS, write_model
 from tests.export.tflite_test import random_batch
+from tests.float_bounds import assert_close
 from tests.programs import SMALL_BERT, finish, run
 
 FLAGS = {
@@ -92,7 +93,7 @@ def test_exports_have_the_same_answers(classifier, tmp_path):
     finish(run("export.saved_model", **flags))
     exported = tf.saved_model.load(str(tmp_path / "saved/1")).signatures["serving_default"]
     received = exported(**{column: tf.constant(TEXTS)})
-    np.testing.assert_allclose(received["probabilities"], expected["probabilities"], atol=1e-5)
+    assert_close(received["probabilities"], expected["probabilities"])
 
 
 @pytest.mark.slow
@@ -103,4 +104,4 @@ def test_lite_rt_has_the_same_answers(classifier, tmp_path):
     path.write_bytes(convert(served, "none", [batch]))
     received = LiteModel(path).from_ids(batch)
     expected = accuracy_gate.reference(served)(batch)
-    np.testing.assert_allclose(received["probabilities"], expected["probabilities"], atol=1e-5)
+    assert_close(received["probabilities"], expected["probabilities"])

@@ -13,6 +13,7 @@ from bert_tf.fine_tuning import teacher as teachers
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.packing import PackedText
+from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 
 
@@ -38,7 +39,7 @@ def test_scores_of_pieces_are_kept_row_by_row(tmp_path, monkeypatch, model_class
         outputs = model(rows.batch(np.array([index]), 1, len(text.ids)))
         expected = np.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
         end = start + len(text.ids)
-        np.testing.assert_allclose(found[start:end], expected[0], atol=1e-5)
+        assert_close(found[start:end], expected[0])
         start = end
     assert found.shape == (start, 3 if heads else 2)
     monkeypatch.setattr(teachers, "_compute", None)  # What was kept is read.

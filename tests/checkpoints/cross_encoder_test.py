@@ -10,6 +10,7 @@ import pytest
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
 from bert_tf.inference.serving_models import find_kind
 from bert_tf.search.reranker import Reranker
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
 
 
@@ -26,8 +27,8 @@ def test_equals_sentence_transformers(source: pathlib.Path) -> None:
     for pair, ids in zip(pairs, golden["in_input_ids"], strict=True):
         row = model.pack(*pair)
         assert row.ids == ids[: len(row.ids)].tolist() and not ids[len(row.ids) :].any()
-    np.testing.assert_allclose(model.logits(pairs), golden["out_logits"], atol=1e-5)
-    np.testing.assert_allclose(model.scores(pairs), golden["out_scores"], atol=1e-5)
+    assert_close(model.logits(pairs), golden["out_logits"], OTHER_FRAMEWORK)
+    assert_close(model.scores(pairs), golden["out_scores"], OTHER_FRAMEWORK)
     query, documents = pairs[0][0], [pair[1] for pair in pairs[:5]]
     logits = model.logits([(query, text) for text in documents])
     assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
@@ -89,7 +90,7 @@ def test_folders_of_release_6(source: pathlib.Path, tmp_path: pathlib.Path) -> N
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     to_release_6(tmp_path / "model", "torch.nn.modules.linear.Identity")
     scores = Reranker.from_pretrained(tmp_path / "model").scores(pairs)
-    np.testing.assert_allclose(scores, golden["out_logits"], atol=1e-5)
+    assert_close(scores, golden["out_logits"], OTHER_FRAMEWORK)
     path = tmp_path / "model" / "config.json"
     values = json.loads(path.read_text())
     del values["sentence_transformers"]  # As of a model that release 6 made.

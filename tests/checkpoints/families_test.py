@@ -20,6 +20,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
 
 GOLDENS = [
@@ -556,7 +557,7 @@ def test_an_encoder_without_types_takes_the_usual_inputs():
     inputs.pop("masked_lm_positions")
     received = np.asarray(encoder(inputs)["sequence_output"]) * inputs["input_mask"][..., None]
     expected = golden["out_last_hidden_state"]
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert_close(received, expected, OTHER_FRAMEWORK)
 
 
 def test_what_each_task_makes_anew_may_be_missing(tmp_path):

@@ -20,6 +20,7 @@ from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file, shared_data
 
 
@@ -85,7 +86,7 @@ def check_golden(model, batch, golden):
     }
     assert set(expected) == set(received)
     for name, value in expected.items():
-        np.testing.assert_allclose(received[name], value, atol=2e-5, rtol=0, err_msg=name)
+        assert_close(received[name], value, OTHER_FRAMEWORK, err_msg=name)
 
 
 @pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
@@ -401,7 +402,7 @@ def test_transformers_computes_the_same(transformers, tmp_path, purpose, seed):
         value = value.numpy()
         if value.shape[:2] == real.shape:  # Places without a text may hold anything.
             received, value = received[real], value[real]
-        np.testing.assert_allclose(received, value, atol=2e-5, rtol=2e-5, err_msg=key)
+        assert_close(received, value, OTHER_FRAMEWORK, err_msg=key)
         compared += 1
     assert compared == {"pretrained": 2, "squad": 2, "encoder with pooler": 2}.get(purpose, 1)
 

@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import run
 from tests.shared_data import golden_file
 
@@ -27,7 +28,7 @@ def test_adapters_of_peft_give_its_merged_weights(name):
     assert not {"masked_lm", "next_sentence"} & set(received.heads)
     num_changed = 0
     for weight_name, value in expected.weights.items():
-        np.testing.assert_allclose(received.weights[weight_name], value, atol=1e-6, rtol=0)
+        assert_close(received.weights[weight_name], value, OTHER_FRAMEWORK)
         before = base.weights.get(weight_name)
         num_changed += before is None or not np.allclose(before, value, atol=1e-3)
     assert num_changed >= 6
@@ -85,7 +86,7 @@ def check_sum(folder: pathlib.Path, received, scale: float) -> None:
             up = matrices[f"{module}.lora_B.weight"].astype(np.float64)
             expected = expected + scale * np.einsum("or,ri->io", up, down)
             num_adapted += 1
-        np.testing.assert_allclose(received.weights[name], expected, atol=2e-6, err_msg=name)
+        assert_close(received.weights[name], expected, err_msg=name)
     assert num_adapted == base.config.num_hidden_layers
 
 
@@ -135,7 +136,7 @@ def test_an_adapter_of_the_word_table_and_a_base_with_its_copy(made):
     received.check()
     expected = table + 2.5 * np.einsum("rv,dr->vd", down, up)
     found = received.weights["bert/embeddings/word_embeddings"]
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert_close(found, expected)
 
 
 def test_the_program_merges_into_the_base_that_is_given(made):

@@ -19,6 +19,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece_options import WordPieceOptions
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
 
 FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
@@ -58,7 +59,7 @@ def test_embeddings_are_those_of_sentence_transformers(name):
     model = BertEmbedder.from_pretrained(folder)
     vectors = model.encode(texts, batch_size=7)
     assert vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert_close(vectors, expected, OTHER_FRAMEWORK)
 
 
 def test_the_tokenizer_reads_texts_as_the_library_does(tmp_path):
@@ -135,7 +136,7 @@ def test_new_and_old_forms_are_the_same_model(tmp_path, name):
     old = copy(folder, tmp_path / "old")  # As before the first release.
     (old / "sentence_bert_config.json").rename(old / "sentence_roberta_config.json")
     assert read_checkpoint(old).embedding == model.embedding
-    np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
+    assert_close(model.encode(texts), expected, OTHER_FRAMEWORK)
 
 
 @pytest.mark.slow
@@ -150,7 +151,7 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path):
     modules = json.loads((new / "modules.json").read_text())
     modules[0]["path"] = "0_Transformer"
     (new / "modules.json").write_text(json.dumps(modules))
-    np.testing.assert_allclose(BertEmbedder.from_pretrained(new).encode(texts), expected, atol=1e-5)
+    assert_close(BertEmbedder.from_pretrained(new).encode(texts), expected, OTHER_FRAMEWORK)
 
 
 def pooled(vectors, name, skipped):
@@ -187,7 +188,7 @@ def test_all_poolings_put_end_to_end(include_prompt):
         }
         pieces = np.asarray(model.bert(inputs)["sequence_output"])[0]
         expected = np.concatenate([pooled(pieces, name, skipped) for name in names])
-        np.testing.assert_allclose(vector, expected, atol=1e-5)
+        assert_close(vector, expected)
     assert not np.allclose(vectors, model.encode(texts))  # without the prompt
 
 
@@ -332,7 +333,7 @@ def test_prompts_of_sides_are_those_of_sentence_transformers(tmp_path, prompts, 
     (path / "config_sentence_transformers.json").write_text(json.dumps(content | values))
     expected = embedded_by_library(path, texts[:5], tmp_path)
     found = embedded_by_us(BertEmbedder.from_pretrained(path), texts[:5])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected, OTHER_FRAMEWORK)
 
 
 @pytest.mark.needs(variable="SENTENCE_TRANSFORMERS_PYTHON")
@@ -366,7 +367,7 @@ def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
     model = BertEmbedder.from_pretrained(folder, ["cls/"], embedding=embedding)
     model.save_pretrained(tmp_path / "new")
     expected = embedded_by_library(tmp_path / "new", texts, tmp_path)
-    np.testing.assert_allclose(embedded_by_us(model, texts), expected, atol=1e-5)
+    assert_close(embedded_by_us(model, texts), expected, OTHER_FRAMEWORK)
 
 
 def test_a_path_out_of_the_folder_is_refused(tmp_path):

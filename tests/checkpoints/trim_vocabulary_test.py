@@ -18,6 +18,7 @@ from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
+from tests.float_bounds import assert_close
 from tests.programs import fail, finish, run
 from tests.shared_data import golden_file
 
@@ -70,7 +71,7 @@ def assert_same_answers(before: Checkpoint, after: Checkpoint, texts: list[str])
     np.testing.assert_allclose(new_states, states, atol=1e-6)
     kept = [before.vocab.ids[token] for token in after.vocab.tokens]
     assert kept == sorted(kept)
-    np.testing.assert_allclose(new_logits, logits[..., kept], atol=1e-6)
+    assert_close(new_logits, logits[..., kept])
 
 
 def convert(source: pathlib.Path, output: pathlib.Path, files: str, **flags) -> tuple:

@@ -20,6 +20,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.text.tokenization import make_tokenizer
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file
 
 LIMIT = 1e-5
@@ -231,7 +232,7 @@ def test_a_mask_is_filled_from_the_other_tokens(model):
         changed = ids.copy()
         changed[0, position] += 20
         received = model({**inputs, "input_word_ids": changed})["masked_lm_logits"][:, :2]
-        np.testing.assert_allclose(received, expected, atol=1e-6)
+        assert_close(received, expected)
     changed = ids.copy()
     changed[0, 0] += 20  # Position 0 fills the row up, and is visible.
     received = model({**inputs, "input_word_ids": changed})["masked_lm_logits"][:, :2]

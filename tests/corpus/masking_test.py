@@ -12,6 +12,7 @@ from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file
 
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -318,7 +319,7 @@ ALBERTS = [6 / 11, 3 / 11, 2 / 11]  # 1, 1/2 and 1/3, by their sum.
 def test_lengths_of_spans_have_their_distribution(fields, shares, bound):
     """76,800 draws by a chi-squared bound (9 and 2 degrees) that chance passes once in 10^6."""
     found = masking.span_shares(MaskingConfig(**fields))
-    np.testing.assert_allclose(found, shares)
+    assert_close(found, shares)
     bits = numpy_random_bits(SEED, 0, np.arange(600)[:, None], masking.CUT, np.arange(128)[None])
     lengths = masking.draw_lengths(tf.constant(bits), found).numpy()
     assert lengths.min() == 1 and lengths.max() == len(shares)

@@ -15,6 +15,7 @@ from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
 from tests.export.made_models import TEXTS, write_model
 from tests.export.toy_model import LABELS, ToyModel
+from tests.float_bounds import assert_close
 from tests.programs import fail, finish, run
 
 
@@ -36,7 +37,7 @@ def test_answers_are_those_of_the_model_in_python(tagger) -> None:
     assert tuple(model.labels) == served.labels
     for name, value in served.from_texts(tf.constant(TEXTS[:1])).items():
         if value.dtype == tf.float32:
-            np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
+            assert_close(answer[name], value[0])
         else:
             assert answer[name] == as_json(value[0].numpy())
     assert all(entity["text"] in TEXTS[0] for entity in answer["entities"])

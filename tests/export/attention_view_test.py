@@ -9,6 +9,7 @@ from bert_tf.network import attention
 from export.page import attention_view
 from export.page.attention_view import AttentionView, find_clear_head, view_attention
 from tests.export.made_models import write_model
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.reference.numpy_bert import NumpyBert, softmax
 
 TEXTS = ("the river don't", "a b w12")
@@ -37,14 +38,14 @@ def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
     twin.seen = []
     ids = np.array([served.vocab.tokens.index(piece) for piece in PIECES])
     twin.encode(ids, np.ones(11), (np.arange(11) > 6).astype(int))
-    np.testing.assert_allclose(view.probabilities, twin.seen, atol=2e-5)
+    assert_close(view.probabilities, twin.seen, OTHER_FRAMEWORK)
 
     monkeypatch.setattr(attention_view, "MAX_TOKENS", 4)
     cut = view_attention(served, TEXTS)
     assert (cut.pieces, cut.num_pieces) == (PIECES[:4], 11)
     first, others = np.split(np.array(twin.seen)[:, :, :4], [4], axis=-1)
     expected = np.concatenate([first, others.sum(-1, keepdims=True)], -1)
-    np.testing.assert_allclose(cut.probabilities, expected, atol=2e-5)
+    assert_close(cut.probabilities, expected, OTHER_FRAMEWORK)
 
 
 @pytest.mark.parametrize("block_type", ["post_norm", "pre_norm"])
@@ -65,7 +66,7 @@ def test_what_is_shown_is_what_the_model_computes(tmp_path, monkeypatch, block_t
 
     monkeypatch.setattr(attention, "softmax", keep)
     view = view_attention(served, TEXTS)
-    np.testing.assert_allclose(view.probabilities, seen, atol=1e-6)
+    assert_close(view.probabilities, seen)
     is_far = abs(np.subtract.outer(np.arange(11), np.arange(11))) > 2
     assert view.probabilities[0][:, is_far].any() and not view.probabilities[1][:, is_far].any()
 

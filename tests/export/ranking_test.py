@@ -22,6 +22,7 @@ from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
 from tests.export.made_models import TEXTS
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file
 
 QUERIES = ["the river", "", "word " * 60]
@@ -79,7 +80,7 @@ def test_reranker() -> None:
     for row, (query, texts) in enumerate(zip(QUERIES, documents, strict=True)):
         places = [place for place, text in enumerate(texts) if text]
         expected = model.scores([(query, texts[place]) for place in places])
-        np.testing.assert_allclose(scores[row, places], expected, atol=1e-5)
+        assert_close(scores[row, places], expected)
         best = [places[place] for place in np.argsort(-expected, kind="stable")]
         assert order[row, : len(places)].tolist() == best
         assert all(scores[row, place] == NO_SCORE for place in order[row, len(places) :])
@@ -94,7 +95,7 @@ def test_reranker() -> None:
     expected = model.scores([("the river", "a"), ("the river", "")])
     low = expected.min()
     expected = [*np.sort(expected)[::-1], low - 1, low - 2]
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+    assert_close(found[0], expected)
     assert rows[0, 2:].numpy().tolist() == [3, 2]
 
 
@@ -105,13 +106,13 @@ def test_search(index: pathlib.Path) -> None:
     vectors = SearchEmbedder(fixture("mean_normalize")).queries(QUERIES)
     expected, rows = found.search(vectors, 5)
     answer = served.search(tf.constant(QUERIES), tf.constant(5))
-    np.testing.assert_allclose(answer["scores"], expected, atol=1e-5)
+    assert_close(answer["scores"], expected)
     vectors = found.vectors(np.arange(len(found)))
     scores = (
         found.as_queries(SearchEmbedder(fixture("mean_normalize")).queries(QUERIES)) @ vectors.T
     )
     for row, own in enumerate(answer["rows"].numpy()):
-        np.testing.assert_allclose(scores[row, own], expected[row], atol=1e-5)
+        assert_close(scores[row, own], expected[row])
     assert answer["ids"].numpy()[0, 0].decode() == found.ids[answer["rows"][0, 0]]
     assert answer["texts"].numpy()[0, 0].decode() == found.text(int(answer["rows"][0, 0]))
     for k in (0, len(found) + 1):
@@ -132,7 +133,7 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
     scores = model.scores([("the river", found.text(int(row))) for row in first])
     best = np.argsort(-scores, kind="stable")[:2]
     assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
-    np.testing.assert_allclose(answer["scores"][0], scores[best], atol=1e-5)
+    assert_close(answer["scores"][0], scores[best])
 
     served.rerank_k = 3  # The others follow as the store has them, below the worst of these.
     answer = served.search(tf.constant(["the river"]), tf.constant(5))
@@ -140,7 +141,7 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
     assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
     low = scores[:3].min()
     expected = [*np.sort(scores[:3])[::-1], low - 1, low - 2]
-    np.testing.assert_allclose(answer["scores"][0], expected, atol=1e-5)
+    assert_close(answer["scores"][0], expected)
 
 
 @pytest.mark.slow
@@ -187,7 +188,7 @@ def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
     served = load(str(path), "embeddings")
     assert served.max_seq_length == 40
     found = served.from_texts(tf.constant(texts))["embedding"]
-    np.testing.assert_allclose(found, model.encode(texts), atol=1e-5)
+    assert_close(found, model.encode(texts))
 
     embedder = SearchEmbedder(str(path))
     np.testing.assert_array_equal(embedder.queries(texts), model.encode_query(texts))
@@ -196,7 +197,7 @@ def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
     search = load("", "search", index=str(tmp_path / "index"))
     vectors = Index(tmp_path / "index").as_queries(embedder.queries(texts))
     found = search.embedder.from_texts(tf.constant(texts))["embedding"]
-    np.testing.assert_allclose(found, vectors, atol=1e-5)
+    assert_close(found, vectors)
     other = SearchEmbedder(fixture("mean_dense_tanh"))
     with pytest.raises(ValueError, match=f"{tmp_path}/index .*fingerprint"):
         Index(tmp_path / "index", other.fingerprint)

@@ -11,6 +11,7 @@ from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, write_model
+from tests.float_bounds import assert_close
 from tests.shared_data import shared_data
 
 LENGTH = 40
@@ -59,10 +60,10 @@ def test_texts_and_ids_are_answered_as_in_python(model) -> None:
         batch = pad_batch(rows)
         expected = tf.nn.softmax(python(batch)).numpy()
         found = by_text["serving_default"](text=tf.constant(chosen))
-        np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
+        assert_close(found["probabilities"], expected)
         assert (np.argmax(found["probabilities"], 1) == expected.argmax(1)).all()
         ids = by_ids["serving_default"](**{n: tf.constant(value) for n, value in batch.items()})
-        np.testing.assert_allclose(ids["probabilities"], found["probabilities"], atol=1e-6)
+        assert_close(ids["probabilities"], found["probabilities"])
         assert (ids["label"].numpy() == found["label"].numpy()).all()
 
 

@@ -30,6 +30,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.float_bounds import assert_close
 from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
@@ -64,10 +65,10 @@ def test_classifier(tmp_path) -> None:
     assert served.kind == "classifier" and served.labels == ("no", "yes", "vielleicht ü")
     logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS)).numpy()
     found = answers(served, TEXTS)
-    np.testing.assert_allclose(found["probabilities"], softmax(logits), atol=2e-6)
+    assert_close(found["probabilities"], softmax(logits))
     names = [served.labels[index] for index in logits.argmax(-1)]
     assert [label.decode() for label in found["label"]] == names
-    np.testing.assert_allclose(found["score"], softmax(logits).max(-1), atol=2e-6)
+    assert_close(found["score"], softmax(logits).max(-1))
     assert np.ptp(found["score"]) > 0.01  # The texts differ.
 
 
@@ -82,7 +83,7 @@ def test_a_run_says_what_requests_hold(tmp_path) -> None:
     seconds = [text[:20] for text in TEXTS[::-1]]
     logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS, seconds)).numpy()
     found = answers(served, TEXTS, seconds)
-    np.testing.assert_allclose(found["probabilities"], 1 / (1 + np.exp(-logits)), atol=2e-6)
+    assert_close(found["probabilities"], 1 / (1 + np.exp(-logits)))
     for row, labels in zip(logits, found["labels"], strict=True):
         order = [i for i in np.argsort(-row, kind="stable") if row[i] > 0]
         expected = [served.labels[i] for i in order]
@@ -96,7 +97,7 @@ def test_regression_of_a_task_of_glue(tmp_path) -> None:
     assert (served.kind, served.texts) == ("regression", ("text", "text_b"))
     logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS, TEXTS[::-1])).numpy()
     found = answers(served, TEXTS, TEXTS[::-1])
-    np.testing.assert_allclose(found["value"], logits[:, 0], rtol=1e-5, atol=1e-5)
+    assert_close(found["value"], logits[:, 0])
 
 
 @pytest.mark.parametrize("is_tail", [False, True])
@@ -330,7 +331,7 @@ def test_mask_predict(tmp_path) -> None:
     row = served.id_signatures()["mask_predict"](*(batch[name] for name in IDS))
     expected = served.predict_ids(batch)
     for name, value in expected.items():
-        np.testing.assert_allclose(row[name], value, rtol=1e-5)
+        assert_close(row[name], value)
     assert served.vocab.mask_id not in row["input_word_ids"].numpy()
     assert signature(tf.constant(MASKED[:1]))["pieces"].shape == (1, 6)
 
@@ -344,7 +345,7 @@ def test_next_sentence(tmp_path) -> None:
     )
     expected = softmax(outputs["next_sentence_logits"].numpy())[:, 0]
     found = answers(served, TEXTS, TEXTS[::-1])
-    np.testing.assert_allclose(found["is_next"], expected, atol=2e-6)
+    assert_close(found["is_next"], expected)
 
 
 def test_embeddings(tmp_path) -> None:
@@ -359,9 +360,9 @@ def test_embeddings(tmp_path) -> None:
         expected = np.stack([of_row(row) for row in rows])
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         found = served.from_ids(batch)["embedding"]
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+        assert_close(found, expected)
     found = answers(served, TEXTS)["embedding"]
-    np.testing.assert_allclose(found, served.from_ids(batch)["embedding"], atol=1e-6)
+    assert_close(found, served.from_ids(batch)["embedding"])
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from export.client.rows import as_columns, read_input
 from export.serving_client import ClientConfig, ServingClient, answer_rows, ask
 from tests.export.serving_stand_in import StandIn
 from tests.export.toy_model import save_toy_model
+from tests.float_bounds import assert_close
 
 TEXTS = ["A fine film.", "", "Größe, 中文, 🎈", 'quote " and \\ and \n', "null\0byte", "x" * 5000]
 BOTH = pytest.mark.parametrize("way", ["rest", "grpc"])
@@ -414,7 +415,7 @@ def test_program_answers_a_file_in_its_order(stand_in, signatures, tmp_path):
     expected = call(signatures["serving_default"], text=texts)
     assert [answer["label"] for answer in answers] == expected["label"]
     scores = [answer["score"] for answer in answers]
-    np.testing.assert_allclose(scores, expected["score"], rtol=1e-6)
+    assert_close(scores, expected["score"])
     assert len(f"{scores[0]}") <= 12  # As many digits as float32 has.
 
     stand_in.faults.extend([400])

@@ -23,6 +23,7 @@ from export.lite import writing as tflite_writing
 from export.lite.conversion import convert, output_names
 from export.lite.writing import Request, write
 from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.float_bounds import assert_close
 
 # A conversion takes seconds: one kind in the fast tests, and all in the full ones.
 FEW_KINDS = [
@@ -145,7 +146,7 @@ def test_file_takes_texts_and_says_what_it_is():
         "text_input": False,
     }
     expected = served.from_texts(list(TEXTS))["probabilities"]
-    np.testing.assert_allclose(model(TEXTS)["probabilities"], expected, atol=1e-5)
+    assert_close(model(TEXTS)["probabilities"], expected)
 
 
 def test_pairs_are_packed_as_in_training():
@@ -178,18 +179,18 @@ def test_text_input_answers_as_python(kind):
     (name,) = ROW_OUTPUTS[kind]
     expected = served_of(kind).from_texts(VISIBLE_TEXTS)[name]
     assert len(np.unique(np.round(expected, 4), axis=0)) >= 4  # Else any answer would do.
-    np.testing.assert_allclose(model.from_texts(VISIBLE_TEXTS)[name], expected, atol=1e-5)
+    assert_close(model.from_texts(VISIBLE_TEXTS)[name], expected)
     alone = model.from_texts(VISIBLE_TEXTS[:1])[name]
-    np.testing.assert_allclose(alone, expected[:1], atol=1e-5)
+    assert_close(alone, expected[:1])
     # Its ids are as good as another file's.
-    np.testing.assert_allclose(model(VISIBLE_TEXTS)[name], expected, atol=1e-5)
+    assert_close(model(VISIBLE_TEXTS)[name], expected)
 
 
 @pytest.mark.slow
 def test_text_input_with_smaller_weights():
     model = LiteModel(text_file("classifier", "dynamic"))
     found, expected = (call(VISIBLE_TEXTS)["probabilities"] for call in (model.from_texts, model))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected)
 
 
 @pytest.mark.slow

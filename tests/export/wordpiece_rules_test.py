@@ -5,7 +5,6 @@ import pathlib
 import types
 import zipfile
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,6 +19,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from export.lite import conversion
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file
 
 TEXTS = ["a myTok<L> b [MASK]", "COVID19 <ctl> x", "ab", "plain"]
@@ -46,7 +46,7 @@ def test_saved_models(tmp_path, made) -> None:
     answers = signature(text=tf.constant(TEXTS))
     for name, expected in served.from_texts(tf.constant(TEXTS)).items():
         if expected.dtype != tf.string:
-            np.testing.assert_allclose(answers[name], expected, atol=1e-6)
+            assert_close(answers[name], expected)
 
 
 def test_keras_files(tmp_path, made) -> None:

@@ -12,6 +12,7 @@ from bert_tf.serving.lite_model import LiteModel
 from bert_tf.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from export.lite.conversion import convert
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file
 
 TEXTS = ["The river of the city", "a", "of the people, and the sea"]
@@ -42,7 +43,7 @@ def test_lite_files_answer_as_the_model(tmp_path: pathlib.Path, run: pathlib.Pat
         found = model.from_ids(batch)["probabilities"]
         inputs = {name: tf.constant(values) for name, values in batch.items()}
         expected = served.from_ids(inputs)["probabilities"]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert_close(found, expected)
     assert np.abs(found[0] - found[1]).max() > 0.01
 
 
@@ -54,4 +55,4 @@ def test_saved_models_answer_as_the_model(tmp_path: pathlib.Path, run: pathlib.P
     found = signature(text=tf.constant(TEXTS))["probabilities"]
     model = BertClassifier.from_pretrained(run)
     logits = model.predict(TEXTS, verbose=0)
-    np.testing.assert_allclose(found, tf.nn.softmax(logits), atol=1e-5)
+    assert_close(found, tf.nn.softmax(logits))

@@ -23,6 +23,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.tokenization import make_tokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import PURPOSE_OF_KIND, SHAPE, TEXTS, write_model
+from tests.float_bounds import assert_close
 from tests.tiny_bpe import tiny_bpe_vocab
 
 CONTEXTS = ["the river a b c " * 30, "w40 w41 w42, the étè\u0301 don't", "", "the", " \u200b "]
@@ -95,7 +96,7 @@ def test_a_run_answers_as_its_model(tmp_path):
     batch = tokens(*map(list, zip(*pairs, strict=True)), max_length=predictor.max_seq_length)
     expected = keras.ops.softmax(model(batch)).numpy()
     found = predictor.probabilities(pairs)
-    np.testing.assert_allclose([list(row.values()) for row in found], expected, atol=1e-5)
+    assert_close([list(row.values()) for row in found], expected)
     best = [predictor.labels[i] for i in expected.argmax(-1)]
     assert [row["label"] for row in predictor.classify(pairs)] == best
 
@@ -402,7 +403,7 @@ def test_other_models_of_keras(tmp_path):
     embedder.save(tmp_path / "embedder.keras")
     expected = embedder.encode(["The a b", "b"])
     received = bert_tf.load(tmp_path / "embedder.keras").embed(["The a b", "b"])
-    np.testing.assert_allclose(received, expected, atol=1e-5)
+    assert_close(received, expected)
 
     made = make_checkpoint("pretrained", seed=5, **shape)
     write_checkpoint(made, tmp_path / "pretrained", "bert_tf")

@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.metrics import entities
 from tests import entity_twin
+from tests.float_bounds import assert_close, close_to
 
 
 @pytest.mark.parametrize(
@@ -121,9 +122,9 @@ def test_same_as_seqeval() -> None:
     assert list(report.types) == ["A-B", "LOC", "PER"]
     for name, (*expected, support) in SEQEVAL.items():
         row = report.types[name] if name else report.overall
-        np.testing.assert_allclose(row[:3], 100 * np.array(expected), rtol=1e-14)
+        assert_close(row[:3], 100 * np.array(expected))
         assert row.support == support
-    assert report.accuracy == pytest.approx(100 * SEQEVAL_ACCURACY, rel=1e-14)
+    assert report.accuracy == close_to(100 * SEQEVAL_ACCURACY)
 
 
 def test_same_as_the_definition() -> None:
@@ -133,4 +134,4 @@ def test_same_as_the_definition() -> None:
     report = entities.evaluate_entities(true, predicted)
     for name, row in {"": report.overall, **report.types}.items():
         expected = entity_twin.scores(true, predicted, name)
-        np.testing.assert_allclose([*row[:3], row.support], list(expected.values()), rtol=1e-14)
+        assert_close([*row[:3], row.support], list(expected.values()))

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from bert_tf.metrics.ranking import evaluate, evaluate_queries, rank
+from tests.float_bounds import close_to
 from tests.shared_data import golden_file
 
 # What pytrec_eval calls them.
@@ -60,7 +61,7 @@ def test_equals_pytrec_eval_on_random_runs() -> None:
         assert found.keys() == case["values"].keys()
         for query, values in case["values"].items():
             theirs = {ours(name): value for name, value in values.items()}
-            assert found[query] == pytest.approx(theirs, abs=1e-15), query
+            assert found[query] == close_to(theirs), query
             compared += len(theirs)
     assert compared > 300
 

@@ -20,6 +20,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import assert_close
 from tests.shared_data import golden_file, shared_data
 from tests.tiny_bpe import tiny_bpe_vocab
 
@@ -195,14 +196,14 @@ def test_model_of_strings_is_trained_saved_and_loaded_elsewhere(tmp_path):
     command = [sys.executable, "-c", IN_A_FRESH_PROCESS, str(path), str(tmp_path / "scores.npy")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-6)
+    assert_close(np.load(tmp_path / "scores.npy"), expected)
     loaded = keras.models.load_model(path)
     layer = loaded.get_layer("bert_preprocessor")
     assert layer.vocab == VOCAB and not layer.do_lower_case and layer.max_seq_length == 12
     assert layer.pad_to_max_length
     loaded.export(tmp_path / "exported", verbose=False)
     server = tf.saved_model.load(str(tmp_path / "exported"))
-    np.testing.assert_allclose(server.serve(texts), expected, atol=1e-6)
+    assert_close(server.serve(texts), expected)
 
 
 def test_a_saved_layer_is_small(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.network.activations import activation, inference_form
+from tests.float_bounds import assert_close
 
 POINTS = np.linspace(-9.0, 9.0, 2001)
 
@@ -39,7 +40,7 @@ def test_values_and_slopes(formula, dtype, tolerance, jit_compile):
 @pytest.mark.parametrize("formula", [gelu_exact, gelu_tanh])
 def test_form_for_inference_has_the_same_values_and_no_gradient_of_its_own(formula):
     function = inference_form(activation(formula.__name__))
-    np.testing.assert_allclose(function(tf.constant(POINTS)), formula(POINTS), atol=1e-9)
+    assert_close(function(tf.constant(POINTS)), formula(POINTS))
     graph = tf.function(function).get_concrete_function(tf.TensorSpec([None])).graph
     assert "IdentityN" not in {operation.type for operation in graph.get_operations()}
 

@@ -11,6 +11,7 @@ from bert_tf.network.attention import AttentionPattern, attend_from_scaled
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
 from bert_tf.network.relative_positions import distance_buckets
+from tests.float_bounds import assert_close
 from tests.network import query_stream_test
 from tests.network.query_stream_test import LENGTH, MASK
 from tests.network.toy_heads import BATCH, CLOSE, CONFIG, with_random_weights
@@ -177,10 +178,8 @@ def test_slow_twin(name):
         if config.block_type == "pre_norm":
             hidden = encoder.final_norm(hidden)
         tokens = found["sequence_output"][row].numpy()[real]
-        np.testing.assert_allclose(tokens, hidden[: len(real)], **CLOSE)
-        np.testing.assert_allclose(
-            found["query_output"][row, :count], hidden[len(real) + count :], **CLOSE
-        )
+        assert_close(tokens, hidden[: len(real)])
+        assert_close(found["query_output"][row, :count], hidden[len(real) + count :])
 
 
 @pytest.mark.parametrize("name", ["learned", "mpnet"])
@@ -207,7 +206,7 @@ def test_compiled_results_are_the_same():
     compiled = tf.function(lambda: encoder(batch)["query_output"], jit_compile=True)
     real = batch["query_positions"].numpy() >= 0
     expected = encoder(batch)["query_output"].numpy()
-    np.testing.assert_allclose(compiled().numpy()[real], expected[real], **CLOSE)
+    assert_close(compiled().numpy()[real], expected[real])
 
 
 def test_what_contradicts_the_stream():

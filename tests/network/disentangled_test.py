@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.network.disentangled import distance_buckets
 from bert_tf.network.position_schemes import make_positions
+from tests.float_bounds import assert_close
 
 HEADS = 3
 HEAD_SIZE = 2
@@ -100,7 +101,7 @@ def test_terms_of_all_pairs(in_graph, terms, length, num_keys, offset):
             if "p2c" in terms:
                 product = np.sum(key[:, j] * position_queries[bucket], -1)
                 expected[..., i, j] += product / np.sqrt(summands * HEAD_SIZE)
-    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
+    assert_close(received, expected)
 
 
 @pytest.mark.parametrize(("terms", "summands"), [("p2c", 2), ("c2p,p2c", 3)])

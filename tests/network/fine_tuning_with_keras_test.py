@@ -21,6 +21,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
+from tests.float_bounds import assert_close
 from tests.tiny_model import tiny_words, write_tiny_model
 
 ROWS, LENGTH, CHOICES = 48, 8, 3
@@ -190,7 +191,7 @@ def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tm
     loaded = keras.models.load_model(tmp_path / "model.keras")
     outputs = loaded(texts)
     outputs = np.stack(list(outputs.values())) if isinstance(outputs, dict) else outputs
-    np.testing.assert_allclose(outputs, predict(model, task.inputs), atol=1e-6)
+    assert_close(outputs, predict(model, task.inputs))
 
 
 @pytest.mark.slow
@@ -380,7 +381,7 @@ def losses_of_replicas(folder) -> dict[str, list[list[float]]]:
 def test_two_replicas_learn_as_one(name, losses_of_replicas):
     two, one = losses_of_replicas[name]
     assert len(one) == 3 and one[2] < one[0]
-    np.testing.assert_allclose(two, one, atol=1e-5)
+    assert_close(two, one)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
+from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 
 LABELS = ("bad", "good")
@@ -45,11 +46,11 @@ def test_callbacks_set_the_rate_of_a_model_that_was_not_compiled(folder):
     halving = keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.5)
     options = {"epochs": 3, "batch_size": 16, "learning_rate": 8e-3, "verbose": 0}
     history = model.fit(TEXTS, NAMES, callbacks=[halving], **options).history
-    np.testing.assert_allclose(history["learning_rate"], [4e-3, 2e-3, 1e-3], rtol=1e-6)
+    assert_close(history["learning_rate"], [4e-3, 2e-3, 1e-3])
     # The next fit starts from its own rate.
     reducing = keras.callbacks.ReduceLROnPlateau(patience=0, min_delta=10.0, monitor="loss")
     history = model.fit(TEXTS, NAMES, callbacks=reducing, **options).history
-    np.testing.assert_allclose(history["learning_rate"], [8e-3, 8e-3, 8e-4], rtol=1e-6)
+    assert_close(history["learning_rate"], [8e-3, 8e-3, 8e-4])
     assert float(model.optimizer.learning_rate) == pytest.approx(8e-5)
 
 
@@ -74,7 +75,7 @@ def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(f
     model.compile(AdamW(1e-3))
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 1e-3 / (epoch + 1))
     history = model.fit(TEXTS, NAMES, callbacks=[scheduler], epochs=2, verbose=0).history
-    np.testing.assert_allclose(history["learning_rate"], [1e-3, 5e-4], rtol=1e-6)
+    assert_close(history["learning_rate"], [1e-3, 5e-4])
 
 
 def classifier(folder):
@@ -165,9 +166,9 @@ def test_a_model_is_called_on_texts(folder):
     model = start_model(folder)
     expected = scores_of(model, TEXTS)
     for texts in (TEXTS, np.array(TEXTS), tf.constant(TEXTS)):
-        np.testing.assert_allclose(np.asarray(model(texts)), expected, atol=1e-5)
+        assert_close(np.asarray(model(texts)), expected)
     pairs = model((TEXTS, NAMES))
-    np.testing.assert_allclose(pairs, model.predict((TEXTS, NAMES), verbose=0), atol=1e-5)
+    assert_close(pairs, model.predict((TEXTS, NAMES), verbose=0))
 
     @tf.function
     def in_graph(texts):
@@ -182,7 +183,7 @@ def test_a_model_is_called_on_texts(folder):
 
 def test_an_embedder_is_called_on_texts(folder):
     model = BertEmbedder.from_pretrained(folder)
-    np.testing.assert_allclose(model(TEXTS[:3]), model.encode(TEXTS[:3]), atol=1e-5)
+    assert_close(model(TEXTS[:3]), model.encode(TEXTS[:3]))
 
 
 @pytest.mark.slow
@@ -190,7 +191,7 @@ def test_batches_of_texts(folder):
     model = start_model(folder)
     model.compile(AdamW(1e-3), metrics=["accuracy"])
     scores = scores_of(model, TEXTS)
-    np.testing.assert_allclose(model.predict_on_batch(TEXTS), scores, atol=1e-5)
+    assert_close(model.predict_on_batch(TEXTS), scores)
     loss, _ = model.test_on_batch(TEXTS, NAMES)
     ids = np.array([LABELS.index(name) for name in NAMES])
     logs = scores.astype(np.float64)
@@ -227,8 +228,8 @@ class Batches(keras.utils.PyDataset):
 def test_a_py_dataset_of_texts_trains_evaluates_and_predicts(folder):
     model, data = start_model(folder), Batches()
     expected = model.evaluate(TEXTS, NAMES, batch_size=4, verbose=0)
-    np.testing.assert_allclose(model.evaluate(data, verbose=0), expected, atol=1e-5)
-    np.testing.assert_allclose(model.predict(data, verbose=0), scores_of(model, TEXTS), atol=1e-5)
+    assert_close(model.evaluate(data, verbose=0), expected)
+    assert_close(model.predict(data, verbose=0), scores_of(model, TEXTS))
     start = model.get_weights()
     fitted = {}
     for name, arguments in {"lists": (TEXTS, NAMES), "batches": (data,)}.items():
@@ -255,7 +256,7 @@ def test_generators_of_texts_and_what_they_cannot(folder):
     history = model.fit(endless(), steps_per_epoch=4, epochs=2, verbose=0, learning_rate=1e-3)
     assert len(history.history["loss"]) == 2
     found = model.predict((text for text, _ in [Batches()[0], Batches()[1]]), verbose=0)
-    np.testing.assert_allclose(found, scores_of(model, TEXTS[:8]), atol=1e-5)
+    assert_close(found, scores_of(model, TEXTS[:8]))
     weighted = {"good": 2.0, "bad": 1.0}
     model.fit(endless(), steps_per_epoch=1, verbose=0, class_weight=weighted)
     with pytest.raises(ValueError, match="balanced"):
@@ -327,7 +328,7 @@ def test_one_hot_labels_of_ids_and_datasets(folder):
     assert found[0] == pytest.approx(expected[0], abs=1e-5)
     data = tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(16)
     model = start_model(folder)
-    np.testing.assert_allclose(model.evaluate(data, verbose=0), expected, atol=1e-5)
+    assert_close(model.evaluate(data, verbose=0), expected)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one-hot"):
         model.task_loss(None, tf.constant([[1, 1]]), tf.zeros([1, 2]), None)
 
@@ -336,9 +337,9 @@ def test_balanced_classes_have_equal_sums(folder):
     model = start_model(folder, labels=["bad", "good", "never"])
     names = ["good"] * 3 + ["bad"]
     weights = model.weigh_classes(names, "balanced", None)
-    np.testing.assert_allclose(weights, [4 / 6] * 3 + [2.0])
+    assert_close(weights, [4 / 6] * 3 + [2.0])
     twice = model.weigh_classes(names, "balanced", [2.0] * 4)
-    np.testing.assert_allclose(twice, 2 * weights)
+    assert_close(twice, 2 * weights)
     with pytest.raises(ValueError, match="class_weight .*'balance'; .*'balanced'"):
         model.fit(TEXTS, NAMES, class_weight="balance")
 
@@ -411,7 +412,7 @@ def test_cross_entropies_of_compile_are_the_models_own_loss(folder, loss, labels
     expected.compile(weighted_metrics=["accuracy"])
     model.compile(loss=loss, weighted_metrics=["accuracy"])
     found = model.evaluate(TEXTS, labels, verbose=0)
-    np.testing.assert_allclose(found, expected.evaluate(TEXTS, NAMES, verbose=0), rtol=1e-5)
+    assert_close(found, expected.evaluate(TEXTS, NAMES, verbose=0))
     model.fit(TEXTS, labels, verbose=0)
     model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(4), verbose=0)
 

@@ -11,6 +11,7 @@ from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import find_layout
 from bert_tf.tasks.masked_words.model import BertPretrainer
+from tests.float_bounds import assert_close
 from tests.network.toy_heads import (
     BATCH,
     CLOSE,
@@ -124,11 +125,11 @@ def test_pretraining_is_that_with_padding(recompute, jit_compile):
     outputs, losses, gradients = run(packed(batch))
     real = batch["masked_lm_weights"] > 0
     masked, pairs = outputs["masked_lm_logits"], outputs["next_sentence_logits"]
-    np.testing.assert_allclose(masked[real], expected_outputs["masked_lm_logits"][real], **CLOSE)
+    assert_close(masked[real], expected_outputs["masked_lm_logits"][real])
     expected_pairs = expected_outputs["next_sentence_logits"]
-    np.testing.assert_allclose(pairs[:-1], expected_pairs[:-1], **CLOSE)
+    assert_close(pairs[:-1], expected_pairs[:-1])
     for name, (total, weight) in expected.items():
-        np.testing.assert_allclose(losses[name].total, total, rtol=1e-5)
+        assert_close(losses[name].total, total)
         assert losses[name].weight == weight > 0
     assert_same_gradients(plain, gradients, expected_gradients)
 
@@ -141,7 +142,7 @@ def test_every_layer_has_the_output_of_its_pieces():
     assert len(received["encoder_outputs"]) == 3
     for one, two in zip(received["encoder_outputs"], expected["encoder_outputs"], strict=True):
         assert one.shape == two.shape == (BATCH, 12, 21)
-        np.testing.assert_allclose(one.numpy()[real], two.numpy()[real], **CLOSE)
+        assert_close(one.numpy()[real], two.numpy()[real])
         assert not one.numpy()[~real].any()
 
 

@@ -13,7 +13,8 @@ from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform
 from bert_tf.network.layout import find_layout
-from tests.network.toy_heads import BATCH, CLOSE, CONFIG, make_batch, with_random_weights
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
+from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
 from tests.shared_data import golden_file
 
 TURNING = {"num_attention_heads": 3, "hidden_size": 24, "vocab_size": 53}
@@ -55,7 +56,7 @@ def test_rotations(golden, scheme, name, theta, offset):
     )
     for x, received in zip("qk", turned, strict=True):
         expected = golden[f"rope_{name}_{x}_theta{theta}_offset{offset}"].transpose(0, 2, 1, 3)
-        np.testing.assert_allclose(received, expected, atol=1e-5)
+        assert_close(received, expected, OTHER_FRAMEWORK)
 
 
 def test_one_convention_from_the_other():
@@ -84,7 +85,7 @@ def test_alibi(golden, heads):
     there = np.arange(19)
     bias = position_schemes.make_positions(config).bias(tf.constant(abs(there[:, None] - there)))
     expected = golden[f"alibi_symmetric_bias_{heads}x19"]
-    np.testing.assert_allclose(bias, expected, rtol=1e-6)
+    assert_close(bias, expected, OTHER_FRAMEWORK)
     assert not np.einsum("Nii->Ni", bias).any()
 
 
@@ -144,7 +145,7 @@ def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
     for options, given in (({"unpad": True}, batch), ({}, packed), ({"recompute": True}, batch)):
         model = with_random_weights(BertEncoder(config, use_pooler=False, **options))
         received, gradients = outputs_and_gradients(model, given, real)
-        np.testing.assert_allclose(received, expected, **CLOSE)
+        assert_close(received, expected)
         scale = max(np.abs(gradient).max() for gradient in expected_gradients)
         for variable, one, two in zip(
             model.trainable_variables, gradients, expected_gradients, strict=True
@@ -189,7 +190,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
     weights /= weights.sum(-1, keepdims=True)
     expected = np.einsum("BNTS,BSNH->BTNH", weights, value)
     is_real = texts >= 0
-    np.testing.assert_allclose(received[is_real], expected[is_real], rtol=1e-4, atol=1e-5)
+    assert_close(received[is_real], expected[is_real])
 
 
 def test_padding_takes_no_position():
@@ -199,7 +200,7 @@ def test_padding_takes_no_position():
     ids = np.array([[5, 6, 7, 8, 1, 1], [1, 5, 1, 6, 7, 8]], np.int32)
     batch = {"input_word_ids": ids, "input_mask": ids != 1, "input_type_ids": ids * 0}
     sequence = model(batch)["sequence_output"].numpy()
-    np.testing.assert_allclose(sequence[0, :4], sequence[1, [1, 3, 4, 5]], **CLOSE)
+    assert_close(sequence[0, :4], sequence[1, [1, 3, 4, 5]])
     table = model.embeddings.position_ids_of(ids)
     np.testing.assert_array_equal(table, [[2, 3, 4, 5, 1, 1], [1, 2, 1, 3, 4, 5]])
 
@@ -226,7 +227,7 @@ def test_a_head_has_its_own_activation():
     with_random_weights(head)
     x = np.random.default_rng(2).normal(size=(5, 24)).astype(np.float32)
     inner = tf.nn.gelu(x @ head.dense.kernel + head.dense.bias, approximate=False)
-    np.testing.assert_allclose(head(x), head.layer_norm(inner), rtol=1e-4, atol=1e-5)
+    assert_close(head(x), head.layer_norm(inner))
     assert (inner.numpy() < 0).any()
 
 

@@ -11,7 +11,8 @@ from bert_tf.network import attention
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
-from tests.network.toy_heads import BATCH, CLOSE, CONFIG, make_batch, with_random_weights
+from tests.float_bounds import assert_close
+from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
 
 LENGTH = 17
 MASK = 52  # The id of [MASK].
@@ -115,12 +116,8 @@ def test_query_stream_of_a_slow_twin():
         )[0]
         for layer in encoder.encoder_layers:
             hidden = layer(hidden, pattern=pattern)
-        np.testing.assert_allclose(
-            found["sequence_output"][row].numpy()[real], hidden[: len(real)], **CLOSE
-        )
-        np.testing.assert_allclose(
-            found["query_output"][row, : len(targets)], hidden[len(real) :], **CLOSE
-        )
+        assert_close(found["sequence_output"][row].numpy()[real], hidden[: len(real)])
+        assert_close(found["query_output"][row, : len(targets)], hidden[len(real) :])
 
 
 @pytest.mark.parametrize("name", ["learned", "relative", "transformer_xl"])
@@ -161,12 +158,12 @@ def test_causal_order_in_every_layout(name, monkeypatch):
         del cut["label_rows"]
         last = encoder(cut)["sequence_output"][:, -1].numpy()
         real = batch["input_mask"][:, length - 1] == 1
-        np.testing.assert_allclose(last[real], expected[real, length - 1], **CLOSE)
+        assert_close(last[real], expected[real, length - 1])
     real = batch["input_mask"] == 1
     packed = pack_batch({key: tf.constant(values) for key, values in batch.items()})
     for options, given in (({"unpad": True}, batch), ({}, packed)):
         received = make_encoder(name, **options)(given)["sequence_output"].numpy()
-        np.testing.assert_allclose(received[real], expected[real], **CLOSE)
+        assert_close(received[real], expected[real])
 
 
 def test_a_query_stream_needs_a_padded_batch():

@@ -17,6 +17,7 @@ from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.text_tokenizer import TextTokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import TEXTS, write_model
+from tests.float_bounds import assert_close, close_to
 
 LENGTH = 24
 SECONDS = [text[:20] for text in TEXTS[::-1]]
@@ -49,14 +50,14 @@ def test_classify(tmp_path, is_pair, long_texts):
     found = model.classify(columns if is_pair else columns[0], batch_size=3)
     assert model.labels == ("no", "yes", "vielleicht ü") and model.max_seq_length == LENGTH
     assert [answer["label"] for answer in found] == [name.decode() for name in expected["label"]]
-    np.testing.assert_allclose([a["score"] for a in found], expected["score"], atol=2e-6)
+    assert_close([a["score"] for a in found], expected["score"])
     shares = model.probabilities(columns if is_pair else columns[0], batch_size=3)
     assert [*shares[0]] == ["no", "yes", "vielleicht ü"] and type(shares[0]["no"]) is float
     rows = [list(row.values()) for row in shares]
-    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
+    assert_close(rows, expected["probabilities"])
     logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
+    assert_close(shares, expected["probabilities"])
     with pytest.raises(ValueError, match=r"classify\(texts\)"):
         model.score(TEXTS[:1])
 
@@ -69,12 +70,12 @@ def test_windows_of_a_long_text_are_averaged(tmp_path):
     windows = [words[:room], words[room // 2 :]]
     parts = model.predict([" ".join(window) for window in windows], verbose=0)
     whole = model.predict([" ".join(words), "the river"], verbose=0)
-    np.testing.assert_allclose(whole[0], parts.mean(axis=0), atol=1e-6)
+    assert_close(whole[0], parts.mean(axis=0))
     # In an evaluation each text weighs as much, the first with two windows.
     logits, ids = np.concatenate([parts, whole[1:]]).astype(np.float64), np.array([0, 0, 1])
     losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(3), ids]
     loss, accuracy = model.evaluate([" ".join(words), "the river"], [0, 1], verbose=0)
-    assert loss == pytest.approx(np.average(losses, weights=[1, 1, 2]), abs=1e-5)
+    assert loss == close_to(np.average(losses, weights=[1, 1, 2]))
     assert accuracy == pytest.approx(np.average(logits.argmax(-1) == ids, weights=[1, 1, 2]))
 
 
@@ -85,14 +86,14 @@ def test_several_labels_and_numbers(tmp_path):
     assert model.problem_type == "multi_label"
     expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
     rows = [list(row.values()) for row in model.probabilities(TEXTS)]
-    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
+    assert_close(rows, expected["probabilities"])
     found = model.classify(TEXTS)
     for answer, names, shares in zip(
         found, expected["labels"], expected["probabilities"], strict=True
     ):
         assert answer["labels"] == [name.decode() for name in names if name]
         scores = sorted((share for share in shares if share > 0.5), reverse=True)
-        np.testing.assert_allclose(answer["scores"], scores, atol=2e-6)
+        assert_close(answer["scores"], scores)
     assert expected["probabilities"].max() > 0.5 > expected["probabilities"].min()
     number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
     logits = number.predict(TEXTS[:2], verbose=0)
@@ -112,7 +113,7 @@ def test_tag(tmp_path):
         assert [word["start"] for word in answer] == [*expected["starts"][row, :count]]
         assert [word["end"] for word in answer] == [*expected["ends"][row, :count]]
         scores = [word["score"] for word in answer]
-        np.testing.assert_allclose(scores, expected["scores"][row, :count], atol=2e-6)
+        assert_close(scores, expected["scores"][row, :count])
         assert all(TEXTS[row][w["start"] : w["end"]] == w["word"] for w in answer)
     assert found[2] == [] and len(found[5]) == 100
     words = [["the", "river", "w40"], ["w41"] * 50]
@@ -176,7 +177,7 @@ def test_answer(tmp_path, version_2):
     assert [answer["start"] for answer in found] == [*expected["start"]]
     assert [answer["end"] for answer in found] == [*expected["end"]]
     for name in ("score", "null_odds"):
-        np.testing.assert_allclose([row[name] for row in found], expected[name], atol=1e-5)
+        assert_close([row[name] for row in found], expected[name])
     assert all(0 <= answer["probability"] <= 1 for answer in found)
     keras_file = tmp_path / "answers.keras"
     model.save(keras_file)
@@ -201,7 +202,7 @@ def test_choose(tmp_path):
         best = int(logits.argmax())
         assert (answer["index"], answer["choice"]) == (best, texts[best])
         share = math.exp(logits[best]) / np.exp(logits).sum()
-        assert answer["score"] == pytest.approx(share, abs=1e-5)
+        assert answer["score"] == close_to(share)
     assert model.predict((contexts, choices), verbose=0).shape == (2, 3)
 
 
@@ -216,7 +217,7 @@ def test_fill_mask(tmp_path):
             pieces = [candidate["piece"].encode() for candidate in candidates]
             assert pieces == [*expected["pieces"][row, place]]
             scores = [candidate["score"] for candidate in candidates]
-            np.testing.assert_allclose(scores, expected["probabilities"][row, place], atol=1e-6)
+            assert_close(scores, expected["probabilities"][row, place])
     model.save(tmp_path / "masks.keras")
     loaded = keras.models.load_model(tmp_path / "masks.keras")
     assert loaded.fill_mask(texts) == model.fill_mask(texts)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.relative_positions import distance_buckets, expand_distances
+from tests.float_bounds import assert_close
 
 
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(1, 1), (5, 5), (4, 12), (9, 3)])
@@ -69,4 +70,4 @@ def test_bias_of_distances(is_shared, num_keys, offset):
     for i in range(9):
         for j in range(num_keys):
             bucket = bucket_of(j + offset - i, 8, 7)
-            np.testing.assert_allclose(received[:, i, j], table[bucket], rtol=1e-6)
+            assert_close(received[:, i, j], table[bucket])

@@ -13,6 +13,7 @@ from bert_tf.network.losses import (
     span_losses,
     weigh,
 )
+from tests.float_bounds import assert_close
 
 ROWS, CLASSES, LENGTH = 5, 4, 7
 
@@ -51,14 +52,14 @@ def test_classes_equal_numpy(shape):
     np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-6)
     received = gradient_of(lambda x: class_losses(x, labels), logits, weights)
     expected = (chances - np.eye(CLASSES)[labels]) * weights[..., None]
-    np.testing.assert_allclose(received, expected, atol=1e-6)
+    assert_close(received, expected)
 
 
 def test_numbers_by_hand():
     logits, values = np.array([[1.5], [-2.0]], np.float32), np.array([1.0, 1.0], np.float32)
-    np.testing.assert_allclose(number_losses(logits, values), [0.25, 9.0])
+    assert_close(number_losses(logits, values), [0.25, 9.0])
     received = gradient_of(lambda x: number_losses(x, values), logits, np.float32([1, 0.5]))
-    np.testing.assert_allclose(received, [[1.0], [-3.0]])
+    assert_close(received, [[1.0], [-3.0]])
 
 
 def test_several_classes_by_hand():
@@ -86,7 +87,7 @@ def test_several_classes_equal_numpy():
 def test_several_classes_of_huge_scores_are_finite():
     logits = np.array([[1e4, -1e4], [1e4, -1e4]], np.float32)
     labels = np.array([[1, 0], [0, 1]], np.float32)
-    np.testing.assert_allclose(several_losses(logits, labels), [0.0, 1e4])
+    assert_close(several_losses(logits, labels), [0.0, 1e4])
 
 
 def span_case() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -107,7 +108,7 @@ def test_padding_is_never_an_answer():
     assert losses[3] == 0.0  # a single piece is the answer
     weights = np.ones(ROWS, np.float32)
     received = gradient_of(lambda x: span_losses(x, mask, positions), logits, weights)
-    np.testing.assert_allclose(received, chances - np.eye(LENGTH)[positions], atol=1e-6)
+    assert_close(received, chances - np.eye(LENGTH)[positions])
     assert not received[mask == 0].any()
 
 
@@ -157,12 +158,12 @@ def test_smoothing_and_focus_by_hand():
     logits = np.log(np.array([[1, 3]], np.float32))
     likely, unlikely = np.log(4 / 3), np.log(4)
     found = class_losses(logits, [1], focal_gamma=2.0)
-    np.testing.assert_allclose(found, [likely / 16], rtol=1e-5)
+    assert_close(found, [likely / 16])
     found = class_losses(logits, [1], label_smoothing=0.2)
     np.testing.assert_allclose(found, [0.9 * likely + 0.1 * unlikely], rtol=1e-5)
     found = class_losses(logits, [1], label_smoothing=0.2, focal_gamma=1.0)
     expected = 0.9 * likely / 4 + 0.1 * unlikely * 3 / 4
-    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+    assert_close(found, [expected])
     logits = np.log(np.array([[3, 3]], np.float32))
     labels = np.array([[1, 0]])
     found = several_losses(logits, labels, pos_weight=[2.0, 5.0])

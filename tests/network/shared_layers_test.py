@@ -16,6 +16,7 @@ from bert_tf.objectives.electra import generator_config
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.training.freezing import freeze
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import assert_close
 from tests.network.toy_heads import CLOSE, CONFIG, make_batch, with_random_weights
 
 SHARED = dataclasses.replace(CONFIG, num_hidden_layers=5, num_layer_groups=2, embedding_size=9)
@@ -135,14 +136,14 @@ def test_a_part_of_a_batch_has_the_masks_of_the_whole(dropping):
     rest = {name: value[4:] for name, value in BATCH.items()}
     seed = tf.constant([7, 4, 4 * 11])
     part = dropping(rest, training=True, dropout_seed=seed)["sequence_output"]
-    np.testing.assert_allclose(part, whole[4:], **CLOSE)
+    assert_close(part, whole[4:])
 
 
 def test_prepared_for_inference_the_answers_are_the_same():
     encoder = make_encoder()
     expected = encoder(BATCH)["sequence_output"]
     encoder.prepare_for_inference()
-    np.testing.assert_allclose(encoder(BATCH)["sequence_output"], expected, **CLOSE)
+    assert_close(encoder(BATCH)["sequence_output"], expected)
 
 
 def test_a_saved_model_has_each_weight_once(tmp_path):

@@ -10,6 +10,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import UnpaddedBatch
 from bert_tf.tasks.classification.model import BertClassifier
+from tests.float_bounds import assert_close
 from tests.network.toy_heads import (
     BATCH,
     CLOSE,
@@ -88,8 +89,8 @@ def test_losses_and_gradients_are_those_with_padding(head, length):
     losses, loss, gradients = loss_and_gradients(unpadded, head, batch)
     counted = batch["weights"] > 0
     assert 0 < counted.sum() < BATCH
-    np.testing.assert_allclose(losses[counted], expected_losses[counted], **CLOSE)
-    np.testing.assert_allclose(loss, expected, **CLOSE)
+    assert_close(losses[counted], expected_losses[counted])
+    assert_close(loss, expected)
     assert_same_gradients(plain, gradients, expected_gradients)
     assert max(np.abs(g).max() for g in gradients if g is not None) > 0.01
 
@@ -115,11 +116,11 @@ def test_every_layer_has_the_output_of_its_pieces(length):
     assert len(received["encoder_outputs"]) == 3
     for one, two in zip(received["encoder_outputs"], expected["encoder_outputs"], strict=True):
         assert one.shape == two.shape == (BATCH, length, 21)
-        np.testing.assert_allclose(one.numpy()[real], two.numpy()[real], **CLOSE)
+        assert_close(one.numpy()[real], two.numpy()[real])
         assert not one.numpy()[~real].any()
     has_first = real[:, 0]
     pooled = [outputs["pooled_output"].numpy()[has_first] for outputs in (received, expected)]
-    np.testing.assert_allclose(*pooled, **CLOSE)
+    assert_close(*pooled)
     assert np.ptp(pooled[0]) > 0.1 and has_first.sum() == BATCH - 1
 
 
@@ -138,7 +139,7 @@ def test_one_trace_serves_batches_of_all_lengths():
         batch = make_batch(BATCH, length, seed=length)
         counted = batch["weights"] > 0
         received = scores(*(batch[f"input_{name}"] for name in ("word_ids", "mask", "type_ids")))
-        np.testing.assert_allclose(received[counted], plain(batch)[counted], **CLOSE)
+        assert_close(received[counted], plain(batch)[counted])
     assert len(traces) == 1
 
 

@@ -15,6 +15,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.objectives import electra
 from bert_tf.objectives.electra import ElectraDiscriminator, ElectraPretrainer, generator_config
+from tests.float_bounds import assert_close
 
 CONFIG = ModelConfig(
     vocab_size=50,
@@ -116,7 +117,7 @@ def test_the_discriminator_is_written_with_the_sums(tmp_path):
     written = write_checkpoint(whole, tmp_path / "discriminator", "huggingface")
     written.check()
     again = ElectraDiscriminator.from_checkpoint(read_checkpoint(tmp_path / "discriminator"))
-    np.testing.assert_allclose(again(batch)["replaced_logits"], expected, atol=1e-5)
+    assert_close(again(batch)["replaced_logits"], expected)
     generator = write_checkpoint(whole.generator, tmp_path / "generator", "huggingface")
     received = BertEncoder.from_checkpoint(generator, use_pooler=False)(encoded)
     expected = model.generator(encoded)["sequence_output"]

@@ -12,6 +12,7 @@ from bert_tf.objectives.masked_permuted import MaskedPermutedLM
 from bert_tf.objectives.permuted_lm import PermutedLM
 from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.corpus.masking_test import VOCAB, make_batch
+from tests.float_bounds import assert_close
 from tests.objectives.permuted_lm_test import CONFIG, LENGTH, MASKING, ROWS, mask, targets_of
 
 LABELS = ("masked_lm_ids", "masked_lm_positions", "masked_lm_weights")
@@ -87,7 +88,7 @@ def test_the_first_target_and_a_lone_one_are_those_of_a_masked_lm():
     logits = model(batch)["masked_lm_logits"]
     plain = {name: values for name, values in batch.items() if "query" not in name}
     filled = model(plain)["masked_lm_logits"]  # Without targets it fills in masks.
-    np.testing.assert_allclose(logits[:, 0], filled[:, 0], rtol=1e-4, atol=1e-5)
+    assert_close(logits[:, 0], filled[:, 0])
     is_later = batch["masked_lm_weights"][:, 1:] == 1
     assert (np.abs(logits - filled)[:, 1:].max(axis=-1)[is_later] > 1e-4).all()
 

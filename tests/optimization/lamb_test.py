@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.optimization.optimizers import LAMB
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.reference import optimizers as reference
 
 STEPS = 20
@@ -49,9 +50,7 @@ def check(received, expected):
     assert len(received) == len(expected) == STEPS
     for step, (ours, theirs) in enumerate(zip(received, expected, strict=True)):
         for name in SHAPES:
-            np.testing.assert_allclose(
-                ours[name], theirs[name], rtol=1e-5, atol=2e-6, err_msg=f"{name}, step {step}"
-            )
+            assert_close(ours[name], theirs[name], OTHER_FRAMEWORK, err_msg=f"{name}, step {step}")
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
@@ -102,5 +101,5 @@ def test_twenty_steps_equal_keras_where_both_are_alike():
     received = train(0.0, 0.0)
     for ours, other in zip(received, expected, strict=True):
         for name in filter(is_decayed, SHAPES):
-            np.testing.assert_allclose(ours[name], other[name], rtol=1e-5, atol=2e-6)
+            assert_close(ours[name], other[name])
     assert np.abs(received[-1]["bias"] - expected[-1]["bias"]).max() > 0.01

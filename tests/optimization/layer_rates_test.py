@@ -10,6 +10,7 @@ from bert_tf.optimization.optimizers import AdamW, build_optimizer, layer_rates
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.training.freezing import freeze
+from tests.float_bounds import assert_close
 from tests.reference.optimizers import Twin
 
 CONFIG = ModelConfig(
@@ -55,7 +56,7 @@ def test_biases_of_all_layers_have_the_rate_of_the_tables():
 def test_layers_of_two_figures():
     names = ["bert/embeddings/x", *(f"bert/encoder/layer_{i}/x" for i in range(12)), "cls/x"]
     expected = [0.8 ** (13 - depth) for depth in range(14)]
-    np.testing.assert_allclose(layer_rates(names, 0.8), expected)
+    assert_close(layer_rates(names, 0.8), expected)
 
 
 def test_factors_of_google_research_electra():
@@ -68,9 +69,9 @@ def test_factors_of_google_research_electra():
     )
     paths = [*(f"bert/{name}" for name in names), "cls/classifier/kernel"]
     theirs = [0.32768, 0.32768, 0.4096, 0.512, 0.64, 1.0]
-    np.testing.assert_allclose(layer_rates(paths, 0.8, like_electra=True), theirs)
+    assert_close(layer_rates(paths, 0.8, like_electra=True), theirs)
     ours = [0.4096, 0.4096, 0.512, 0.64, 0.8, 1.0]
-    np.testing.assert_allclose(layer_rates(paths, 0.8), ours)
+    assert_close(layer_rates(paths, 0.8), ours)
     config = OptimizerConfig(layerwise_lr_decay=0.8, electra_layer_rates=True)
     optimizer = build_optimizer(config)
     assert optimizer.get_config()["electra_layer_rates"]
@@ -114,9 +115,7 @@ def test_two_steps_of_every_variable_equal_numpy(kind, jit_compile):
         for variable, twin, gradient in zip(variables, twins, gradients, strict=True):
             before = twin.value
             expected = twin.step(gradient, rate * expected_rate(variable.path))
-            np.testing.assert_allclose(
-                variable.numpy(), expected, rtol=1e-5, atol=2e-6, err_msg=variable.path
-            )
+            assert_close(variable.numpy(), expected, err_msg=variable.path)
             assert np.abs(expected - before).max() > 1e-3
 
 

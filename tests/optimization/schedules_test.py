@@ -14,6 +14,7 @@ from bert_tf.optimization.schedules import (
     WarmupFactor,
     build_schedule,
 )
+from tests.float_bounds import assert_close
 from tests.reference import optimizers as reference
 
 
@@ -77,13 +78,13 @@ def test_corners_by_hand_and_every_step_like_numpy(name):
     kind, options = CASES[name]
     schedule = kind(1.0, 100, 20, **options)
     for step, rate in CORNERS[name].items():
-        np.testing.assert_allclose(float(schedule(step)), rate, atol=1e-6)
+        assert_close(float(schedule(step)), rate)
     expected = [reference.schedule(kind.__name__, 1.0, s, 100, 20, **options) for s in range(130)]
     received = [float(schedule(step)) for step in range(130)]
-    np.testing.assert_allclose(received, expected, atol=1e-6)
+    assert_close(received, expected)
     compiled = tf.function(schedule, jit_compile=True)
-    np.testing.assert_allclose([compiled(tf.constant(s)) for s in (0, 20, 77)], np.take(
-        expected, [0, 20, 77]), atol=1e-6)  # fmt: skip
+    assert_close([compiled(tf.constant(s)) for s in (0, 20, 77)], np.take(
+        expected, [0, 20, 77]))  # fmt: skip
 
 
 def test_polynomial_of_power_one_is_linear():

@@ -11,6 +11,7 @@ from bert_tf.checkpoints.formats import write_checkpoint
 from tests.export.made_models import ODD_TEXT, make_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune
+from tests.float_bounds import assert_close
 from tests.programs import run
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 from tests.run_retriever_test import write_jsonl
@@ -117,4 +118,4 @@ def test_programs_write_the_same_vectors(tmp_path, is_multilingual):
     scores = {line.split()[2]: float(line.split()[4]) for line in lines}
     assert len(scores) == len(texts)
     by_program = np.array([scores[f"d{i}"] for i in range(len(texts))])
-    np.testing.assert_allclose(by_program, expected, atol=2e-6)
+    assert_close(by_program, expected)

@@ -9,6 +9,7 @@ import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from tests.export.made_models import ODD_TEXT, make_model
 from tests.fine_tune import fine_tune, read_tsv
+from tests.float_bounds import close_to
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 
 LENGTH = 24
@@ -101,4 +102,4 @@ def test_the_program_predicts_the_same(tmp_path, folder):
         assert int(row["answer"]) == answer["index"]
         scores = model.score([(context, choice) for choice in choices])
         found = [float(value) for value in row["scores"].split()]
-        assert found == pytest.approx(scores, abs=2e-6)
+        assert found == close_to(scores)

@@ -11,6 +11,7 @@ from bert_tf.checkpoints.formats import write_checkpoint
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_weights
 from tests.export.made_models import ODD_TEXT, SHAPE, write_model
 from tests.fine_tune import fine_tune
+from tests.float_bounds import close_to
 from tests.roads.roads import (
     TOLERANCE,
     check_roads,
@@ -162,7 +163,7 @@ def test_the_program_predicts_the_same(tmp_path, is_joint, is_multilingual):
         assert row["score"] == pytest.approx(score, abs=1e-5)
         probabilities = {entry["text"]: entry["probability"] for entry in entries}
         if row["answer"] or not is_joint:
-            assert row["probability"] == pytest.approx(probabilities[row["answer"]], abs=1e-5)
+            assert row["probability"] == close_to(probabilities[row["answer"]])
 
 
 def write_joint_model(tmp_path):

@@ -20,6 +20,7 @@ from bert_tf.search.bulk import Job, read_file
 from bert_tf.search.index import Batch, Index
 from bert_tf.search.runners import RUNNERS, run
 from bert_tf.tasks.embedding.model import BertEmbedder
+from tests.float_bounds import assert_close
 from tests.programs import Done, fail, finish, start
 from tests.programs import run as run_program
 from tests.search.programs_test import write_corpus
@@ -95,9 +96,9 @@ def test_vectors_are_those_that_a_model_gives_each_text_alone(
     assert index.ids == [f"d{file}x{number}" for file in range(3) for number in range(20)]
     expected = np.concatenate([model.encode([index.text(row)]) for row in range(60)])
     raw = np.concatenate([np.load(path) for path in sorted(whole.glob("out/vectors-*.npy"))])
-    np.testing.assert_allclose(raw, expected, atol=1e-6)
+    assert_close(raw, expected)
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(index.vectors(np.arange(60)), expected / lengths, atol=1e-6)
+    assert_close(index.vectors(np.arange(60)), expected / lengths)
 
 
 @pytest.mark.slow
@@ -282,7 +283,7 @@ def saved(
 def check(found: list, wanted: dict[str, np.ndarray]) -> None:
     assert sorted(text for text, _ in found) == sorted(wanted)
     for text, vector in found:
-        np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
+        assert_close(vector, wanted[text])
 
 
 @pytest.mark.needs(*NEEDS["beam"])
@@ -374,7 +375,7 @@ def test_qdrant_finds_what_exact_search_finds(tmp_path: pathlib.Path) -> None:
     found = client.query_points("documents", query=query.tolist(), limit=5).points
     client.close()
     assert [point.payload for point in found] == [{"_id": ids[i], "text": ids[i]} for i in best]
-    np.testing.assert_allclose([point.score for point in found], cosines[best], atol=1e-5)
+    assert_close([point.score for point in found], cosines[best])
     with pytest.raises(KeyboardInterrupt):
         write_qdrant(target, "documents", "2", broken())
     assert write_qdrant(target, "documents", "3", made[1:]) == 100  # another stands behind the name

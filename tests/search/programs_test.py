@@ -16,6 +16,7 @@ from bert_tf.search.documents import read_documents
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.tasks.embedding import task as embedding
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import fail, finish, run
 from tests.search.bulk_stand_in import Stand
 from tests.shared_data import golden_file
@@ -291,7 +292,7 @@ def test_what_is_left_when_the_end_fails(
 def test_embeddings_are_those_of_sentence_transformers(model: str) -> None:
     golden = np.load(fixture(model) / "golden.npz")
     found = SearchEmbedder(str(fixture(model))).documents(golden["in_sentences"].tolist())
-    np.testing.assert_allclose(found, golden["out_embeddings"], atol=1e-5)
+    assert_close(found, golden["out_embeddings"], OTHER_FRAMEWORK)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import cross_entropy
 from bert_tf.optimization.optimizers import AdamW
 from bert_tf.tasks.masked_words.model import BertPretrainer
+from tests.float_bounds import assert_close
 from tests.reference.numpy_bert import NumpyBert
 
 CONFIG = ModelConfig(
@@ -68,12 +69,11 @@ def test_forward_equals_numpy():
         sequence = twin.encode(*inputs)
         pooled = twin.pool(sequence)
         scores = twin.masked_lm(sequence, batch["masked_lm_positions"][row])
-        close = {"rtol": 1e-5, "atol": 2e-5}
-        np.testing.assert_allclose(encoded["sequence_output"][row], sequence, **close)
-        np.testing.assert_allclose(encoded["pooled_output"][row], pooled, **close)
-        np.testing.assert_allclose(outputs["masked_lm_logits"][row], scores, **close)
+        assert_close(encoded["sequence_output"][row], sequence)
+        assert_close(encoded["pooled_output"][row], pooled)
+        assert_close(outputs["masked_lm_logits"][row], scores)
         expected = twin.next_sentence(pooled)
-        np.testing.assert_allclose(outputs["next_sentence_logits"][row], expected, **close)
+        assert_close(outputs["next_sentence_logits"][row], expected)
     assert len(encoded["encoder_outputs"]) == 3
     assert outputs["masked_lm_logits"].shape == (BATCH, PREDICTIONS, 53)
 
@@ -278,8 +278,8 @@ def test_dynamic_shapes_trace_once():
     run = tf.function(lambda x: model.bert(x)["sequence_output"], input_signature=[spec])
     batch = {name: make_batch()[name] for name in spec}
     short = {name: value[:2, :9] for name, value in batch.items()}
-    np.testing.assert_allclose(run(batch), model.bert(batch)["sequence_output"], atol=1e-5)
-    np.testing.assert_allclose(run(short), model.bert(short)["sequence_output"], atol=1e-5)
+    assert_close(run(batch), model.bert(batch)["sequence_output"])
+    assert_close(run(short), model.bert(short)["sequence_output"])
 
 
 def test_masked_loss_uses_only_weighted_positions():

@@ -1,7 +1,6 @@
 """What tasks learn from a teacher's scores, against Hinton's formula written out."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.config import TeacherConfig
@@ -10,6 +9,7 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.tasks.tagging.task import TaggingTask
+from tests.float_bounds import close_to
 
 DRAW = np.random.default_rng(3)
 TEACHER = TeacherConfig(teacher="runs/teacher", teacher_weight=3.0, distillation_temperature=2.0)
@@ -34,12 +34,12 @@ def divergence(teacher: np.ndarray, student: np.ndarray) -> float:
 def check(task, batch, outputs, losses, of_labels) -> None:
     """Compares with the losses of the counted places; `of_labels` is the loss without a teacher."""
     sums = task.loss_and_metric_sums(batch, outputs)
-    assert float(sums["teacher_loss"].total) == pytest.approx(sum(losses), rel=1e-5)
+    assert float(sums["teacher_loss"].total) == close_to(sum(losses))
     assert float(sums["teacher_loss"].weight) == float(sums["loss"].weight) == len(losses)
     total = float(of_labels.total) + 3.0 * sum(losses)
-    assert float(sums["loss"].total) == pytest.approx(total, rel=1e-5)
+    assert float(sums["loss"].total) == close_to(total)
     task.teacher = TeacherConfig(teacher="x", teacher_weight=0.5, learn_labels=False)
-    assert float(task.loss_and_metric_sums(batch, outputs)["loss"].total) == pytest.approx(
+    assert float(task.loss_and_metric_sums(batch, outputs)["loss"].total) == close_to(
         sum(losses) / 2
     )
 

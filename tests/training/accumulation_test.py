@@ -18,6 +18,7 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.text.packing import PackedText
 from bert_tf.training.train_step import TrainStep
+from tests.float_bounds import close_to
 from tests.training.toy_fine_tuning import TINY, toy_task
 from tests.training.toy_task import TOY, ToyTask
 
@@ -114,7 +115,7 @@ def test_micro_batches_have_the_gradient_of_the_batch(name):
         totals = dict(zip(step.columns, sums.numpy(), strict=False))
         kind = "masked_lm_loss" if name == "masks" else "loss"
         assert totals[f"{kind}_weight"] == divisor
-        assert totals[f"{kind}_total"] / divisor == pytest.approx(float(loss), rel=1e-5)
+        assert totals[f"{kind}_total"] / divisor == close_to(float(loss))
         for one, other in zip(found, expected, strict=True):
             other = tf.convert_to_tensor(other)
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -17,12 +17,12 @@ from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.fine_tuner import FineTuner
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress
+from tests.float_bounds import assert_close, close_to
 from tests.training.toy_fine_tuning import LONGEST, NUM_ROWS, TINY, toy_rows, toy_task
 
 ONE_LAYER = ModelConfig.from_dict({**TINY.to_dict(), "num_hidden_layers": 1})
 DROPPING = ModelConfig.from_dict({**ONE_LAYER.to_dict(), "hidden_dropout_prob": 0.1})
 BATCH = 8
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @functools.cache
@@ -107,15 +107,15 @@ def test_classes_come_back_in_the_order_of_the_rows(options, tmp_path):
     outputs = tuner.predict(tuner.task.train_rows, BATCH)
     assert outputs.keys() == {"logits", "loss"}
     expected = np.concatenate([scores for _, scores in rows_alone("classes")])
-    np.testing.assert_allclose(np.stack(outputs["logits"]), expected, **CLOSE)
+    assert_close(np.stack(outputs["logits"]), expected)
     labels = tuner.task.train_rows.labels["label_ids"]
     losses = np.log(np.exp(expected).sum(-1)) - expected[np.arange(NUM_ROWS), labels]
-    np.testing.assert_allclose(outputs["loss"], losses, **CLOSE)
+    assert_close(outputs["loss"], losses)
     results = tuner.evaluate()
     guesses = expected.argmax(axis=-1)
     shares = np.exp(expected) / np.exp(expected).sum(axis=-1, keepdims=True)
     assert results == {
-        "loss": pytest.approx(losses.mean(), abs=1e-5),
+        "loss": close_to(losses.mean()),
         "expected_calibration_error": pytest.approx(
             calibration_error(shares.max(axis=-1), guesses == labels), abs=1e-5
         ),
@@ -135,7 +135,7 @@ def test_tags_come_back_without_padding(options, tmp_path):
         tags = batch["tag_ids"][0]
         words = np.flatnonzero(tags >= 0)
         chances = tf.nn.log_softmax(scores[0]).numpy()[words, tags[words]]
-        np.testing.assert_allclose(outputs["loss"][row], -chances.sum(), rtol=1e-5)
+        assert_close(outputs["loss"][row], -chances.sum())
         assert outputs["num_words"][row] == len(words)
 
 
@@ -150,8 +150,8 @@ def test_spans_come_back_whatever_the_batch(tmp_path):
         outputs = tuner.predict(tuner.task.train_rows, batch_size)
         for row, (logits, loss) in enumerate(expected):
             for end, values in logits.items():
-                np.testing.assert_allclose(outputs[f"{end}_logits"][row], values[0], **CLOSE)
-            np.testing.assert_allclose(outputs["loss"][row], loss, rtol=1e-5)
+                assert_close(outputs[f"{end}_logits"][row], values[0])
+            assert_close(outputs["loss"][row], loss)
 
 
 def test_one_trace_serves_batches_of_all_lengths(tmp_path):

@@ -19,6 +19,7 @@ from bert_tf.examples.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import TrainStep
+from tests.float_bounds import assert_close
 from tests.reference.optimizers import Twin, clip_by_global_norm, linear_schedule
 from tests.training.toy_fine_tuning import LONGEST, TINY, toy_rows, toy_task
 
@@ -149,4 +150,4 @@ def test_losses_are_those_of_rows_by_themselves(kind, way):
     expected = slow_losses(kind)
     assert max(expected) - min(expected) > 0.05
     losses = fast_losses(kind, **WAYS[way])
-    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5)
+    assert_close(losses, expected)

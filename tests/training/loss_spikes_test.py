@@ -12,6 +12,7 @@ from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.train_step import TrainStep
+from tests.float_bounds import close_to
 from tests.training.toy_task import ToyTask
 from tests.training.trainer_test import DROPPING, STEPS, make_trainer
 
@@ -77,7 +78,7 @@ def test_the_guard_judges_as_numpy_does():
             guard.restore(before)
         is_good, found = guard.check(tf.constant(loss), tf.constant(is_finite))
         assert is_good.numpy() == expected
-        assert found.numpy() == pytest.approx(limit, rel=1e-5)
+        assert found.numpy() == close_to(limit)
         if expected:
             accepted.append(loss)
     assert 50 < len(accepted) < 150

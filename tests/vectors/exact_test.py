@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.vectors.exact import BLOCK, top_k
+from tests.float_bounds import assert_close
 
 
 def sorted_by_numpy(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple:
@@ -42,7 +43,7 @@ def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     scores, rows = top_k(queries, mapped, 20, chunk_rows=3 * BLOCK)
     expected, order = sorted_by_numpy(queries, documents, 20)
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert_close(scores, expected)
     np.testing.assert_array_equal(rows, order)
 
 
@@ -64,7 +65,7 @@ def test_searches_with_and_without_scales_follow_each_other() -> None:
         scales = random.uniform(0.5, 1, size=count).astype(np.float32) if is_scaled else None
         expected = queries @ documents.T * (1 if scales is None else scales)
         scores, _ = top_k(queries, documents, 5, scales=scales)
-        np.testing.assert_allclose(scores, -np.sort(-expected)[:, :5], rtol=1e-5)
+        assert_close(scores, -np.sort(-expected)[:, :5])
 
 
 def test_scales_multiply_the_scores_of_their_documents() -> None:

@@ -16,6 +16,7 @@ from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
 from tests.fine_tune import LABELS, WORDS, texts
+from tests.float_bounds import assert_close, close_to
 from tests.tiny_model import write_tiny_model
 
 TEXTS = [row["text"] for row in texts(24)]
@@ -45,16 +46,14 @@ def test_learns_and_is_saved(embedder, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = bert_tf.load(tmp_path / "model.keras").probabilities(TEXTS)
     for row, expected in zip(loaded, model.probabilities(TEXTS), strict=True):
-        assert row == pytest.approx(expected, abs=1e-6)
+        assert row == close_to(expected)
 
 
 def test_the_head_reads_the_vectors_of_the_embedder(embedder):
     few = {**FEW, "learning_rate": 1e-12}  # Leaves the embedder nearly as it is.
     model = bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, NAMES, **few)
     logits = embedder.encode(TEXTS) @ model.head.output_weights.numpy().T
-    np.testing.assert_allclose(
-        model.compute_logits(TEXTS), logits + model.head.output_bias.numpy(), atol=1e-5
-    )
+    assert_close(model.compute_logits(TEXTS), logits + model.head.output_bias.numpy())
 
 
 def test_several_labels(folder):
@@ -129,7 +128,7 @@ def test_one_pass_embeds_both_texts_of_a_pair(embedder, unpad):
     embedder.bert.leave_out_padding(unpad)
     joint = embed_sides(embedder, inputs, None, joint=True)
     for together, apart in zip(joint, embed_sides(embedder, inputs, None), strict=True):
-        np.testing.assert_allclose(together, apart, atol=1e-6)
+        assert_close(together, apart)
 
 
 def test_unlabelled_texts_are_reconstructed_first(embedder, monkeypatch):

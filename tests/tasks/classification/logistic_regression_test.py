@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.classification.logistic_regression import fit_logistic
+from tests.float_bounds import assert_close
 
 
 def make_vectors(count: int, num_labels: int, size: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +25,7 @@ def test_classes_as_scikit_learn(num_labels, scale):
     logits = vectors @ weights[:-1] + weights[-1]
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     found = powers / powers.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found, expected.predict_proba(vectors), atol=1e-5)
+    assert_close(found, expected.predict_proba(vectors))
 
 
 def test_several_labels_as_scikit_learn():
@@ -37,4 +38,4 @@ def test_several_labels_as_scikit_learn():
         alone = linear_model.LogisticRegression(tol=1e-10, max_iter=10_000)
         alone.fit(vectors, labels[:, column])
         expected = alone.predict_proba(vectors)[:, 1]
-        np.testing.assert_allclose(found[:, column], expected, atol=1e-5)
+        assert_close(found[:, column], expected)

@@ -24,6 +24,7 @@ from export.lite.conversion import convert
 from export.page.model import DemoModel
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.roads.roads import lite_file, load_saved_model, saved_model
 from tests.shared_data import golden_file
 
@@ -48,11 +49,11 @@ def check_answers(predictor, template: str, /, names: str = "folder", **given) -
         found = predictor.probabilities(texts, several=several, **options)
         assert [list(row) for row in found] == [CANDIDATES] * len(rows)
         values = np.array([list(row.values()) for row in found])
-        np.testing.assert_allclose(values, expected, atol=1e-5, rtol=0)
+        assert_close(values, expected, OTHER_FRAMEWORK)
     labels = predictor.classify(texts, **options)
     best = np.array([row["scores"][names]["single"] for row in rows])
     assert [row["label"] for row in labels] == [CANDIDATES[i] for i in best.argmax(axis=1)]
-    np.testing.assert_allclose([row["score"] for row in labels], best.max(axis=1), atol=1e-5)
+    assert_close([row["score"] for row in labels], best.max(axis=1), OTHER_FRAMEWORK)
 
 
 @pytest.fixture(name="predictor", scope="module")
@@ -129,7 +130,7 @@ def test_tokens_of_the_pairs(template):
         batch = made.batch(np.array([index]), 1, len(ids))
         assert batch["input_word_ids"].tolist() == [ids]
     golden = np.concatenate([row["logits"] for row in rows])
-    np.testing.assert_allclose(np.stack(logits), golden, atol=1e-5, rtol=0)
+    assert_close(np.stack(logits), golden, OTHER_FRAMEWORK)
 
 
 def test_the_end_of_long_texts():
@@ -260,7 +261,7 @@ def test_lists_of_different_lengths():
     lists = [CANDIDATES, ["", "sport", "", "politics"], [""] * 4]
     found = served.from_texts(tf.constant(texts), tf.constant(lists))
     expected = golden_rows(TEMPLATES[0])[0]["scores"]["folder"]["single"]
-    np.testing.assert_allclose(found["probabilities"][0], expected, atol=1e-5)
+    assert_close(found["probabilities"][0], expected, OTHER_FRAMEWORK)
     assert found["probabilities"][1].numpy()[[0, 2]].tolist() == [0, 0]
     assert abs(float(sum(found["probabilities"][1])) - 1) < 1e-6
     assert found["label"].numpy()[2] == b"" and found["score"].numpy()[2] == 0
@@ -339,7 +340,7 @@ def test_the_temperature_of_the_classes_does_not_count(tmp_path):
     chances = powers / powers.sum(axis=-1, keepdims=True)
     for road in ("model", "run", "keras", "LiteRT of classes"):
         found = [list(row.values()) for row in roads[road].probabilities(texts)]
-        np.testing.assert_allclose(found, chances, atol=1e-5, err_msg=road)
+        assert_close(found, chances, OTHER_FRAMEWORK, err_msg=road)
 
 
 def test_ask_and_the_page(exported):
@@ -354,9 +355,9 @@ def test_ask_and_the_page(exported):
     texts = {"text": [row["sequence"]], "candidates": CANDIDATES}
     outputs = page.answer(texts)["outputs"]
     expected = row["scores"]["folder"]
-    np.testing.assert_allclose(outputs["probabilities"][0], expected["single"], atol=1e-5)
+    assert_close(outputs["probabilities"][0], expected["single"], OTHER_FRAMEWORK)
     several = outputs["several_probabilities"][0]
-    np.testing.assert_allclose(several, expected["multi_contradiction_by_name"], atol=1e-5)
+    assert_close(several, expected["multi_contradiction_by_name"], OTHER_FRAMEWORK)
     attention = page.attention({"text": texts["text"], "candidates": [CANDIDATES[0]]})
     assert attention["num_pieces"] == len(row["input_ids"][0])
     made = StandIn("zero_shot")

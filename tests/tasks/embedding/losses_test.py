@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.tasks.embedding import losses
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close, close_to
 from tests.shared_data import golden_file
 
 NAMES = ("anchor", "positive", "negative", "negative2")
@@ -58,9 +59,9 @@ def test_values_and_gradients_are_those_of_sentence_transformers(name):
         scores = golden[f"in_{labels}"]
         scores = scores.reshape(len(scores), -1)
     value, gradients = run(loss, texts, np.ones([6, count - 1], np.float32), scores)
-    np.testing.assert_allclose(value, golden[f"out_{name}"], rtol=1e-6)
+    assert_close(value, golden[f"out_{name}"], OTHER_FRAMEWORK)
     for part, gradient in zip(names, gradients, strict=True):
-        np.testing.assert_allclose(gradient, golden[f"grad_{name}_{part}"], atol=3e-6)
+        assert_close(gradient, golden[f"grad_{name}_{part}"], OTHER_FRAMEWORK)
 
 
 def plain_ranking(queries, candidates, places, scale=20.0):
@@ -79,7 +80,7 @@ def test_the_symmetric_loss_also_finds_the_query_of_each_positive():
     back = plain_ranking(positives, queries, np.arange(5))
     loss = functools.partial(losses.in_batch_negatives, symmetric=True)
     value, _ = run(loss, [queries, positives, negatives], np.ones([5, 2], np.float32), None)
-    assert value == pytest.approx((forth + back) / 2, rel=1e-5)
+    assert value == close_to((forth + back) / 2)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -95,7 +96,7 @@ def test_what_only_fills_is_no_candidate_and_has_no_gradient(symmetric):
     expected = plain_ranking(texts[0, :3], candidates, np.arange(3))
     if symmetric:
         expected = (expected + plain_ranking(texts[1, :3], texts[0, :3], np.arange(3))) / 2
-    assert value == pytest.approx(expected, rel=1e-5)
+    assert value == close_to(expected)
     for gradient in gradients:
         assert not gradient[3:].any()
     assert not gradients[2][1].any()
@@ -113,7 +114,7 @@ def test_rows_that_fill_change_no_other_loss(name):
     value, _ = run(loss, texts, weights, tf.constant(scores))
     fewer = [text[:3] for text in texts]
     expected, _ = run(loss, fewer, weights[:3], tf.constant(scores[:3]))
-    assert value == pytest.approx(expected, rel=1e-6)
+    assert value == close_to(expected)
 
 
 def plain_same_label(texts, labels):
@@ -151,7 +152,7 @@ def test_same_label_compares_every_two_texts(labels, num_filling):
     value, gradients = run(losses.same_label, list(texts), weights, tf.constant(scores))
     flat = np.concatenate([texts[0, :count], texts[1, :count]]).astype(np.float64)
     kept = [*labels[:count], *labels[3 : 3 + count]]
-    assert value == pytest.approx(plain_same_label(flat, kept), rel=1e-5)
+    assert value == close_to(plain_same_label(flat, kept))
     for gradient in gradients:
         assert np.isfinite(gradient).all()
         assert not gradient[count:].any()

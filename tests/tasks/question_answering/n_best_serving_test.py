@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.serving.graph_tokens import Characters
 from bert_tf.tasks.question_answering.answers import Candidate, Spans, n_best, probabilities
 from bert_tf.tasks.question_answering.n_best_serving import best_texts, with_null
+from tests.float_bounds import assert_close
 
 NUM_QUESTIONS = 5
 
@@ -33,7 +34,7 @@ def test_probabilities_are_those_of_the_list(count):
             order = chosen[np.argsort(-scores[chosen], kind="stable")]
             without = make_list(texts[order], scores[order], None, count)
             expected = probabilities(without)
-            np.testing.assert_allclose(plain[question][: len(expected)], expected, rtol=1e-12)
+            assert_close(plain[question][: len(expected)], expected)
             entries = make_list(texts[order], scores[order], null[question], count)
             chances = {
                 entry.text: chance
@@ -41,7 +42,7 @@ def test_probabilities_are_those_of_the_list(count):
             }
             assert shares[question][-1] == pytest.approx(chances.pop(""), rel=1e-12)
             found = sorted(chance for chance in shares[question][:-1] if chance > 0)
-            np.testing.assert_allclose(found, sorted(chances.values()), rtol=1e-12)
+            assert_close(found, sorted(chances.values()))
         assert shares[NUM_QUESTIONS - 1].tolist() == [0.0] * count + [1.0]
 
 

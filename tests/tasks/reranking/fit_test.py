@@ -10,6 +10,7 @@ import bert_tf
 from bert_tf.tasks.reranking.examples import read_ranking, read_ranking_columns
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import fine_tune, write_table
+from tests.float_bounds import assert_close
 from tests.run_reranker_test import WORDS, flags_of, make_rows
 from tests.tiny_model import write_tiny_model
 
@@ -92,7 +93,7 @@ def test_losses_are_those_of_the_program(folder, tmp_path, monkeypatch, loss, se
     x, y = python_form(rows, loss)
     options = {"batch_size": 16, "epochs": STEPS, "steps_per_epoch": 1, "verbose": 0}
     found = model.fit(x, y, loss=loss, learning_rate=3e-3, **options, **settings)
-    np.testing.assert_allclose(found.history["loss"], expected, rtol=1e-5)
+    assert_close(found.history["loss"], expected)
     trained = bert_tf.BertReranker.from_pretrained(tmp_path / "run")
     assert trained.activation == model.activation
     pairs = [("boat", "boat good"), ("mill", "boat bad")]
@@ -179,7 +180,7 @@ def test_a_trained_model_leaves_python(trained, tmp_path):
     served = bert_tf.load(tmp_path / "served").rank(queries[0], documents[0])
     assert [row["index"] for row in served] == [row["index"] for row in expected]
     scores = [[row["score"] for row in rows] for rows in (served, expected)]
-    np.testing.assert_allclose(*scores, rtol=1e-5)
+    assert_close(*scores)
 
 
 def test_wrong_settings_and_heads_are_refused(folder, tmp_path):

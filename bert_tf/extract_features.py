@@ -27,8 +27,8 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf import config_flags
-from bert_tf.checkpoints.embedding import POOLINGS
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.config.pooled_layers import POOLINGS
 from bert_tf.corpus.corpus_format import open_decompressed
 from bert_tf.corpus.text_lines import read_whole_lines
 from bert_tf.examples.tables import is_table

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import FILE_NAME, EmbeddingConfig
+from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.google import google_refusal
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface import family_and_heads
-from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
+from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
+from bert_tf.checkpoints.sentence_transformers import encoder_alone, is_modular
 from bert_tf.config_flags import read_flagfile
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import find_kind, recorded_options
@@ -98,6 +100,10 @@ SENTENCE_CODE = """\
 from sentence_transformers import SentenceTransformer
 
 print(SentenceTransformer("{name}").encode([{text}]))"""
+CROSS_CODE = """\
+from sentence_transformers import CrossEncoder
+
+print(CrossEncoder("{name}").predict([({text})]))"""
 # Values of eval_results.txt: the hub's name of the metric, and the usual name.
 METRICS = {
     "eval_accuracy": ("accuracy", "accuracy"),
@@ -194,7 +200,8 @@ def _metadata(
     task = PURPOSES[kind].pipeline
     library = "transformers"
     if is_sentence_transformers(folder):
-        task = "sentence-similarity"
+        if not is_modular(checkpoint):
+            task = "sentence-similarity"
         library = "sentence-transformers"
     known = {key: value for key, value in results.items() if key in METRICS}
     dataset = _dataset(flags)
@@ -212,7 +219,7 @@ def _metadata(
         for key, value in sorted(known.items())
         if math.isfinite(value)
     ]
-    family, _ = family_and_heads(checkpoint)
+    family = _family(checkpoint)
     return ModelCardData(
         library_name=library,
         pipeline_tag=task,
@@ -245,9 +252,17 @@ def _dataset(flags: dict[str, str]) -> dict[str, str]:
     return {"type": re.sub(r"[^\w.-]+", "-", name), "name": name}
 
 
+def _family(checkpoint: Checkpoint) -> Family:
+    """Returns the family of a folder; modules hold heads that it does not."""
+    family, _ = family_and_heads(
+        encoder_alone(checkpoint) if is_modular(checkpoint) else checkpoint
+    )
+    return family
+
+
 def _description(checkpoint: Checkpoint, kind: str) -> str:
     config = checkpoint.config
-    family, _ = family_and_heads(checkpoint)
+    family = _family(checkpoint)
     count = sum(value.size for value in checkpoint.weights.values())
     size = f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
     text = (
@@ -331,6 +346,8 @@ def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) ->
     ]
     if is_sentence_transformers(folder):
         code = SENTENCE_CODE.format(name=name, text=TEXT)
+        if is_modular(checkpoint):
+            code = CROSS_CODE.format(name=name, text=PAIR_INPUTS)
         return "\n\n".join([*parts, "With sentence-transformers:", f"```python\n{code}\n```"])
     parts += [
         "With transformers (PyTorch):",
@@ -338,7 +355,7 @@ def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) ->
     ]
     if kind == "embeddings" and checkpoint.embedding:
         parts.append(_pooling(checkpoint.embedding))
-    family, _ = family_and_heads(checkpoint)
+    family = _family(checkpoint)
     if family.model_type == KERAS_HUB_TYPE and not google_refusal(checkpoint):
         parts += _keras_hub_usage(name, checkpoint, purpose)
     return "\n\n".join(parts)

@@ -13,6 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.sentence_transformers import is_modular
 from bert_tf.inference.serving_models import load
 from bert_tf.model_card import write_model_card
 from bert_tf.serving.saving.version_folders import check_new, next_version
@@ -38,7 +39,8 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     if form not in ("", *WRITERS):
         raise ValueError(f"form is {form!r}, expected one of {', '.join(WRITERS)}.")
     checkpoint = model.to_checkpoint("both" if form == "google" else "")
-    form = form or ("sentence_transformers" if checkpoint.embedding else "huggingface")
+    has_modules = checkpoint.embedding or is_modular(checkpoint)
+    form = form or ("sentence_transformers" if has_modules else "huggingface")
     name = type(model).__name__
     alternatives = (
         f'save_pretrained({os.fspath(folder)!r}, form="bert_tf") and save("mine.keras") can, and '
@@ -56,7 +58,7 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     complete = _write_card if form in WITH_CARD else None
     activation = checkpoint.settings.get("activation")
     # A reranker, whose folder is that of a cross-encoder.
-    if activation and form == "huggingface":
+    if activation and not checkpoint.embedding and form in WITH_CARD:
         length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
         write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
     else:

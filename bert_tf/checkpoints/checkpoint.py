@@ -34,7 +34,8 @@ Names for what that program does not have:
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
 positions, and the biases of parts that have none, are absent. The heads of fine-tuned models
 are cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
-the dense layers of an embedding are cls/embedding/dense_0 and so on. The head of google-research/
+the layers of an embedding are cls/embedding/dense_0 and so on, those before a classifier's scores
+cls/classifier/dense_0 and so on: see `pooled_layers`. The head of google-research/
 electra for questions, where S is `JOINT_WIDTH`, has its names inside two parts:
 
     cls/joint_squad/dense/kernel [D, 1]        scores of starts
@@ -57,6 +58,7 @@ from bert_tf.config import (
     TRANSFORMER_XL_BIASES,
     ModelConfig,
 )
+from bert_tf.config.pooled_layers import step_shapes
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
@@ -363,7 +365,11 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
         return shapes
     # Two rows: really next and random sentence, or the scores of starts and of ends (SQuAD).
     rows = labels if head in LABEL_HEADS else 2
-    return {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
+    shapes = {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
+    if head == "classifier":
+        shapes[f"{start}output_weights"] = (rows, config.classifier_width)
+        shapes |= step_shapes(config.classifier_steps, start)
+    return shapes
 
 
 def weight_names(config: ModelConfig) -> set[str]:

@@ -1,7 +1,7 @@
 """Cross-encoders in sentence-transformers' folders, and in run directories.
 
-A folder is a Hugging Face classifier with one label, and states the settings that
-`cross_encoder_settings` reads.
+A folder is a Hugging Face classifier with one label, or an encoder with modules that end in a
+score, and states the settings that `cross_encoder_settings` reads.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from bert_tf.checkpoints.cross_encoder_settings import (
 )
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
+from bert_tf.checkpoints.sentence_transformers import is_modular
 from bert_tf.files import read_json, write_json
 
 VERSION = "5.0.0"  # of sentence-transformers whose form is written
@@ -97,4 +98,6 @@ def write_cross_encoder(
         if complete:
             complete(inner, written)
 
-    write_checkpoint(checkpoint, folder, "huggingface", state_settings)
+    # Hugging Face's classes have a head of their own; modules hold the others.
+    form = "sentence_transformers" if is_modular(checkpoint) else "huggingface"
+    write_checkpoint(checkpoint, folder, form, state_settings)

@@ -11,11 +11,16 @@ these that is there counts:
         "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"
 
 Without any it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
-is model_max_length in tokenizer_config.json.
+is max_seq_length of the Transformer, or model_max_length in tokenizer_config.json.
 """
 
 import pathlib
 
+from bert_tf.checkpoints.sentence_modules import (
+    is_sentence_transformers,
+    read_modules,
+    transformer_length,
+)
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_optional_json
@@ -61,7 +66,10 @@ def stated_length(folder: pathlib.Path) -> int:
     """Returns the maximum length of a pair that a folder or a run states, else MOST_TOKENS."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
-    length = model_max_length(folder)
+    if is_sentence_transformers(folder):
+        length = transformer_length(read_modules(folder)[0])
+    else:
+        length = model_max_length(folder)
     if length is None:
         return MOST_TOKENS
     return length

@@ -2,35 +2,32 @@
 
     embedder.json    in the folder of the weights, of a run and of files in any format
 
-Pooling comes first, then these steps in order: dense layers and normalization to length 1. The
-weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} and so on.
+Pooling comes first, then these steps in order: dense layers and norms, see `pooled_layers`, and
+normalization to length 1. The weights of dense layers are named cls/embedding/dense_0/{kernel
+[in, out],bias}, those of norms cls/embedding/norm_0/{gamma,beta}, and so on.
 """
 
 import dataclasses
 import pathlib
 from typing import Any, Self
 
+from bert_tf.config.pooled_layers import (
+    POOLINGS,
+    DenseStep,
+    NormStep,
+    Step,
+    check_steps,
+    output_width,
+    step_shapes,
+)
 from bert_tf.files import read_json, write_json
 
 FILE_NAME = "embedder.json"
 HEAD = "cls/embedding/"
 # Prefix of the names of a decoder's weights, which only training has; see `tsdae_model.py`.
 DECODER = "denoiser/"
-# In the order in which sentence-transformers puts several together.
-POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
-ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")
 MOST_TOKENS = 256  # The length of a text, if the model does not state one.
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-
-
-@dataclasses.dataclass(frozen=True)
-class DenseStep:
-    """A dense layer with an activation, of `ACTIVATIONS`."""
-
-    in_features: int
-    out_features: int
-    use_bias: bool = True
-    activation: str = "tanh"
 
 
 KINDS = {
@@ -49,7 +46,7 @@ class EmbeddingConfig:
 
     Args:
       pooling: from `POOLINGS`; the vectors of several are concatenated.
-      dense: dense layers after the pooling.
+      dense: dense layers and norms after the pooling.
       normalize: whether vectors are scaled to length 1, after the dense layers.
       max_seq_length: maximum number of tokens of a text, including special tokens.
       prompts: prefixes of texts by name: query, document or a name of the model's.
@@ -60,7 +57,7 @@ class EmbeddingConfig:
     """
 
     pooling: tuple[str, ...] = ("mean",)
-    dense: tuple[DenseStep, ...] = ()
+    dense: tuple[Step, ...] = ()
     normalize: bool = False
     max_seq_length: int = 128
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -79,12 +76,7 @@ class EmbeddingConfig:
             raise ValueError(
                 f"similarity: received {self.similarity!r}, expected one of {list(SIMILARITIES)}."
             )
-        for step in self.dense:
-            if step.activation not in ACTIVATIONS:
-                raise ValueError(
-                    f"activation of a dense layer: received {step.activation!r}, expected one of "
-                    f"{list(ACTIVATIONS)}."
-                )
+        check_steps(self.dense)
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
             raise ValueError(
                 f"default_prompt is {self.default_prompt!r}, but the prompts are named "
@@ -94,29 +86,15 @@ class EmbeddingConfig:
     def check(self, hidden_size: int, source: str) -> None:
         """Raises ValueError if the sizes of the layers do not match."""
         # The vectors of several poolings are concatenated.
-        size = len(self.pooling) * hidden_size
-        for index, step in enumerate(self.dense):
-            if step.in_features != size:
-                raise ValueError(
-                    f"{source}: dense layer {index} takes {step.in_features} numbers, but gets "
-                    f"{size}."
-                )
-            size = step.out_features
+        output_width(self.dense, len(self.pooling) * hidden_size, source)
 
     def dimension(self, hidden_size: int) -> int:
         """Returns the numbers of an embedding."""
-        if self.dense:
-            return self.dense[-1].out_features
-        return len(self.pooling) * hidden_size
+        return output_width(self.dense, len(self.pooling) * hidden_size, "embedding")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the weights by name."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for index, step in enumerate(self.dense):
-            shapes[f"{HEAD}dense_{index}/kernel"] = (step.in_features, step.out_features)
-            if step.use_bias:
-                shapes[f"{HEAD}dense_{index}/bias"] = (step.out_features,)
-        return shapes
+        return step_shapes(self.dense, HEAD)
 
     def prompt(self, name: str | None) -> str:
         """Returns the prompt of a name, the default one for None.
@@ -151,9 +129,11 @@ class EmbeddingConfig:
           ValueError: if names or values are unexpected.
         """
         try:
-            dense = tuple(DenseStep(**step) for step in values.get("dense", ()))
+            dense: list[Step] = []
+            for step in values.get("dense", ()):
+                dense.append(NormStep(**step) if "norm" in step else DenseStep(**step))
             pooling = tuple(values.get("pooling", ("mean",)))
-            made = cls(**{**values, "dense": dense, "pooling": pooling})
+            made = cls(**{**values, "dense": tuple(dense), "pooling": pooling})
             for name, kind in KINDS.items():
                 value = getattr(made, name)
                 # True and False are ints as well.

@@ -39,9 +39,11 @@ from bert_tf.checkpoints.keras_hub import (
     write_keras_hub,
 )
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
+from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.sentence_transformers import (
     KEPT_HEADS,
-    is_sentence_transformers,
+    encoder_alone,
+    is_modular,
     read_sentence_transformers,
     write_sentence_transformers,
 )
@@ -127,7 +129,7 @@ def read_checkpoint(
         return read_keras_file(path, electra_network)
     checkpoint = _read_files(path, config_file, electra_network, base_model)
     record = record_of(checkpoint.source)
-    settings = input_settings(record)
+    settings = {**checkpoint.settings, **input_settings(record)}
     # The activation of a single logit is not in the weights: a sigmoid, or none.
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
         if activation := stated_activation(record):
@@ -249,9 +251,13 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
     if form in ("huggingface", "sentence_transformers"):
-        _, held = family_and_heads(checkpoint)
         if form == "sentence_transformers":
-            held = ("embedding", *(head for head in held if head in KEPT_HEADS))
+            # The modules hold the head of a cross-encoder; the family holds the encoder.
+            own = "classifier" if is_modular(checkpoint) else "embedding"
+            _, held = family_and_heads(encoder_alone(checkpoint))
+            held = (own, *(head for head in held if head in KEPT_HEADS))
+        else:
+            _, held = family_and_heads(checkpoint)
         return tuple(head for head in checkpoint.heads if head not in held)
     if form == "keras_hub" and is_electra(checkpoint):  # It has the backbone alone.
         return checkpoint.heads

@@ -226,7 +226,7 @@ def from_names(
         config=tokenizer.applied_to(config, str(folder)),
         weights=weights,
         vocab=tokenizer.vocab,
-        labels=_labels(values, folder / "config.json") if has_labels else (),
+        labels=stated_labels(values, folder / "config.json") if has_labels else (),
         stated_casing=tokenizer.stated,
         unused=unused,
         notes=(*notes, *tokenizer.notes),
@@ -354,7 +354,7 @@ def _purpose(
     return "tagger"
 
 
-def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
+def stated_labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     """Returns the names of the classes; () if they are only LABEL_0, LABEL_1 ..."""
     names = json_field(values, "id2label", dict, path, nullable=True) or {}
     if set(names) != {str(index) for index in range(len(names))}:

@@ -7,7 +7,7 @@ import typing
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
-from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
+from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,

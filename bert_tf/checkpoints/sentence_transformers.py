@@ -1,109 +1,127 @@
-"""sentence-transformers folders: an encoder and the modules that make one embedding per text.
+"""sentence-transformers folders: an encoder and modules that make embeddings or scores.
 
     modules.json                        the modules in order, each with a type and a path
     config.json  model.safetensors ..   the Transformer, a Hugging Face folder (or in 0_Transformer)
     sentence_bert_config.json           max_seq_length, do_lower_case
-    config_sentence_transformers.json   prompts, similarity
+    config_sentence_transformers.json   model_type, prompts, similarity, activation
     1_Pooling/config.json               pooling, as one name or as switches
     2_Dense/config.json, model.safetensors    sizes, activation; linear.weight [out, in]
+    3_LayerNorm/config.json, model.safetensors    size; norm.weight, norm.bias
     2_Normalize/                        nothing, or an empty configuration
 
+A cross-encoder is the Transformer with its own head, or ends with a Dense that makes the scores.
 Releases from 5.7 on have new type names and also read the old ones; we write the old ones, which
-all releases read. The weights of pre-training heads are left out. Reference: sentence-transformers
-6.2.0, base/modules and sentence_transformer/modules.
+all releases read. The weights of pre-training heads are left out. The modules themselves are read
+by `sentence_modules`.
 """
 
 import dataclasses
-import itertools
 import pathlib
+import typing
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-from bert_tf.bounded_files import parse_json, read_bytes
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
-from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, EmbeddingConfig
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, without_prefix
+from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
-from bert_tf.checkpoints.huggingface import read_huggingface, write_huggingface
-from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.checkpoints.weight_files import read_weight_file
+from bert_tf.checkpoints.huggingface import (
+    family_and_heads,
+    read_huggingface,
+    stated_labels,
+    write_huggingface,
+)
+from bert_tf.checkpoints.sentence_modules import (
+    ACTIVATIONS,
+    MODULES,
+    SIZES,
+    SWITCHES,
+    Module,
+    is_sentence_transformers,
+    lowers_texts,
+    read_layers,
+    read_modules,
+    read_pooling,
+    transformer_length,
+)
+from bert_tf.config.model import NORMALIZED
+from bert_tf.config.pooled_layers import DenseStep, NormStep, Step, layer_name, steps_as_text
 from bert_tf.files import json_field, read_json, read_optional_json, write_json
 
-MODULES = "modules.json"
 CONFIG = "config_sentence_transformers.json"
-SIZES = "sentence_bert_config.json"
-# Early releases use the family's name instead of bert's.
-FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
-# Models of the same library that embed nothing here: their encoder and heads are read alone.
-OTHER_MODELS = ("CrossEncoder", "SparseEncoder")
-SWITCHES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-ACTIVATIONS = {
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.linear.Identity": "linear",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu_exact",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-}
+CROSS_ENCODER = "CrossEncoder"
+SPARSE_ENCODER = "SparseEncoder"
 KEPT_HEADS = ("pooler", "embedding")
-
-
-def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
-    """Returns the file with max_seq_length in a Transformer's folder, under the name it has."""
-    paths = [transformer / f"sentence_{family}_config.json" for family in FAMILIES]
-    return next(filter(pathlib.Path.is_file, paths), transformer / SIZES)
-
-
-def is_sentence_transformers(path: pathlib.Path) -> bool:
-    """True for a folder with a modules.json."""
-    return (path / MODULES).is_file()
+SCORES = HEADS["classifier"]
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+IDENTITY = "torch.nn.modules.linear.Identity"
+PAIRS = {"pair": "true"}
+MODEL_KEYS = (
+    *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
+    *("activation_fn", "keep_in_fp32_modules"),
+)
 
 
 def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     """Reads a folder.
 
     Raises:
-      ValueError: if it has modules that are not computed here, or its files contradict each other.
+      ValueError: if it has modules or settings that are not computed here, or its files contradict
+        each other.
     """
-    modules = _modules(path)
-    transformer = _inside(path, modules[0][1])
+    modules = read_modules(path)
     # Embeddings equal sentence-transformers' only if special tokens written in a text do too.
-    checkpoint = read_huggingface(transformer, as_transformers=True)
+    checkpoint = read_huggingface(modules[0].folder, as_transformers=True)
     checkpoint = dataclasses.replace(checkpoint, source=str(path))
-    config_path = path / CONFIG
-    values = read_optional_json(config_path)
-    if values.get("model_type") in OTHER_MODELS:
-        return checkpoint
-    types = [kind for kind, _ in modules]
-    steps = types[2:]
-    if (
-        types[:2] != ["Transformer", "Pooling"]
-        or not set(steps) <= {"Dense", "Normalize"}
-        or "Normalize" in steps[:-1]
-    ):
+    values = read_optional_json(path / CONFIG)
+    unknown = [key for key in values if key not in MODEL_KEYS and values[key] not in (None, {})]
+    if unknown:
         raise ValueError(
-            f"{path / MODULES} lists {types}; expected Transformer, Pooling, any number of Dense "
-            f"and optionally Normalize, in this order."
+            f"{path / CONFIG}: bert_tf does not know the setting {unknown[0]!r} "
+            f"({values[unknown[0]]!r:.80}), only {', '.join(MODEL_KEYS)}."
         )
-    folder = _inside(path, modules[1][1])
-    pooling, include_prompt = _read_pooling(folder, checkpoint.config.hidden_size)
-    dense: list[DenseStep] = []
-    weights: Weights = {}
-    for kind, name in modules[2:]:
-        if kind == "Dense":
-            step, found = _read_dense(_inside(path, name), len(dense))
-            dense.append(step)
-            weights |= found
-    sizes_path = sizes_file(transformer)
-    sizes = read_optional_json(sizes_path)
+    model_type = values.get("model_type")
+    if model_type == CROSS_ENCODER:
+        return _read_cross_encoder(path, checkpoint, modules, values)
+    types = [module.kind for module in modules]
+    if model_type == SPARSE_ENCODER or "SpladePooling" in types:
+        _check_order(path, types, types[1:] == ["SpladePooling"], "a SpladePooling")
+        return checkpoint
+    expect(values, path / CONFIG, nullable=True, model_type="SentenceTransformer")
+    layers = types[2:]
+    _check_order(
+        path,
+        types,
+        types[:2] == ["Transformer", "Pooling"] and not {*TYPES_BEFORE} & set(layers),
+        "Pooling, any number of Dense, LayerNorm and Normalize",
+    )
+    return _read_embedder(path, checkpoint, modules, values)
+
+
+# Types that come before the layers, once.
+TYPES_BEFORE = ("Transformer", "MLMTransformer", "Pooling", "SpladePooling")
+
+
+def _check_order(path: pathlib.Path, types: list[str], is_right: bool, expected: str) -> None:
+    """Raises ValueError unless the modules of a folder have the expected types."""
+    if not is_right:
+        raise ValueError(
+            f"{path / MODULES} lists {types}; expected Transformer, {expected}, in this order."
+        )
+
+
+def _read_embedder(
+    path: pathlib.Path, checkpoint: Checkpoint, modules: list[Module], values: dict[str, Any]
+) -> Checkpoint:
+    """Returns the checkpoint of an encoder with the layers of its embeddings."""
+    config_path = path / CONFIG
+    hidden_size = checkpoint.config.hidden_size
+    pooling, include_prompt = read_pooling(modules[1], hidden_size)
+    dense, weights = read_layers(modules[2:], len(pooling) * hidden_size, HEAD)
+    # The last norm to length 1 is a field: an export can leave it out.
+    normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
     prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
     if similarity is None:
@@ -115,22 +133,88 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
         )
     embedding = EmbeddingConfig(
         pooling=pooling,
-        dense=tuple(dense),
-        normalize="Normalize" in steps,
-        max_seq_length=_max_seq_length(
-            transformer, sizes, sizes_path, checkpoint.config.longest_row
-        ),
+        dense=tuple(dense[:-1] if normalize else dense),
+        normalize=normalize,
+        max_seq_length=_max_seq_length(modules[0], checkpoint.config.longest_row),
         prompts=prompts,
         default_prompt=default_prompt,
         include_prompt=include_prompt,
         similarity=similarity,
-        lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path, nullable=True)
-        or False,
+        lower_case_texts=lowers_texts(modules[0]),
     )
-    embedding.check(checkpoint.config.hidden_size, str(path))
+    embedding.check(hidden_size, str(path))
     return dataclasses.replace(
         checkpoint, embedding=embedding, weights={**checkpoint.weights, **weights}
     )
+
+
+def _read_cross_encoder(
+    path: pathlib.Path, checkpoint: Checkpoint, modules: list[Module], values: dict[str, Any]
+) -> Checkpoint:
+    """Returns the checkpoint of an encoder with the head that scores pairs."""
+    prompt = json_field(values, "default_prompt_name", str, path / CONFIG, nullable=True)
+    if prompt is not None:
+        raise ValueError(
+            f"{path / CONFIG}: default_prompt_name is {prompt!r}; bert_tf's rerankers have no "
+            "prompts. Remove it, and write the prompt before each text."
+        )
+    if lowers_texts(modules[0]) and not checkpoint.config.do_lower_case:
+        raise ValueError(
+            f"{modules[0].file}: do_lower_case is true, but the vocabulary is cased; bert_tf's "
+            "rerankers do not lower-case texts."
+        )
+    # The library packs pairs for every number of labels; a reranker's are pairs anyway.
+    checkpoint = dataclasses.replace(checkpoint, settings={**checkpoint.settings, **PAIRS})
+    types = [module.kind for module in modules]
+    if types == ["Transformer"]:
+        return checkpoint
+    is_right = types[1:2] == ["Pooling"] and types[-1] == "Dense"
+    is_right = is_right and not {*TYPES_BEFORE} & set(types[2:])
+    _check_order(
+        path, types, is_right, "Pooling, any number of Dense, LayerNorm and Normalize, a Dense"
+    )
+    hidden_size = checkpoint.config.hidden_size
+    pooling, _ = read_pooling(modules[1], hidden_size)
+    width = len(pooling) * hidden_size
+    steps, weights = read_layers(modules[2:], width, SCORES, scores=True)
+    steps, weights = _with_scores(steps, weights)
+    try:
+        config = dataclasses.replace(
+            checkpoint.config,
+            head_transform=False,
+            classifier_pooling="+".join(pooling),
+            classifier_layers=steps_as_text(steps),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    num_labels = len(weights[f"{SCORES}output_weights"])
+    transformer = modules[0].folder / "config.json"
+    labels = stated_labels(read_json(transformer), transformer)
+    is_sigmoid = num_labels > 1 and values.get("activation_fn") == SIGMOID
+    return dataclasses.replace(
+        checkpoint,
+        config=config,
+        weights={**checkpoint.weights, **weights},
+        labels=labels if len(labels) == num_labels else (),
+        problem_type="multi_label" if is_sigmoid else checkpoint.problem_type,
+    )
+
+
+def _with_scores(steps: list[Step], weights: Weights) -> tuple[list[Step], Weights]:
+    """Returns the layers before the scores, with the last Dense as weights of the head."""
+    last = typing.cast(DenseStep, steps[-1])
+    weights = dict(weights)
+    zeros = np.zeros([last.out_features], np.float32)
+    if last.activation != "linear":
+        # The activation stays a layer, and the head after it passes its numbers on.
+        weights[f"{SCORES}output_weights"] = np.eye(last.out_features, dtype=np.float32)
+        weights[f"{SCORES}output_bias"] = zeros
+        return steps, weights
+    name = f"{SCORES}{layer_name(len(steps) - 1, last)}"
+    kernel = weights.pop(f"{name}/kernel")
+    weights[f"{SCORES}output_weights"] = np.ascontiguousarray(kernel.T)  # [in, out] -> [out, in]
+    weights[f"{SCORES}output_bias"] = weights.pop(f"{name}/bias", zeros)
+    return steps[:-1], weights
 
 
 def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
@@ -154,239 +238,198 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
     Raises:
       ValueError: if it turns scores into weights in another way than `splade_model.py`.
     """
-    modules = _modules(path) if is_sentence_transformers(path) else []
-    pooling = [name for kind, name in modules if kind == "SpladePooling"]
-    if not pooling:
+    modules = read_modules(path) if is_sentence_transformers(path) else []
+    pooling = next((module for module in modules if module.kind == "SpladePooling"), None)
+    if pooling is None:
         return 0
-    file = _inside(path, pooling[0]) / "config.json"
-    values = read_optional_json(file)
-    for key, expected in (("pooling_strategy", "max"), ("activation_function", "relu")):
-        if (found := values.get(key, expected)) != expected:
-            raise ValueError(
-                f"{file}: {key} is {found!r}, expected {expected!r}, the only one that bert_tf "
-                "supports."
-            )
-    transformer = _inside(path, modules[0][1])
-    sizes_path = sizes_file(transformer)
-    sizes = read_optional_json(sizes_path)
-    return _max_seq_length(transformer, sizes, sizes_path, longest_row)
+    expect(pooling.values, pooling.file, pooling_strategy="max", activation_function="relu")
+    return _max_seq_length(modules[0], longest_row)
 
 
-def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
-    """Returns (type without its package, path) of the modules in order.
-
-    Raises:
-      ValueError: if modules.json has another form, or does not begin with a Transformer.
-    """
-    file = path / MODULES
-    listed = parse_json(read_bytes(file), file)
-    try:
-        ordered = sorted(listed, key=lambda module: module["idx"])
-        modules = [(module["type"], module["path"]) for module in ordered]
-        for name in itertools.chain.from_iterable(modules):
-            if not isinstance(name, str):
-                raise TypeError(f"a type or path is {name!r}, not a string")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{file} is damaged ({type(error).__name__}: {error}); expected a list of modules with "
-            "idx, path and type."
-        ) from None
-    if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "MLMTransformer"):
-        raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
-    # Types of other packages are code in the folder, which is never run.
-    if foreign := [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]:
-        raise ValueError(
-            f"{file} names {foreign[0]}, code that is not sentence-transformers' own; expected "
-            f"{', '.join(TYPES)}."
-        )
-    return [(kind.rpartition(".")[2], name) for kind, name in modules]
-
-
-def _inside(path: pathlib.Path, name: str) -> pathlib.Path:
-    folder = path / name
-    # A path in the file must not lead out of the model's folder.
-    if ".." in pathlib.PurePath(name).parts or pathlib.PurePath(name).is_absolute():
-        raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
-    return folder
-
-
-def _read_pooling(folder: pathlib.Path, hidden_size: int) -> tuple[tuple[str, ...], bool]:
-    """Returns the poolings in order, and whether a prompt counts."""
-    path = folder / "config.json"
-    values = read_json(path)
-    for key in ("embedding_dimension", "word_embedding_dimension"):
-        size = json_field(values, key, int, path)
-        if size not in (None, hidden_size):
-            raise ValueError(
-                f"{path}: {key} is {size}, but the model has {hidden_size} numbers; they do not "
-                "belong together."
-            )
-    switches = {key: json_field(values, key, bool, path) for key in SWITCHES}
-    names = [SWITCHES[key] for key, is_on in switches.items() if is_on] or ["mean"]
-    # Newer releases name the poolings instead of switching them on.
-    named = values.get("pooling_mode", names)
-    names = [named] if isinstance(named, str) else named
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(
-            f"{path}: pooling_mode is {named!r}, expected one name or a list of names."
-        )
-    # "mean" and "mean_tokens" name the same pooling.
-    names = [name.removesuffix("_tokens") for name in names]
-    try:
-        EmbeddingConfig(pooling=tuple(names))
-    except ValueError as error:
-        raise ValueError(f"{path}: pooling_mode: {error}") from None
-    return tuple(names), json_field(values, "include_prompt", bool, path) is not False
-
-
-def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
-    path = folder / "config.json"
-    values = read_json(path)
-    act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(act, str) or act not in ACTIVATIONS:
-        raise ValueError(
-            f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
-        )
-    for key, expected in (
-        ("module_input_name", "sentence_embedding"),
-        ("module_output_name", "sentence_embedding"),
-        ("use_residual", False),
-    ):
-        expect(values, path, nullable=key == "module_output_name", **{key: expected})
-    sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}
-    for key, size in sizes.items():
-        if size is None or size < 1:
-            shown = "missing" if size is None else size
-            raise ValueError(f"{path}: {key} is {shown}, expected a number above 0.")
-    step = DenseStep(
-        **sizes,
-        use_bias=json_field(values, "bias", bool, path) is not False,
-        activation=ACTIVATIONS[act],
-    )
-    file = next(
-        (folder / name for name in ("model.safetensors", "pytorch_model.bin")
-         if (folder / name).is_file()),
-        None,
-    )  # fmt: skip
-    if file is None:
-        raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
-    file_weights = read_weight_file(file)
-    weights = {}
-    for name, key, shape in (
-        ("linear.weight", "kernel", (step.out_features, step.in_features)),
-        ("linear.bias", "bias", (step.out_features,)),
-    ):
-        if key == "bias" and not step.use_bias:
-            continue
-        if name not in file_weights or file_weights[name].shape != shape:
-            found = list(file_weights[name].shape) if name in file_weights else "missing"
-            raise ValueError(f"{file}: {name} is {found}, expected {list(shape)}.")
-        # [out, in] -> [in, out]; the transpose of a bias is the bias.
-        weights[f"{HEAD}dense_{index}/{key}"] = np.ascontiguousarray(
-            file_weights[name].T, np.float32
-        )
-    return step, weights
-
-
-def _max_seq_length(
-    folder: pathlib.Path, sizes: dict[str, Any], path: pathlib.Path, longest_row: int
-) -> int:
+def _max_seq_length(transformer: Module, longest_row: int) -> int:
     """Returns the maximum length of texts: stated, else the tokenizer's, else the model's."""
-    length = json_field(sizes, "max_seq_length", int, path, nullable=True)
-    if length is not None and length < 1:
-        raise ValueError(f"{path}: max_seq_length is {length}, expected at least 1.")
-    if length is None:
-        length = model_max_length(folder)
-    if length is None:
-        return longest_row
-    return min(length, longest_row)
+    length = transformer_length(transformer)
+    return longest_row if length is None else min(length, longest_row)
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a model as a sentence-transformers folder, with the types and keys of old releases.
 
     Raises:
-      ValueError: if the model does not say how it embeds, or no family of Hugging Face can hold it.
+      ValueError: if the model neither says how it embeds nor has a classification head, or no
+        family of Hugging Face can hold it.
     """
     embedding = checkpoint.embedding
-    if embedding is None:
+    if embedding is None and not is_modular(checkpoint):
         raise ValueError(
             f"{checkpoint.source} does not say how it embeds texts: sentence_transformers cannot "
             "hold it. Write it as huggingface, or save a BertEmbedder."
         )
-    pooling = _pooling_values(embedding, checkpoint.config.hidden_size)
-    # Such a folder cannot hold the heads of pre-training and of other tasks.
+    size = checkpoint.config.hidden_size
+    bare = encoder_alone(checkpoint)
+    if embedding is not None:
+        pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
+        steps = list(embedding.dense)
+        if embedding.normalize:
+            steps.append(NormStep(embedding.dimension(size), "l2"))
+        write_huggingface(bare, folder)
+        _write_modules(folder, pooling, steps, checkpoint.weights, HEAD)
+        sizes: dict[str, Any] = {
+            "max_seq_length": embedding.max_seq_length,
+            "do_lower_case": embedding.lower_case_texts,
+        }
+        config = {
+            "model_type": "SentenceTransformer",
+            "prompts": embedding.prompts,
+            "default_prompt_name": embedding.default_prompt,
+            "similarity_fn_name": embedding.similarity,
+        }
+    else:
+        write_huggingface(bare, folder)
+        config = _write_scores(checkpoint, folder)
+        sizes = {
+            "transformer_task": "feature-extraction",
+            "modality_config": {
+                "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+            },
+            "module_output_name": "token_embeddings",
+        }
+    write_json(folder / SIZES, sizes)
+    write_json(folder / CONFIG, config)
+
+
+def encoder_alone(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns what the Transformer of a folder holds: no heads of pre-training and of tasks."""
     starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
-    encoder = {
-        name: value
-        for name, value in checkpoint.weights.items()
-        if not name.startswith((*starts, HEAD))
+    encoder = without_prefix(checkpoint.weights, (*starts, HEAD))
+    return dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None)
+
+
+def is_modular(checkpoint: Checkpoint) -> bool:
+    """Returns whether only modules of a cross-encoder can hold the classification head."""
+    config = checkpoint.config
+    pools = config.classifier_pooling != "pooler" and not config.head_transform
+    if "classifier" not in checkpoint.heads or not pools or checkpoint.is_multiple_choice:
+        return False
+    try:
+        family_and_heads(checkpoint)
+    except ValueError:
+        return True
+    return False
+
+
+def _write_scores(checkpoint: Checkpoint, folder: pathlib.Path) -> dict[str, Any]:
+    """Writes the modules of a cross-encoder; returns its config_sentence_transformers.json."""
+    config = checkpoint.config
+    poolings = config.classifier_poolings
+    steps = list(config.classifier_steps)
+    width = len(poolings) * config.hidden_size
+    if config.classifier_pooling.startswith(NORMALIZED):
+        steps.insert(0, NormStep(width, "l2"))
+    weights = dict(checkpoint.weights)
+    shift = len(steps) - len(config.classifier_steps)
+    for index, step in enumerate(config.classifier_steps):
+        for key in ("kernel", "bias", "gamma", "beta"):
+            name = f"{SCORES}{layer_name(index, step)}/{key}"
+            if name in checkpoint.weights:
+                moved = f"{SCORES}{layer_name(index + shift, step)}/{key}"
+                weights[moved] = checkpoint.weights[name]
+    last = DenseStep(config.classifier_width, checkpoint.num_labels, activation="linear")
+    name = f"{SCORES}{layer_name(len(steps), last)}"
+    weights[f"{name}/kernel"] = checkpoint.weights[f"{SCORES}output_weights"].T
+    weights[f"{name}/bias"] = checkpoint.weights[f"{SCORES}output_bias"]
+    pooling = _pooling_values(tuple(poolings), config.hidden_size, include_prompt=True)
+    _write_modules(folder, pooling, [*steps, last], weights, SCORES, scores=True)
+    if checkpoint.labels:
+        path = folder / "config.json"
+        names = {str(index): label for index, label in enumerate(checkpoint.labels)}
+        ids = {label: index for index, label in enumerate(checkpoint.labels)}
+        write_json(path, {**read_json(path), "id2label": names, "label2id": ids})
+    if checkpoint.num_labels == 1:
+        is_sigmoid = checkpoint.settings.get("activation", "sigmoid") == "sigmoid"
+    else:
+        is_sigmoid = checkpoint.problem_type == "multi_label"
+    return {
+        "model_type": CROSS_ENCODER,
+        "activation_fn": SIGMOID if is_sigmoid else IDENTITY,
+        "prompts": {},
+        "default_prompt_name": None,
     }
-    write_huggingface(
-        dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None), folder
-    )
+
+
+def _write_modules(
+    folder: pathlib.Path,
+    pooling: dict[str, Any],
+    steps: Sequence[Step],
+    weights: Weights,
+    start: str,
+    scores: bool = False,
+) -> None:
+    """Writes modules.json, and the folders of all modules but the Transformer's.
+
+    Args:
+      folder: the folder of the model.
+      pooling: settings of the Pooling.
+      steps: the layers after it.
+      weights: their weights; the names begin with `start`.
+      start: see above.
+      scores: whether the last layer makes the scores of a cross-encoder.
+    """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    modules += [("Dense", f"{2 + index}_Dense") for index in range(len(embedding.dense))]
-    if embedding.normalize:
-        modules.append(("Normalize", f"{len(modules)}_Normalize"))
-    for _, path in modules[1:]:
-        (folder / path).mkdir()
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    for index, step in enumerate(steps):
+        kind = "Dense"
+        if isinstance(step, NormStep):
+            kind = "LayerNorm" if step.norm == "layer_norm" else "Normalize"
+        modules.append((kind, f"{len(modules)}_{kind}"))
+        inner = folder / modules[-1][1]
+        inner.mkdir()
+        is_scores = scores and index == len(steps) - 1
+        if kind != "Normalize":
+            _write_layer(inner, step, weights, f"{start}{layer_name(index, step)}/", is_scores)
     listed = [
         {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for idx, (kind, path) in enumerate(modules)
     ]
-    sizes = {
-        "max_seq_length": embedding.max_seq_length,
-        "do_lower_case": embedding.lower_case_texts,
-    }
-    config = {
-        "model_type": "SentenceTransformer",
-        "prompts": embedding.prompts,
-        "default_prompt_name": embedding.default_prompt,
-        "similarity_fn_name": embedding.similarity,
-    }
     write_json(folder / MODULES, listed)
-    write_json(folder / SIZES, sizes)
-    write_json(folder / CONFIG, config)
-    write_json(folder / "1_Pooling" / "config.json", pooling)
-    for index, step in enumerate(embedding.dense):
-        _write_dense(folder / f"{2 + index}_Dense", index, step, checkpoint.weights)
 
 
-def _pooling_values(embedding: EmbeddingConfig, size: int) -> dict[str, Any]:
-    """Returns the config.json of Pooling.
-
-    Raises:
-      ValueError: if its switches cannot express the order of the poolings.
-    """
-    # The vectors are concatenated in the order of the switches.
-    if tuple(name for name in SWITCHES.values() if name in embedding.pooling) != embedding.pooling:
+def _pooling_values(poolings: tuple[str, ...], size: int, include_prompt: bool) -> dict[str, Any]:
+    # The outputs of several poolings are concatenated in the order of the switches.
+    if tuple(name for name in SWITCHES.values() if name in poolings) != poolings:
         raise ValueError(
-            f"pooling {list(embedding.pooling)}: sentence-transformers' switches know only the "
+            f"pooling {list(poolings)}: sentence-transformers' switches know only the "
             f"order {list(SWITCHES.values())}."
         )
-    switches = {key: name in embedding.pooling for key, name in SWITCHES.items()}
-    return {
-        "word_embedding_dimension": size,
-        **switches,
-        "include_prompt": embedding.include_prompt,
-    }
+    switches = {key: name in poolings for key, name in SWITCHES.items()}
+    return {"word_embedding_dimension": size, **switches, "include_prompt": include_prompt}
 
 
-def _write_dense(folder: pathlib.Path, index: int, step: DenseStep, weights: Weights) -> None:
-    """Writes a Dense module; `index` counts those of the model."""
-    names = {name: path for path, name in ACTIVATIONS.items()}
-    config = {
-        "in_features": step.in_features,
-        "out_features": step.out_features,
-        "bias": step.use_bias,
-        "activation_function": names[step.activation],
-    }
+def _write_layer(
+    folder: pathlib.Path, step: Step, weights: Weights, start: str, is_scores: bool
+) -> None:
+    """Writes a Dense or a LayerNorm whose weights' names begin with `start`."""
+    if isinstance(step, DenseStep):
+        names = {name: path for path, name in ACTIVATIONS.items()}
+        config: dict[str, Any] = {
+            "in_features": step.in_features,
+            "out_features": step.out_features,
+            "bias": step.use_bias,
+            "activation_function": names[step.activation],
+        }
+        if is_scores:
+            config |= {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
+        file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
+        if step.use_bias:
+            file_weights["linear.bias"] = weights[f"{start}bias"]
+    else:
+        config = {"dimension": step.size}
+        file_weights = {
+            "norm.weight": weights[f"{start}gamma"],
+            "norm.bias": weights[f"{start}beta"],
+        }
     write_json(folder / "config.json", config)
-    start = f"{HEAD}dense_{index}/"
-    file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
-    if step.use_bias:
-        file_weights["linear.bias"] = weights[f"{start}bias"]
     safetensors.numpy.save_file(
         file_weights, folder / "model.safetensors", metadata={"format": "pt"}
     )

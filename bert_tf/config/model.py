@@ -7,10 +7,12 @@ import pathlib
 from typing import Any, Self
 
 from bert_tf.config.fields import Config, option
+from bert_tf.config.pooled_layers import POOLINGS, Step, output_width, steps_from_text
 from bert_tf.files import read_json
 
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
-ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
+ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear", "silu")
+NORMALIZED = "normalized_"  # prefix of poolings whose vectors have length 1
 BLOCKS = ("post_norm", "pre_norm")
 # Learned tables limit the length of a sequence.
 TABLE_POSITIONS = ("learned", "learned_relative", "learned_disentangled")
@@ -179,9 +181,13 @@ class ModelConfig(Config):
     classifier_pooling: str = structural(
         "pooler",
         "Input of the classification head: pooler: the pooled_token through a dense layer; cls: "
-        "the pooled_token; mean: the mean of the tokens; normalized_cls, normalized_mean: the "
-        "same, scaled to length 1.",
-        choices=("pooler", "cls", "mean", "normalized_cls", "normalized_mean"),
+        "the pooled_token; mean: the mean of the tokens; another pooling of sentence-transformers, "
+        "or several joined by +; normalized_cls and so on: the same, scaled to length 1.",
+    )
+    classifier_layers: str = structural(
+        "",
+        "Layers between classifier_pooling and the classification head, as "
+        "dense:384:gelu_exact:bias+layer_norm.",
     )
     pooler_act: str = structural("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
     head_act: str = structural(
@@ -223,6 +229,7 @@ class ModelConfig(Config):
                 f"pad_token_id is {self.pad_token_id}, but vocab_size is {self.vocab_size}; "
                 "expected the id of padding in the vocabulary."
             )
+        self._check_classifier()
         unknown = sorted(set(self.biases.split(",")) - {*BIASES, "all", "none"})
         if unknown:
             raise ValueError(
@@ -259,6 +266,24 @@ class ModelConfig(Config):
                 f"local_attention {self.local_attention} exceeds the longest sequence, "
                 f"max_position_embeddings {self.max_position_embeddings}: leave it out."
             )
+
+    def _check_classifier(self) -> None:
+        names = self.classifier_poolings
+        known = [*POOLINGS, *(f"{NORMALIZED}{name}" for name in POOLINGS)]
+        if self.classifier_pooling != "pooler" and not set(names) <= set(POOLINGS):
+            raise ValueError(
+                f"classifier_pooling: received {self.classifier_pooling!r}, expected pooler or one "
+                f"of {known}."
+            )
+        if self.head_transform and (len(names) > 1 or self.classifier_layers):
+            raise ValueError(
+                "head_transform is the layer of a head on one pooling; leave out "
+                f"classifier_pooling {self.classifier_pooling} and classifier_layers, or it."
+            )
+        try:
+            _ = self.classifier_steps
+        except ValueError as error:
+            raise ValueError(f"classifier_layers: {error}") from None
 
     def _check_buckets(self) -> None:
         if self.relative_buckets % 4:
@@ -312,6 +337,24 @@ class ModelConfig(Config):
     def transform_act(self) -> str:
         """Activation of the dense layer before the heads."""
         return self.head_act or self.hidden_act
+
+    @property
+    def classifier_poolings(self) -> list[str]:
+        """The poolings of the classification head, without the prefix for length 1."""
+        return self.classifier_pooling.removeprefix(NORMALIZED).split("+")
+
+    @property
+    def classifier_steps(self) -> tuple[Step, ...]:
+        """The layers of `classifier_layers`."""
+        # Several poolings are concatenated.
+        width = len(self.classifier_poolings) * self.hidden_size
+        return steps_from_text(self.classifier_layers, width)
+
+    @property
+    def classifier_width(self) -> int:
+        """Width of the classification head's input."""
+        width = len(self.classifier_poolings) * self.hidden_size
+        return output_width(self.classifier_steps, width, "classifier_layers")
 
     @property
     def table_width(self) -> int:

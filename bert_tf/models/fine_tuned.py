@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.config.model import NORMALIZED
 from bert_tf.examples.labels import check_distinct
 from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
@@ -16,6 +17,7 @@ from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
+from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.packing import INPUTS
@@ -23,8 +25,6 @@ from bert_tf.type_names import Batch, Layer, LayerOptions, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-NORMALIZED = "normalized_"  # prefix of poolings whose vectors have length 1
 
 
 class FineTunedOptions(LayerOptions, total=False):
@@ -89,6 +89,10 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
                     config, config.hidden_size, name="transform", dtype=self.dtype_policy
                 )
                 self.transform.build()
+            # Other heads do not have the layers of a classifier.
+            self._steps = config.classifier_steps if head == "classifier" else ()
+            with keras.name_scope(head):
+                add_layers(self, self._steps, config.initializer_range)
             self.head = self.make_head(num_labels, head)
         self.built = True
         self.preprocessor = preprocessor
@@ -113,14 +117,20 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
     def pool_texts(
         self, inputs: Batch, training: bool = False, seed: Tensor | None = None
     ) -> Tensor:
-        """Returns one vector for each text by `classifier_pooling`, [B, D]."""
+        """Returns one vector for each text by `classifier_pooling`, [B, D].
+
+        Several poolings are concatenated: [B, n * D].
+        """
         pooling = self.config.classifier_pooling
         encoded = self.bert(inputs, training=training, dropout_seed=seed)
         if pooling == "pooler":
             return encoded["pooled_output"]
         sequence = encoded["sequence_output"]  # [B, T, D]
-        kind = pooling_of(pooling.removeprefix(NORMALIZED), self.config.pooled_token)
-        pooled = pool_tokens(sequence, inputs["input_mask"], kind)  # [B, D]
+        parts = []
+        for name in self.config.classifier_poolings:
+            kind = pooling_of(name, self.config.pooled_token)
+            parts.append(pool_tokens(sequence, inputs["input_mask"], kind))  # [B, D]
+        pooled = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if pooling.startswith(NORMALIZED):
             pooled = l2_normalize(pooled)
         # Pooling computes in float32; the head takes the encoder's dtype, such as bfloat16.
@@ -145,6 +155,8 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         """Returns the head's scores, float32 [..., C], of vectors [..., D]."""
         if self.config.head_transform:
             encoded = self.transform(encoded)
+        if self._steps:
+            encoded = ops.cast(apply_layers(self, self._steps, encoded), encoded.dtype)
         return self.head(self.dropout(encoded, seed))
 
     def get_config(self) -> dict[str, Any]:

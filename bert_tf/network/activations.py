@@ -60,6 +60,7 @@ _ACTIVATIONS = {
     "relu": ops.relu,
     "tanh": ops.tanh,
     "linear": None,
+    "silu": ops.silu,
 }
 
 

@@ -225,7 +225,7 @@ def label_head(model: keras.Model, num_labels: int, name: str) -> LabelHead:
     config = model.config
     head = LabelHead(
         num_labels,
-        config.hidden_size,
+        config.classifier_width if name == "classifier" else config.hidden_size,
         config.initializer_range,
         name=name,
         dtype=model.dtype_policy,

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from bert_tf.checkpoints.embedding import POOLINGS
+from bert_tf.config.pooled_layers import POOLINGS
 from bert_tf.type_names import Tensor
 
 # The constants of sentence-transformers: the least token count, the maximum of no tokens, and the

@@ -32,6 +32,7 @@ _WITHOUT_EFFECT = (
     "max_position_embeddings",
     # Heads of other tasks.
     "classifier_pooling",
+    "classifier_layers",
     "pooler_act",
     "head_act",
     "head_transform",

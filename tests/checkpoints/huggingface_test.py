@@ -252,7 +252,7 @@ def test_configurations_that_are_not_berts(tmp_path):
         ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder .*True"),
-        ({"hidden_act": "swish"}, "hidden_act .*'swish',"),
+        ({"hidden_act": "mish"}, "hidden_act .*'mish',"),
         ({"pruned_heads": {"0": [1]}}, r"pruned_heads .*\{'0': \[1\]\}"),
         ({"num_attention_heads": 7, "hidden_size": 12}, "hidden_size 12 .*num_attention_heads 7"),
         ({"vocab_size": 12}, r"word_embeddings \[\d+, 20\] .*\[12, 20\]"),

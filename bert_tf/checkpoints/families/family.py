@@ -21,11 +21,14 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
     "linear": "linear",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 
 # The values of all families that do not state another one.
 USUAL: dict[str, Any] = {
+    "classifier_layers": "",
     "embedding_norm": True,
     "masked_lm_transform": True,
     "pooled_token": "first",
@@ -197,6 +200,7 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object
         unused.add("pooler_act")
     if "classifier" not in heads:
         unused.add("classifier_pooling")
+        unused.add("classifier_layers")
     if not {*LABEL_HEADS, "squad"} & set(heads):
         unused.add("head_transform")
     for name, allowed in held.items():

@@ -177,7 +177,9 @@ def classifier_config(config: ModelConfig, embedding: EmbeddingConfig) -> ModelC
     if embedding.normalize:
         pooling = f"normalized_{pooling}"
     # The head reads the embeddings as they are, without a layer in between.
-    return dataclasses.replace(config, classifier_pooling=pooling, head_transform=False)
+    return dataclasses.replace(
+        config, classifier_pooling=pooling, classifier_layers="", head_transform=False
+    )
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> None:

@@ -40,11 +40,10 @@ from bert_tf.models.text_fit import (
     KerasBatch,
     TextFitMixin,
 )
-from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
-from bert_tf.network.positions import initializer
 from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
@@ -133,19 +132,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         # The names of the weights in checkpoints are cls/embedding/dense_N/...
         with keras.name_scope("cls"), keras.name_scope("embedding"):
-            for index, step in enumerate(self.embedding.dense):
-                # `activation` has the functions of encoders, without the sigmoid.
-                is_sigmoid = step.activation == "sigmoid"
-                layer = keras.layers.Dense(
-                    step.out_features,
-                    activation=ops.sigmoid if is_sigmoid else activation(step.activation),
-                    use_bias=step.use_bias,
-                    kernel_initializer=initializer(config.initializer_range),
-                    name=f"dense_{index}",
-                    dtype="float32",
-                )
-                layer.build((None, step.in_features))
-                setattr(self, f"dense_{index}", layer)
+            add_layers(self, self.embedding.dense, config.initializer_range)
         self.built = True
         if unpad is None:
             self.bert.leave_out_padding(vocab is not None and not self.jit_compile)
@@ -205,8 +192,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
             pooling = pooling_of(name, self.config.pooled_token)
             parts.append(pool_tokens(sequence, mask, pooling))
         vectors = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
-        for index in range(len(self.embedding.dense)):
-            vectors = getattr(self, f"dense_{index}")(vectors)
+        vectors = apply_layers(self, self.embedding.dense, vectors)
         return l2_normalize(vectors) if self.embedding.normalize else vectors
 
     def encode(

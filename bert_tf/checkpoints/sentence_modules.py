@@ -1,0 +1,315 @@
+"""The modules of a sentence-transformers folder: embedders, cross-encoders and sparse encoders.
+
+Each module has a type, a folder and settings. A type or a setting that is unknown here is an error
+that names it: what it does to the numbers is unknown as well. Reference: sentence-transformers
+6.2.0, base/modules and sentence_transformer/modules.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.bounded_files import parse_json, read_bytes
+from bert_tf.checkpoints.checkpoint import Shapes, Weights
+from bert_tf.checkpoints.families.family import expect
+from bert_tf.checkpoints.tokenizer_files import model_max_length
+from bert_tf.checkpoints.weight_files import read_weight_file
+from bert_tf.config.pooled_layers import POOLINGS, DenseStep, NormStep, Step, layer_name
+from bert_tf.files import json_field, read_json, read_optional_json
+
+MODULES = "modules.json"
+SIZES = "sentence_bert_config.json"
+# Early releases use the family's name instead of bert's.
+FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TRANSFORMERS = ("Transformer", "MLMTransformer")
+SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu_exact",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+EMBEDDING = "sentence_embedding"
+# The settings of each type; others must be absent or empty.
+SIZE_KEYS = ("embedding_dimension", "word_embedding_dimension")
+TRANSFORMER_KEYS = (
+    *("max_seq_length", "do_lower_case", "transformer_task", "modality_config"),
+    *("module_output_name", "unpad_inputs"),
+)
+KEYS = {
+    "Transformer": TRANSFORMER_KEYS,
+    "MLMTransformer": TRANSFORMER_KEYS,
+    "Pooling": (*SIZE_KEYS, *SWITCHES, "pooling_mode", "include_prompt"),
+    "Dense": (
+        *("in_features", "out_features", "bias", "activation_function"),
+        *("module_input_name", "module_output_name", "use_residual"),
+    ),
+    "LayerNorm": ("dimension",),
+    "Normalize": ("module_input_name", "module_output_name"),
+    "Dropout": ("dropout",),
+    "SpladePooling": (*SIZE_KEYS, "pooling_strategy", "activation_function", "chunk_size"),
+}
+
+
+class Module(NamedTuple):
+    """One module.
+
+    Attributes:
+      kind: its type without the package.
+      folder: its folder.
+      file: its file of settings, which may be missing.
+      values: its settings.
+    """
+
+    kind: str
+    folder: pathlib.Path
+    file: pathlib.Path
+    values: dict[str, Any]
+
+
+def is_sentence_transformers(path: pathlib.Path) -> bool:
+    """True for a folder with a modules.json."""
+    return (path / MODULES).is_file()
+
+
+def read_modules(path: pathlib.Path) -> list[Module]:
+    """Returns the modules of a folder in order.
+
+    Raises:
+      ValueError: if modules.json has another form or does not begin with a Transformer, or a type
+        or a setting is unknown.
+    """
+    modules = []
+    for kind, name in _listed_modules(path):
+        # A path in the file must not lead out of the model's folder.
+        if ".." in pathlib.PurePath(name).parts or pathlib.PurePath(name).is_absolute():
+            raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
+        folder = path / name
+        file = sizes_file(folder) if kind in TRANSFORMERS else folder / "config.json"
+        values = read_optional_json(file)
+        unknown = [key for key in values if key not in KEYS[kind] and values[key] not in (None, {})]
+        if unknown:
+            raise ValueError(
+                f"{file}: bert_tf does not know the setting {unknown[0]!r} "
+                f"({values[unknown[0]]!r:.80}) of a {kind}, only {', '.join(KEYS[kind])}."
+            )
+        modules.append(Module(kind, folder, file, values))
+    _check_transformer(modules)
+    return modules
+
+
+def _listed_modules(path: pathlib.Path) -> list[tuple[str, str]]:
+    """Returns (type without its package, path) of the modules in order."""
+    file = path / MODULES
+    listed = parse_json(read_bytes(file), file)
+    try:
+        ordered = sorted(listed, key=lambda module: module["idx"])
+        modules = [(module["type"], module["path"]) for module in ordered]
+        for name in itertools.chain.from_iterable(modules):
+            if not isinstance(name, str):
+                raise TypeError(f"a type or path is {name!r}, not a string")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} is damaged ({type(error).__name__}: {error}); expected a list of modules with "
+            "idx, path and type."
+        ) from None
+    if not modules or modules[0][0].rpartition(".")[2] not in TRANSFORMERS:
+        raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
+    for kind, _ in modules:
+        # Types of other packages are code in the folder, which is never run.
+        if not kind.startswith("sentence_transformers."):
+            raise ValueError(
+                f"{file} names {kind}, code that is not sentence-transformers' own; expected "
+                f"{', '.join(KEYS)}."
+            )
+        if kind.rpartition(".")[2] not in KEYS:
+            raise ValueError(
+                f"{file} names {kind}, a module that bert_tf does not support; expected "
+                f"{', '.join(KEYS)}."
+            )
+    return [(kind.rpartition(".")[2], name) for kind, name in modules]
+
+
+def _check_transformer(modules: Sequence[Module]) -> None:
+    """Raises ValueError if the Transformer passes on something else than its last layer."""
+    transformer, *others = modules
+    modality = json_field(
+        transformer.values, "modality_config", dict, transformer.file, nullable=True
+    )
+    if others and others[0].kind == "Pooling":
+        expect(
+            transformer.values,
+            transformer.file,
+            nullable=True,
+            transformer_task="feature-extraction",
+            module_output_name="token_embeddings",
+        )
+        output = "last_hidden_state"
+        allowed = {"text": {"method": "forward", "method_output_name": output}}
+        if modality and modality != allowed:
+            raise ValueError(
+                f"{transformer.file}: modality_config is {modality!r:.200}, expected {allowed}."
+            )
+
+
+def transformer_length(module: Module) -> int | None:
+    """Returns the maximum length of texts that a Transformer states, or its tokenizer; or None."""
+    length = json_field(module.values, "max_seq_length", int, module.file, nullable=True)
+    if length is not None and length < 1:
+        raise ValueError(f"{module.file}: max_seq_length is {length}, expected at least 1.")
+    return model_max_length(module.folder) if length is None else length
+
+
+def lowers_texts(module: Module) -> bool:
+    """Returns whether a Transformer lower-cases texts before they are tokenized."""
+    lower = json_field(module.values, "do_lower_case", bool, module.file, nullable=True)
+    return bool(lower)
+
+
+def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
+    """Returns the file with max_seq_length in a Transformer's folder, under the name it has."""
+    paths = [transformer / f"sentence_{family}_config.json" for family in FAMILIES]
+    return next(filter(pathlib.Path.is_file, paths), transformer / SIZES)
+
+
+def read_layers(
+    modules: Sequence[Module], width: int, start: str, *, scores: bool = False
+) -> tuple[list[Step], Weights]:
+    """Reads the modules after the pooling.
+
+    Args:
+      modules: Dense, LayerNorm, Normalize and Dropout; a Dropout does nothing outside training.
+      width: the width of the pooled vector.
+      start: start of the names of the weights.
+      scores: whether the last one is a Dense that makes the scores of a cross-encoder.
+
+    Returns:
+      The layers in order, and their weights by name.
+
+    Raises:
+      ValueError: if a module has another type, or its files contradict each other.
+    """
+    steps: list[Step] = []
+    weights: Weights = {}
+    step: Step
+    for module in modules:
+        is_last = scores and module is modules[-1]
+        if module.kind == "Dense":
+            step, found = _read_dense(module, "scores" if is_last else EMBEDDING)
+            width = step.out_features
+        elif module.kind == "LayerNorm":
+            step, found = _read_norm(module)
+            width = step.size
+        elif module.kind == "Normalize":
+            expect(module.values, module.file, nullable=True, module_input_name=EMBEDDING)
+            expect(module.values, module.file, nullable=True, module_output_name=EMBEDDING)
+            step, found = NormStep(width, "l2"), {}
+        elif module.kind == "Dropout":
+            continue
+        else:
+            raise ValueError(f"{module.folder} is a {module.kind}, which bert_tf does not expect.")
+        name = layer_name(len(steps), step)
+        weights |= {f"{start}{name}/{key}": value for key, value in found.items()}
+        steps.append(step)
+    return steps, weights
+
+
+def read_pooling(module: Module, hidden_size: int) -> tuple[tuple[str, ...], bool]:
+    """Returns the poolings in order, and whether a prompt counts."""
+    path = module.file
+    values = read_json(path)
+    for key in ("embedding_dimension", "word_embedding_dimension"):
+        size = json_field(values, key, int, path)
+        if size not in (None, hidden_size):
+            raise ValueError(
+                f"{path}: {key} is {size}, but the model has {hidden_size} numbers; they do not "
+                "belong together."
+            )
+    switches = {key: json_field(values, key, bool, path) for key in SWITCHES}
+    names = [SWITCHES[key] for key, is_on in switches.items() if is_on] or ["mean"]
+    # Newer releases name the poolings instead of switching them on.
+    named = values.get("pooling_mode", names)
+    names = [named] if isinstance(named, str) else named
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"{path}: pooling_mode is {named!r}, expected one name or a list of names."
+        )
+    # "mean" and "mean_tokens" name the same pooling.
+    names = [name.removesuffix("_tokens") for name in names]
+    wrong = [name for name in names if name not in POOLINGS]
+    if wrong or not names:
+        raise ValueError(
+            f"{path}: pooling_mode is {names}, expected one or more of {list(POOLINGS)}."
+        )
+    return tuple(names), json_field(values, "include_prompt", bool, path) is not False
+
+
+def _read_dense(module: Module, output: str) -> tuple[DenseStep, Weights]:
+    """Returns a Dense and its weights; `output` is the name that its result must have."""
+    path = module.file
+    values = read_json(path)
+    act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if not isinstance(act, str) or act not in ACTIVATIONS:
+        raise ValueError(
+            f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
+        )
+    expect(values, path, module_input_name=EMBEDDING, use_residual=False)
+    # Without a name of its own the output replaces the input.
+    named = {**values, "module_output_name": values.get("module_output_name") or EMBEDDING}
+    expect(named, path, module_output_name=output)
+    sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}
+    for key, size in sizes.items():
+        if size is None or size < 1:
+            shown = "missing" if size is None else size
+            raise ValueError(f"{path}: {key} is {shown}, expected a number above 0.")
+    step = DenseStep(
+        **sizes,
+        use_bias=json_field(values, "bias", bool, path) is not False,
+        activation=ACTIVATIONS[act],
+    )
+    shapes: Shapes = {"linear.weight": (step.out_features, step.in_features)}
+    if step.use_bias:
+        shapes["linear.bias"] = (step.out_features,)
+    found = _read_module_weights(module.folder, shapes)
+    # [out, in] -> [in, out]
+    weights = {"kernel": np.ascontiguousarray(found["linear.weight"].T)}
+    if step.use_bias:
+        weights["bias"] = found["linear.bias"]
+    return step, weights
+
+
+def _read_norm(module: Module) -> tuple[NormStep, Weights]:
+    """Returns a LayerNorm and its weights."""
+    size = json_field(read_json(module.file), "dimension", int, module.file)
+    if size is None or size < 1:
+        raise ValueError(f"{module.file}: dimension is {size}, expected a number above 0.")
+    found = _read_module_weights(module.folder, {"norm.weight": (size,), "norm.bias": (size,)})
+    return NormStep(size), {"gamma": found["norm.weight"], "beta": found["norm.bias"]}
+
+
+def _read_module_weights(folder: pathlib.Path, shapes: Shapes) -> Weights:
+    """Returns the weights of a module, which must be those of `shapes`, float32."""
+    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin")]
+    file = next(filter(pathlib.Path.is_file, files), None)
+    if file is None:
+        raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
+    weights = read_weight_file(file)
+    for name, shape in shapes.items():
+        if name not in weights or weights[name].shape != shape:
+            found = list(weights[name].shape) if name in weights else "missing"
+            raise ValueError(f"{file}: {name} is {found}, expected {list(shape)}.")
+    if unknown := sorted(set(weights) - set(shapes)):
+        raise ValueError(f"{file} has {unknown[:5]}, expected {list(shapes)} alone.")
+    return {name: np.ascontiguousarray(weights[name], np.float32) for name in shapes}

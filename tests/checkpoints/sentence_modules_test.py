@@ -1,0 +1,309 @@
+"""Modules of sentence-transformers: cross-encoders made of them, and unknown modules refused."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_tf
+from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.sentence_modules import read_modules
+from bert_tf.search.reranker import Reranker
+from bert_tf.tasks.embedding.model import BertEmbedder
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.float_bounds import OTHER_FRAMEWORK, assert_close
+
+TYPES = {
+    "Transformer": "base.modules.transformer",
+    "Pooling": "sentence_transformer.modules.pooling",
+    "Dense": "base.modules.dense",
+    "LayerNorm": "sentence_transformer.modules.layer_norm",
+    "Normalize": "base.modules.normalize",
+    "Dropout": "sentence_transformer.modules.dropout",
+}
+ACTIVATIONS = {
+    "linear.Identity": lambda x: x,
+    "activation.GELU": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "activation.ReLU": lambda x: np.maximum(x, 0),
+    "activation.Tanh": np.tanh,
+    "activation.SiLU": lambda x: x / (1 + np.exp(-x)),
+    "activation.Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+PAIRS = [("a b the", "river don"), ("x", "y ##a river river"), ("river", "a " * 30)]
+SHAPE = {
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "max_position_embeddings": 20,
+    "do_lower_case": True,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu_exact",
+}
+MODERN = {
+    "type_vocab_size": 0,
+    "position_type": "rotary",
+    "block_type": "pre_norm",
+    "gated_feed_forward": True,
+    "biases": "none",
+    "head_transform": True,
+    "classifier_pooling": "cls",
+}
+
+
+def write_json(path: pathlib.Path, values: object) -> None:
+    path.write_text(json.dumps(values))
+
+
+def make_folder(
+    folder: pathlib.Path,
+    poolings: list[str],
+    layers: list[tuple],
+    activation: str = "activation.Sigmoid",
+    num_labels: int = 1,
+    scores: str = "linear.Identity",
+    **changes,
+):
+    """Writes a cross-encoder as release 6.2 does; returns what computes its logits in NumPy.
+
+    A layer is ("Dense", size, activation, has bias), ("LayerNorm",), ("Normalize",) or
+    ("Dropout",); a Dense that makes the scores comes last.
+    """
+    rng = np.random.default_rng(7)
+    made = make_checkpoint("encoder", 7, **{**SHAPE, **changes})
+    embedder = EmbeddingConfig(max_seq_length=16)
+    made_embedder = dataclasses.replace(made, embedding=embedder)
+    write_checkpoint(made_embedder, folder, "sentence_transformers")
+    names = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    size = 8
+    pooling = {"embedding_dimension": size, "include_prompt": True}
+    pooling["pooling_mode"] = poolings[0] if len(poolings) == 1 else poolings
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    size *= len(poolings)
+    functions = []
+    for kind, *fields in [*layers, ("Dense", num_labels, scores, True)]:
+        is_last = len(names) == len(layers) + 2
+        inner = folder / f"{len(names)}_{kind}"
+        inner.mkdir()
+        names.append((kind, inner.name))
+        if kind == "Dense":
+            width, act, has_bias = fields
+            kernel = rng.normal(0, 0.5, [width, size]).astype(np.float32)
+            bias = rng.normal(0, 0.5, [width]).astype(np.float32) * has_bias
+            weights = {"linear.weight": kernel, **({"linear.bias": bias} if has_bias else {})}
+            config = {
+                "in_features": size,
+                "out_features": width,
+                "bias": has_bias,
+                "activation_function": f"torch.nn.modules.{act}",
+                "module_input_name": "sentence_embedding",
+                "module_output_name": "scores" if is_last else "sentence_embedding",
+            }
+            functions.append(
+                lambda x, k=kernel, b=bias, f=ACTIVATIONS[act]: f(x.astype(float) @ k.T + b)
+            )
+            size = width
+        elif kind == "LayerNorm":
+            gamma, beta = rng.normal(0, 1, [2, size]).astype(np.float32)
+            weights = {"norm.weight": gamma, "norm.bias": beta}
+            config = {"dimension": size}
+            functions.append(
+                lambda x, g=gamma, b=beta: (
+                    (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g
+                    + b
+                )
+            )
+        else:
+            weights = {}
+            config = {"dropout": 0.3} if kind == "Dropout" else {}
+            if kind == "Normalize":
+                functions.append(lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True))
+        write_json(inner / "config.json", config)
+        if weights:
+            safetensors.numpy.save_file(weights, inner / "model.safetensors")
+    write_json(
+        folder / "modules.json",
+        [
+            {
+                "idx": index,
+                "name": str(index),
+                "path": path,
+                "type": f"sentence_transformers.{TYPES[kind]}.{kind}",
+            }
+            for index, (kind, path) in enumerate(names)
+        ],
+    )
+    values = {"model_type": "CrossEncoder", "activation_fn": f"torch.nn.modules.{activation}"}
+    write_json(
+        folder / "config_sentence_transformers.json",
+        {**values, "prompts": {}, "default_prompt_name": None},
+    )
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    write_json(
+        folder / "sentence_bert_config.json",
+        {
+            "transformer_task": "feature-extraction",
+            "modality_config": {"text": text},
+            "module_output_name": "token_embeddings",
+        },
+    )
+    path = folder / "tokenizer_config.json"
+    write_json(path, {**json.loads(path.read_text()), "model_max_length": 16})
+    encoder = BertEmbedder.from_checkpoint(made)
+
+    def logits(pairs: list[tuple[str, str]], pack) -> np.ndarray:
+        rows = []
+        for query, document in pairs:
+            row = pack(query, document)
+            assert len(row.ids) <= 16
+            inputs = {
+                "input_word_ids": np.array([row.ids], np.int32),
+                "input_mask": np.ones([1, len(row.ids)], np.int32),
+                "input_type_ids": np.array([row.type_ids], np.int32),
+            }
+            tokens = np.asarray(encoder.bert(inputs)["sequence_output"])[0].astype(float)
+            vectors = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0)}
+            vectors["lasttoken"] = tokens[-1]
+            vector = np.concatenate([vectors[name] for name in poolings])
+            for function in functions:
+                vector = function(vector)
+            rows.append(vector)
+        return np.array(rows)
+
+    return logits
+
+
+GELU = ("Dense", 8, "activation.GELU", False)
+HEADS = [
+    (["cls"], [GELU, ("LayerNorm",)], "activation.Sigmoid", {}),
+    (["mean"], [], "linear.Identity", {}),
+    (["mean"], [("Dense", 5, "activation.Tanh", True)], "activation.Sigmoid", {}),
+    (["cls"], [("LayerNorm",), ("Dropout",)], "linear.Identity", {}),
+    (["cls"], [GELU, ("LayerNorm",)], "linear.Identity", MODERN),
+    (["mean"], [("Dense", 8, "activation.ReLU", True)], "activation.Sigmoid", MODERN),
+    (
+        ["cls", "mean"],
+        [("Normalize",), ("Dense", 3, "activation.SiLU", True)],
+        "linear.Identity",
+        {},
+    ),
+]
+
+# One of each in the fast run: BERT's and ModernBERT's blocks, one pooling and two.
+FAST_HEADS = [
+    head if index in (0, 4, 6) else pytest.param(*head, marks=pytest.mark.slow)
+    for index, head in enumerate(HEADS)
+]
+
+
+@pytest.mark.parametrize(("poolings", "layers", "activation", "changes"), FAST_HEADS)
+def test_cross_encoders_of_modules(tmp_path, poolings, layers, activation, changes):
+    logits = make_folder(tmp_path / "ce", poolings, layers, activation, **changes)
+    loaded = bert_tf.load(tmp_path / "ce")
+    assert loaded.kind == "reranker"
+    reranker = Reranker.from_pretrained(str(tmp_path / "ce"))
+    expected = logits(PAIRS, reranker.pack)[:, 0]
+    assert_close(reranker.logits(PAIRS), expected, OTHER_FRAMEWORK, scale=4)
+    scores = expected if activation == "linear.Identity" else 1 / (1 + np.exp(-expected))
+    assert_close(np.array(loaded.score(PAIRS)), scores, OTHER_FRAMEWORK, scale=4)
+    reranker.model.save_pretrained(tmp_path / "again")
+    kinds = [module.kind for module in read_modules(tmp_path / "again")]
+    written = [layer[0] for layer in layers if layer[0] != "Dropout"]
+    assert kinds == ["Transformer", "Pooling", *written, "Dense"]
+    again = Reranker.from_pretrained(str(tmp_path / "again"))
+    np.testing.assert_array_equal(again.logits(PAIRS), reranker.logits(PAIRS))
+    assert (again.activation, again.max_seq_length) == (reranker.activation, 16)
+
+
+@pytest.mark.slow
+def test_an_activation_of_the_scores_and_an_export(tmp_path):
+    """The last Dense has Tanh, the library's default, and the sigmoid comes after it."""
+    logits = make_folder(tmp_path / "ce", ["max"], [GELU], scores="activation.Tanh")
+    model = bert_tf.BertReranker.from_pretrained(tmp_path / "ce")
+    scores = 1 / (1 + np.exp(-logits(PAIRS, model.pack)[:, 0]))
+    assert_close(np.array(model.score(PAIRS)), scores, OTHER_FRAMEWORK)
+    model.export(tmp_path / "serving")
+    exported = bert_tf.load(tmp_path / "serving")
+    assert_close(np.array(exported.score(PAIRS)), scores, OTHER_FRAMEWORK)
+
+
+def test_several_labels(tmp_path):
+    logits = make_folder(tmp_path / "ce", ["lasttoken"], [], num_labels=3)
+    model = bert_tf.BertClassifier.from_pretrained(tmp_path / "ce")
+    assert model.problem_type == "multi_label" and model.pair
+    scorer = bert_tf.BertReranker.from_pretrained(tmp_path / "ce", new_head=True)
+    expected = logits(PAIRS[:2], scorer.pack)
+    found = model.predict(([a for a, _ in PAIRS[:2]], [b for _, b in PAIRS[:2]]))
+    assert_close(np.asarray(found), expected, OTHER_FRAMEWORK, scale=4)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "Router", "WeightedLayerPooling"])
+@pytest.mark.parametrize("place", [1, 3])
+def test_unknown_modules_are_named(tmp_path, kind, place):
+    make_folder(tmp_path / "ce", ["cls"], [])
+    path = tmp_path / "ce" / "modules.json"
+    modules = json.loads(path.read_text())
+    modules.insert(place, {"path": "x", "type": f"sentence_transformers.models.{kind}"})
+    write_json(path, [{**module, "idx": index} for index, module in enumerate(modules)])
+    with pytest.raises(ValueError, match=f"modules.json .*{kind}"):
+        read_checkpoint(tmp_path / "ce")
+
+
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("1_Pooling/config.json", {"attention_pooling": True}),
+        ("1_Pooling/config.json", {"pooling_mode": ["mean", "middle"]}),
+        ("2_Dense/config.json", {"use_residual": True}),
+        ("2_Dense/config.json", {"gated": True}),
+        ("2_Dense/config.json", {"module_output_name": "sentence_embedding"}),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.modules.activation.Mish"}),
+        ("sentence_bert_config.json", {"query_length": 4}),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}),
+        ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"}),
+        ("config_sentence_transformers.json", {"truncate_dim": 4}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+        ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}),
+    ],
+)
+def test_unknown_settings_are_named(tmp_path, file, values):
+    make_folder(tmp_path / "ce", ["cls"], [])
+    path = tmp_path / "ce" / file
+    write_json(path, {**json.loads(path.read_text()), **values})
+    (key,) = values
+    with pytest.raises(ValueError, match=f"{path.name}: .*{key}"):
+        read_checkpoint(tmp_path / "ce")
+
+
+def test_an_embedder_with_a_layer_norm(tmp_path):
+    """LayerNorm and Normalize in the middle are layers; Normalize at the end is the embedder's."""
+    layers = [("Normalize",), ("LayerNorm",)]
+    logits = make_folder(tmp_path / "st", ["mean"], layers, num_labels=8)
+    path = tmp_path / "st" / "4_Dense" / "config.json"
+    write_json(path, {**json.loads(path.read_text()), "module_output_name": None})
+    write_json(tmp_path / "st" / "config_sentence_transformers.json", {})
+    model = BertEmbedder.from_pretrained(tmp_path / "st")
+    texts = ["a b the river", "x"]
+    expected = logits([(text, "") for text in texts], lambda text, _: model.pack(text))
+    assert_close(model.encode(texts), expected, OTHER_FRAMEWORK)
+    model.save_pretrained(tmp_path / "again")
+    again = BertEmbedder.from_pretrained(tmp_path / "again")
+    assert again.embedding == model.embedding
+    np.testing.assert_array_equal(again.encode(texts), model.encode(texts))
+
+
+@pytest.mark.needs("torch", "transformers", "sentence_transformers")
+@pytest.mark.parametrize(("poolings", "layers", "activation", "changes"), HEADS)
+def test_the_library_scores_the_same(tmp_path, poolings, layers, activation, changes):
+    import sentence_transformers
+
+    make_folder(tmp_path / "ce", poolings, layers, activation, **changes)
+    model = bert_tf.BertReranker.from_pretrained(tmp_path / "ce")
+    model.save_pretrained(tmp_path / "again")
+    for folder in ("ce", "again"):
+        library = sentence_transformers.CrossEncoder(str(tmp_path / folder), device="cpu")
+        assert_close(np.array(model.score(PAIRS)), library.predict(PAIRS), OTHER_FRAMEWORK, scale=4)

@@ -74,7 +74,7 @@ def read_text(path: str | os.PathLike, errors: str = "strict", most: int = MAX_B
     Raises:
       ValueError: see `read_bytes`, or if it is not UTF-8.
     """
-    return read_bytes(path, most).decode("utf8", errors=errors)
+    return read_bytes(path, most).decode("utf-8-sig", errors=errors)
 
 
 def check_lines(content: bytes, source: str | os.PathLike) -> None:
@@ -99,7 +99,7 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
     if count > MAX_JSON_VALUES:
         raise ValueError(f"{source} has {count} values; expected at most {MAX_JSON_VALUES}.")
     try:
-        return json.loads(content.decode("utf8"))
+        return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not JSON: {error}.") from None
 

@@ -285,7 +285,7 @@ def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str
     else:
         content = pathlib.Path(path).expanduser().read_bytes()
     try:
-        text = content.decode("utf8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
         raise not_utf8(where, path, error) from None

@@ -102,7 +102,7 @@ def _read_lines(
     space = space_before_sentences(tokenizer.vocab)
     for number, line in numbered_lines(file, str(path)):
         try:
-            text = line.decode("utf8").strip()
+            text = line.decode("utf-8-sig").strip()
         except UnicodeDecodeError as error:
             raise not_utf8(f"{path}, line {number}", path, error) from None
         if not text:

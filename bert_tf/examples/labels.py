@@ -5,12 +5,15 @@
     all are true or false    true, True, TRUE: JSON, Python and Excel
     anything else            as written
 
-White space around a label never counts.
+White space around a label never counts, nor do invisible characters, such as a byte order mark, and
+Unicode's normal form. Names of columns and keys are compared in the same way.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+
+from absl import logging
 
 SEPARATOR = "|"  # between several labels of one example
 # Only whole numbers are unified: 1.10 and 1.1 may be different versions or sections.
@@ -23,9 +26,32 @@ NUMBERS = "numbers"
 BOOLEANS = "booleans"
 
 
+# U+200C and U+200D change how letters of these scripts and emoji are drawn.
+_JOINERS = "\u200c\u200d"
+_LAST_LATIN = "\u024f"
+
+
+def visible_name(name: str) -> str:
+    """Returns a name without invisible characters and outer white space, in the normal form NFC."""
+    if name.isascii():
+        return name.strip()
+    kept = [char for char in name if char in _JOINERS or unicodedata.category(char) != "Cf"]
+    text = "".join(" " if unicodedata.category(char) == "Zs" else char for char in kept)
+    text = text.strip().strip(_JOINERS)
+    without_joiners = re.sub(f"[{_JOINERS}]", "", text)
+    if all(char <= _LAST_LATIN for char in without_joiners):
+        text = without_joiners
+    return unicodedata.normalize("NFC", text)
+
+
+def code_points(name: str) -> str:
+    """Returns the names of the characters beyond ASCII: "U+FEFF, U+00E9"."""
+    return ", ".join(dict.fromkeys(f"U+{ord(char):04X}" for char in name if not char.isascii()))
+
+
 def kind_of_spelling(names: Iterable[str]) -> str:
     """Returns whether all of some labels are numbers, all are true or false, or neither."""
-    stripped = [name.strip() for name in names]
+    stripped = [visible_name(name) for name in names]
     if stripped and all(map(_NUMBER.fullmatch, stripped)):
         return NUMBERS
     if stripped and all(name.lower() in _BOOLEANS for name in stripped):
@@ -36,26 +62,37 @@ def kind_of_spelling(names: Iterable[str]) -> str:
 def spelling_key(kind: str) -> Callable[[str], str]:
     """Returns a function that maps all spellings of a label to the same key."""
     if kind == NUMBERS:
-        return lambda name: re.sub(WHOLE, r"\1", name.strip())
+        return lambda name: re.sub(WHOLE, r"\1", visible_name(name))
     if kind == BOOLEANS:
-        return lambda name: name.strip().lower()
-    return str.strip
+        return lambda name: visible_name(name).lower()
+    return visible_name
 
 
 def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
     """Returns one name for each label, in order of appearance.
 
     Labels that all have one spelling keep it. Otherwise all labels get the simplest spelling: 1
-    instead of 1.0, true instead of True.
+    instead of 1.0, true instead of True. A warning names characters that are not seen.
     """
     spellings = tuple(dict.fromkeys(names))
     key = spelling_key(kind_of_spelling(spellings))
     keys = tuple(dict.fromkeys(map(key, spellings)))
-    return spellings if len(keys) == len(spellings) else keys
+    if len(keys) == len(spellings):
+        return spellings
+    hidden = [name for name in spellings if visible_name(name) != name.strip(" \t\r\n")]
+    if hidden:
+        logging.warning(
+            "The label %r is also written with %s, which cannot be seen; %d such spellings are "
+            "read as the label without them.",
+            key(hidden[0]),
+            code_points(hidden[0]),
+            len(hidden),
+        )
+    return keys
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Checks that the labels of a new head differ in more than case and Unicode's normal form.
+    """Checks that the labels of a new head differ in letters, not only in case or invisibly.
 
     Raises:
       ValueError: naming two labels that are equal but for these.
@@ -63,12 +100,13 @@ def check_distinct(names: Iterable[str]) -> None:
     found: dict[str, str] = {}
     for name in names:
         # Casefolding may break the normal form, so it is applied again.
-        key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        key = unicodedata.normalize("NFC", visible_name(name).casefold())
         other = found.setdefault(key, name)
         if other != name:
             raise ValueError(
                 f"The labels {other!r} ({ascii(other)}) and {name!r} ({ascii(name)}) differ only "
-                "in case or in Unicode's normal form; spell them the same, or rename one."
+                "in case, invisible characters or Unicode's normal form; spell them the same, or "
+                "rename one."
             )
 
 

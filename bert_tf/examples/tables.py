@@ -29,7 +29,7 @@ import sys
 import types
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ from absl import logging
 from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.corpus.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.corpus.tfds_corpus import list_dataset_parts
+from bert_tf.examples.labels import visible_name
+from bert_tf.examples.void_rows import is_void
 from bert_tf.extras import install_hint
 from bert_tf.files import not_utf8
 from bert_tf.fine_tuning_config import TableConfig
@@ -101,11 +103,13 @@ class RowErrors:
     Attributes:
       errors: one for each wrong row.
       num_skipped: unlabelled rows that the reader leaves out.
+      num_void: rows left out because their annotation was rejected, see `void_rows`.
     """
 
     def __init__(self) -> None:
         self.errors: list[RowError] = []
         self.num_skipped = 0
+        self.num_void = 0
 
     def __enter__(self) -> "RowErrors":
         return self
@@ -120,6 +124,13 @@ class RowErrors:
             self.errors.append(error)
             return True
         return False
+
+    def leaves_out(self, row: Row, columns: Collection[str] = ()) -> bool:
+        """Returns whether a row is void, and counts it; the arguments are those of `is_void`."""
+        if not is_void(row, columns):
+            return False
+        self.num_void += 1
+        return True
 
     def add(self, error: RowError) -> None:
         """Adds the error of a row."""
@@ -136,7 +147,7 @@ class RowErrors:
         if len(self.errors) == 1:
             raise self.errors[0]
         count = len(self.errors)
-        num_rows = count + num_good + self.num_skipped
+        num_rows = count + num_good + self.num_skipped + self.num_void
         shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
         more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
         remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
@@ -147,6 +158,13 @@ class RowErrors:
     def finish(self, source: str, num_good: int) -> None:
         """Logs how many rows of a source are left out; raises as `raise_any` does."""
         self.raise_any(num_good)
+        if self.num_void:
+            logging.info(
+                "%s: %d rows are left out, because their annotation was rejected, skipped or not "
+                "agreed on.",
+                source,
+                self.num_void,
+            )
         if self.num_skipped:
             logging.info("%s: %d unlabelled rows are left out.", source, self.num_skipped)
 
@@ -185,7 +203,7 @@ def read_rows(
 
 def split_names(names: str) -> list[str]:
     """Returns the names of a comma-separated list."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+    return [name for part in names.split(",") if (name := visible_name(part))]
 
 
 def read_table(
@@ -250,7 +268,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
         is_quoted = _is_quoted(path, delimiter)
         rows = _csv(path, delimiter) if is_quoted else _tsv(path)
         try:
-            headers[delimiter] = [cell.strip() for cell in next(rows, (1, []))[1]]
+            headers[delimiter] = list(map(visible_name, next(rows, (1, []))[1]))
         except ValueError:  # A quote is not closed with this delimiter.
             headers[delimiter] = []
     chosen = usual
@@ -426,7 +444,8 @@ def _tsv(path: str, delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
 
 def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yields (number of the first line, cells) of each row."""
-    reader = csv.reader(_read_lines(path), delimiter=delimiter, strict=True)
+    lines = _without_spaces_before_quotes(_read_lines(path), delimiter)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         # A quoted text may have line breaks, so a row is named by its first line.
         number = reader.line_num + 1
@@ -450,6 +469,26 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 'quotes, the ones in it doubled: """So"", he said."; a .tsv knows no quoting.'
             ) from None
         yield number, cells
+
+
+def _without_spaces_before_quotes(lines: Iterable[str], delimiter: str) -> Iterator[str]:
+    """Yields lines of a CSV file without the spaces that make quotes a part of a cell: a, "b"."""
+    spaces = re.compile(rf'(?:^|(?<={re.escape(delimiter)})) +(?=")')
+    is_open = False  # whether the line begins within quotes
+    for line in lines:
+        if ' "' in line:
+            quotes_before = int(is_open)
+            kept = []
+            end = 0
+            for match in spaces.finditer(line):
+                quotes_before += line.count('"', end, match.start())
+                kept.append(line[end : match.end() if quotes_before % 2 else match.start()])
+                end = match.end()
+            kept.append(line[end:])
+            yield "".join(kept)
+        else:
+            yield line
+        is_open ^= line.count('"') % 2 == 1
 
 
 def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -495,7 +534,7 @@ def _excel_text(value: object) -> str:
 
 
 def _check_header(names: list[str], where: str) -> list[str]:
-    names = [name.strip() for name in names]
+    names = list(map(visible_name, names))
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice or "" in names[1:]:
         problem = f"{twice[0]!r} twice" if twice and twice[0] else "a column without a name"
@@ -553,4 +592,12 @@ def _read_constant(name: str) -> float | None:
 def _check_object(value: object, where: str) -> Row:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r:.80}, expected a JSON object: names with values.")
-    return value
+    if all(map(str.isascii, value)):
+        return value
+    names = []
+    for name in value:
+        visible = visible_name(name)
+        # White space is left to the reader of the column.
+        names.append(name if visible == name.strip() else visible)
+    # Two keys that look the same are two values.
+    return dict(zip(names, value.values(), strict=True)) if len({*names}) == len(names) else value

@@ -206,7 +206,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
         )
     merges_bytes = bounded_files.read_bytes(merges_path)
     bounded_files.check_lines(merges_bytes, merges_path)
-    lines = merges_bytes.decode("utf-8").replace("\r\n", "\n").split("\n")
+    lines = merges_bytes.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     merges = []
     for number, line in enumerate(lines, start=1):
         # The first line of GPT-2's file; merges may also begin with #.

@@ -166,7 +166,7 @@ class Vocab(BaseVocab):
         try:
             content = bounded_files.read_bytes(path)
             bounded_files.check_lines(content, path)
-            text = content.decode("utf-8")
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}: not UTF-8 ({error}); expected a vocab.txt with one token per line."

@@ -41,3 +41,30 @@ def test_the_same_labels_in_another_spelling():
     labels = LabelNames(["0", "1"])
     assert labels.are_same(["1.0", "0.0"]) and labels.are_same(["1", "0"])
     assert not labels.are_same(["1"]) and not labels.are_same(["0", "1", "2"])
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "pos\ufeff",
+        "\u200bpos",
+        "p\u00ados",
+        "pos\u00a0",
+        "\u202apos\u202c",
+        "pos\u2060 ",
+        "po\u200ds",
+    ],
+    ids=ascii,
+)
+def test_characters_that_are_not_seen_make_no_other_label(spelling, caplog):
+    assert unify_spellings(["pos", spelling, "neg"]) == ("pos", "neg")
+    hidden = next(char for char in spelling if not char.isascii())
+    assert f"U+{ord(hidden):04X}" in caplog.text
+    assert LabelNames(["neg", "pos"]).find(spelling) == 1
+    assert LabelNames(["neg", spelling]).find("pos") == 1
+
+
+def test_decomposed_letters_are_the_same_label():
+    assert unify_spellings(["e\u0301t\u00e9", "\u00e9te\u0301"]) == ("\u00e9t\u00e9",)
+    # A joiner decides how letters of Persian are drawn.
+    assert len(unify_spellings(["\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u062e"])) == 2

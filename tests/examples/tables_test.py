@@ -85,7 +85,7 @@ def test_json_of_random_objects(tmp_path, seed):
     rng = random.Random(seed)
     values = [None, True, 3, -2.5, [1, "x"], {"k": []}]
     rows = [
-        {random_text(rng): rng.choice([random_text(rng), *values]) for _ in range(3)}
+        {random_text(rng, "\ufeff"): rng.choice([random_text(rng), *values]) for _ in range(3)}
         for _ in range(20)
     ]
     texts = [json.dumps(row, ensure_ascii=rng.random() < 0.5) for row in rows]
@@ -373,3 +373,17 @@ def test_excel_without_its_reader(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ValueError, match=r"t.xlsx.*\[excel\].*CSV"):
         rows_of(write(tmp_path / "t.xlsx", "x"))
+
+
+def test_names_of_columns_are_read_without_invisible_characters(tmp_path):
+    table = write(tmp_path / "t.csv", "\ufeffte\u200bxt,\u00a0label\ufeff\na,b\n")
+    assert rows_of(table) == [{"text": "a", "label": "b"}]
+    lines = write(tmp_path / "t.jsonl", '{"\u200btext": "a", "label\ufeff": "b"}\n')
+    assert rows_of(lines) == [{"text": "a", "label": "b"}]
+
+
+def test_a_space_before_a_quote_leaves_the_quotes_out(tmp_path):
+    text = 'text, label\n"a, ""b""",  "pos"\n "x\n, ""y", "neg"\n5, "pos"\n'
+    path = write(tmp_path / "t.csv", text)
+    expected = [('a, "b"', "pos"), ('x\n, "y', "neg"), ("5", "pos")]
+    assert [tuple(row.values()) for row in rows_of(path)] == expected

@@ -62,3 +62,9 @@ def test_bad_files_are_refused(tmp_path, content, message) -> None:
 def test_a_piece_with_a_newline_is_refused() -> None:
     with pytest.raises(ValueError, match="line 6"):
         Vocab((*SPECIAL_TOKENS, "a\nb"))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n", encoding="utf-8-sig")
+    assert Vocab.read(path).tokens[0] == "[PAD]"

@@ -112,6 +112,8 @@ def read_text_examples(
                 columns = label_columns(row, given)
             # Objects of JSONL may lack the key in some rows, but not in all.
             has_label |= any(name in row for name in columns)
+            if is_needed and errors.leaves_out(row, (*columns, *wanted)):
+                continue
             with errors:
                 text_a = _text(row, text_column, "--text_column", where)
                 text_b = text_b_column and _text(row, text_b_column, "--text_b_column", where)

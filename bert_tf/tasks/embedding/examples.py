@@ -30,6 +30,7 @@ from bert_tf.examples.tables import (
     read_plain_text,
     read_rows,
 )
+from bert_tf.examples.void_rows import ACCEPTED
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
@@ -106,6 +107,10 @@ def read_embedding_examples(
         names: dict[str, list[str]] = {}
         columns: tuple[str, ...] = ()
         for where, row in rows:
+            if errors.leaves_out(row, given.values() if "positive" in row else known):
+                continue
+            if "positive" in row and row.get("answer") == ACCEPTED:
+                row = {name: value for name, value in row.items() if name != "answer"}
             # Objects of a JSONL may have different keys, so that columns can change within a file.
             if tuple(row) != columns:
                 has_all = all(name in row for name in given.values() if name)

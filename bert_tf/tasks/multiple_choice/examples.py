@@ -64,6 +64,8 @@ def read_swag(
     errors = RowErrors()
     for table in list_tables(path, "the path of the examples"):
         for where, row in read_rows(table, reading, errors=errors):
+            if is_needed and errors.leaves_out(row, ("label",)):
+                continue
             with errors:
                 read = _read_list if "choices" in row else _read_columns
                 context, start, choices = read(row, where)

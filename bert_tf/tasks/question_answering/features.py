@@ -149,6 +149,8 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     for paragraph, where in read_paragraphs(path):
         context = field(paragraph, "context", str, where)
         for values in field(paragraph, "qas", list, where):
+            if is_training and isinstance(values, dict) and errors.leaves_out(values):
+                continue
             try:
                 question = _read_question(values, context, is_training, version_2, path, where)
             except ValueError as error:
@@ -165,7 +167,7 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
                 skipped[question.id] = question
             else:
                 questions[question.id] = dataclasses.replace(question, answer=None)
-    errors.raise_any(len(questions) + len(skipped))
+    errors.finish(str(path), len(questions) + len(skipped))
     if skipped:
         _log.warning(
             "%s: %d of %d questions skipped, because their answer is not at answer_start; the "

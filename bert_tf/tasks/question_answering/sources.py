@@ -95,8 +95,8 @@ def _with_listed_answers(paragraph: Any, where: str) -> Any:
 
 def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Converts the question of a row to the official format."""
-    names = ("id", "question", "is_impossible")
-    question: dict[str, Any] = {name: row[name] for name in names if name in row}
+    # Other keys may say that the annotation was rejected.
+    question = {name: value for name, value in row.items() if name != "context"}
     if question.get("is_impossible", False) is None:
         del question["is_impossible"]
     answers = row.get("answers")

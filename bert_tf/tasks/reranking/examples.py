@@ -163,6 +163,8 @@ def _read(
     lists: dict[str, _List] = {}
     num_rows = 0
     for where, row in rows:
+        if must_label and errors.leaves_out(row):
+            continue
         num_rows += 1
         with errors:
             if skips and _is_unlabelled(row):

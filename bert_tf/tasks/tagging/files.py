@@ -11,7 +11,7 @@
 A blank line ends a sentence, and so does a -DOCSTART- line, which is not a word. In CoNLL-U,
 comments, multiword tokens (2-3) and empty nodes (8.1) are not words. In plain columns every other
 line is a word, even one that begins with "#". Only spaces and tabs separate columns, so that other
-Unicode white space stays inside words. Tags are read as names; their scheme is not interpreted.
+Unicode white space stays inside words. Tags are read as names; see `schemes` for their spelling.
 
 Reference: the shared tasks CoNLL-2000 and CoNLL-2003; universaldependencies.org/format.html.
 """
@@ -36,6 +36,7 @@ from bert_tf.examples.labels import LabelNames, unify_spellings
 from bert_tf.examples.tables import RowError, RowErrors
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.tasks.tagging.schemes import respelled_tags
 from bert_tf.tasks.tagging.tables import (
     check_is_no_table,
     is_json_text,
@@ -258,6 +259,28 @@ def predictions_name(path: str | os.PathLike) -> str:
     if not tables:
         return "predictions.txt"
     return "predictions.jsonl" if is_json_text(tables[0]) else "predictions.csv"
+
+
+def with_entity_tags(
+    sentences: list[TaggedSentence], labels: Sequence[str] = ()
+) -> list[TaggedSentence]:
+    """Returns the sentences with tags of entities in the spelling B-LOC, see `schemes`.
+
+    Args:
+      sentences: all sentences of a use.
+      labels: the labels of a model; (): not known.
+    """
+    names = {tag for sentence in sentences for tag in sentence.tags or ()}
+    spelled = respelled_tags(names, labels)
+    if not spelled:
+        return sentences
+    respelled = []
+    for sentence in sentences:
+        if sentence.tags:
+            tags = tuple(spelled.get(tag, tag) for tag in sentence.tags)
+            sentence = sentence._replace(tags=tags)
+        respelled.append(sentence)
+    return respelled
 
 
 def with_known_tags(

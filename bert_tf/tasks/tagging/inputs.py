@@ -12,6 +12,7 @@ from bert_tf.tasks.tagging.files import (
     read_tagged,
     tag_ids,
     tag_names,
+    with_entity_tags,
 )
 
 
@@ -35,6 +36,10 @@ class TaggedInputs:
             if use != "predict":
                 self.labelled[use] = read_tagged(file, *self.columns, reading=given, is_needed=True)
         known = labels_of_run(configs)
+        for use, sentences in self.labelled.items():
+            # A file of few sentences may lack the tags that show the scheme.
+            scheme = known or self._train_tags() if use != "train" else ()
+            self.labelled[use] = with_entity_tags(sentences, scheme)
         # The results are discarded: an unknown tag or an unreadable line fails now, not after the
         # training.
         if "train" in self.labelled or known:
@@ -43,6 +48,10 @@ class TaggedInputs:
                 tag_ids(sentences, labels)
         if "predict" in files and files["predict"] != files.get("eval"):
             self._read_words(files["predict"])
+
+    def _train_tags(self) -> tuple[str, ...]:
+        """Returns the tags of the sentences for training; () without training."""
+        return tag_names(self.labelled["train"]) if "train" in self.labelled else ()
 
     def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the tags in the order of the head.
@@ -75,6 +84,7 @@ class TaggedInputs:
         try:
             sentences = read_tagged(file, *self.columns, reading=self.reading)
             if all(sentence.tags is not None for sentence in sentences):
+                sentences = with_entity_tags(sentences, labels)
                 tag_ids(sentences, labels)
                 # A single tag everywhere, such as O, is a filler in files that are to be tagged.
                 if len(tag_names(sentences)) > 1:

@@ -20,6 +20,7 @@ from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.losses import word_losses
+from bert_tf.tasks.tagging.schemes import respelled_tags, with_entity_names
 from bert_tf.tasks.tagging.sentences import read_sentences
 from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
@@ -68,6 +69,8 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_token_classifier", **kwargs}
+        if labels is not None:
+            labels = with_entity_names(labels)
         super().__init__(config, num_labels, labels, "tagger", use_pooler, **kwargs)
 
     def call(
@@ -110,10 +113,14 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         """Returns the name of the label of each word."""
         rows = read_column(y, "y")
         check_count(rows, len(words), "y")
+        rows = [row.split() if isinstance(row, str) else row for row in rows]
+        # Values of other kinds are reported below.
+        names = {tag for row in rows if isinstance(row, list | tuple) for tag in row}
+        spelled = respelled_tags(filter(_is_text, names), self.known_labels)
         tags = []
         for index, (row, sentence) in enumerate(zip(rows, words, strict=True)):
-            if isinstance(row, str):
-                row = row.split()
+            if spelled and isinstance(row, list | tuple):
+                row = [spelled.get(tag, tag) for tag in row]
             if not hasattr(row, "__len__") or len(row) != len(sentence):
                 count = f"{len(row)} labels" if hasattr(row, "__len__") else f"{row!r:.40}"
                 raise ValueError(
@@ -148,3 +155,7 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         losses = word_losses(outputs, ids, label_loss)  # [B, T]
         # The sum of weights is the number of words, so that weights need their full shape.
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -184,9 +184,11 @@ def read_tagged_table(
             word_rows = _word_rows(path, name, has_tags, reading, errors)
             sentences = list(_join_words(word_rows))
             break
+        if has_tags and errors.leaves_out(row, (name,)):
+            continue
         with errors:
             sentences.append(_read_row(row, where, name, has_tags))
-    errors.raise_any(len(sentences))
+    errors.finish(path, len(sentences))
     with_words = [sentence for sentence in sentences if sentence.words]
     if not with_words:
         raise ValueError(f"{path}: no sentences; expected rows with words.")

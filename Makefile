@@ -3,7 +3,8 @@
 #   make quickstart   pre-trains a small BERT on text that came with Python; shows what it learned
 #   make test         runs the tests, but for those marked slow
 #   make test-all     runs all tests that need no network
-#   make check        linter, formatter, types and tests: what CI runs; with CI_ALL=1 all tests
+#   make check        linter, formatter, types and tests with oneDNN, as users have it: what CI
+#                     runs; with CI_ALL=1 all tests
 #   make docs         writes the pages of docs/ as a site into build/site
 #   make clean        removes what these made: environment, runs and caches
 #
@@ -42,7 +43,7 @@ check: install
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
+	TF_ENABLE_ONEDNN_OPTS=1 $(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
 
 docs: install
 	$(INSTALL) "mkdocs-material>=9.6" "mkdocstrings[python]>=0.29"

@@ -74,9 +74,14 @@ _LETTERS = {
 }
 # Texts are first cut at ASCII characters, which is fast; few of the chunks are different.
 _CHUNK = re.compile(r"[0-9A-Za-z_\x80-\U0010ffff]+")
-# Symbols are apart, because NFKC makes letters of some: "Acme™" is not the word "acmetm".
-_SYMBOL = regex.compile(r"\p{S}")
+# Symbols are apart, because NFKC makes letters of some: "Acme™" is not the word "acmetm". Radicals,
+# which PDF files have instead of ideographs, are not.
+_SYMBOL = regex.compile(r"[\p{S}--\p{Han}]", regex.V1)
+# Letters by Unicode, but most writers have an apostrophe instead: "Hawaiʻi", "пʼять".
+_APOSTROPHES = str.maketrans("\u02bb\u02bc", "''")
 _UNSEEN = regex.compile(r"\p{DI}+")
+# Unicode's normal forms take quadratic time for many marks; UAX 15's stream-safe format has 30.
+_EXCESS_MARKS = regex.compile(r"(?<=\p{M}{30})\p{M}+")
 _DIGIT = regex.compile(r"[\p{Nd}--0-9]", regex.V1)
 _OPTIONAL_MARK = regex.compile(
     # Maddah and hamza make other letters of their base: U+0653 to U+0655. U+0640 is the tatweel.
@@ -152,7 +157,9 @@ class Analyzer:
         """Returns the form in which texts that differ in encoding or style are equal."""
         if not text.isascii():
             text = _UNSEEN.sub("", text.replace("\u200c", self._non_joiner))
+            text = _EXCESS_MARKS.sub("", text)
             text = unicodedata.normalize("NFKC", _SYMBOL.sub(r" \g<0> ", text))
+            text = text.translate(_APOSTROPHES)
         if self._letters:
             text = text.translate(self._letters)
         if text.isascii():

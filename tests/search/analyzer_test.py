@@ -36,6 +36,7 @@ def words(text: str, language: str = "other") -> list[str]:
         # Symbols are not letters; widths are no difference.
         ("Acme™ ５㎏ １２", ["acme", "tm", "5", "kg", "12"]),
         ("٣٤ ३४ ๓๔", ["34", "34", "34"]),
+        ("محمـــد مُحَمَّد", ["محمد", "محمد"]),
         ("x\u00adray co\u200bop\u2060s\ufeff", ["xray", "coops"]),
         ("\u200eleft\u200f \u202bright\u202c", ["left", "right"]),
         # Lucene's CJKBigramFilter; graphemes where vowels are marks.
@@ -57,6 +58,8 @@ SAME = {
     "az": ("az", "İŞIQ", "işıq"),
     "bn": ("other", "ড়", "\u09dc"),
     "de": ("de", "STRASSE", "Straße"),
+    "de other": ("other", "STRASSE", "Straße"),
+    "el final": ("other", "ΟΔΟσ", "οδος"),
     "el": ("el", "ΑΘΉΝΑΣ", "αθηνας"),
     "el other": ("other", "ὈΔΥΣΣΕΎΣ", "Οδυσσεύς"),
     "en": ("en", "ﬁnding", "Finding"),
@@ -65,6 +68,7 @@ SAME = {
     "he": ("other", "שָׁלוֹם", "שלום"),
     "he presentation": ("other", "\ufb2aלום", "שלום"),
     "hi": ("hi", "क़लम", "\u0958लम"),
+    "haw": ("other", "Hawaiʻi", "Hawai’i"),
     "ja": ("other", "ﾊﾟｿｺﾝ", "パソコン"),
     "ko": ("other", "한국어", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165"),
     "lt": ("lt", "JI\u0307\u0301", "jí"),
@@ -75,6 +79,9 @@ SAME = {
     "tr": ("tr", "ISPARTA", "ısparta"),
     "tr dotted": ("tr", "I\u0307STANBUL", "istanbul"),
     "tr in English": ("en", "İstanbul", "istanbul"),
+    "uk": ("other", "п'ять", "пʼять"),
+    "zh": ("other", "⽇本⼈", "日本人"),
+    "zh variant": ("other", "葛\U000e0100城", "葛城"),
     "vi": ("other", "tiếng VIỆT", "tie\u0302\u0301ng vie\u0323\u0302t"),
 }
 
@@ -117,6 +124,11 @@ def test_other_words_stay_other_words(language: str, first: str, second: str) ->
 def test_lucene_splits_persian_words_at_the_non_joiner() -> None:
     assert words("می\u200cخواهم", "fa") == ["می", "خواهم"]
     assert words("می\u200cخواهم") == ["میخواهم"]
+
+
+def test_many_marks_take_linear_time() -> None:
+    # Python's normal forms would need minutes for them.
+    assert words("a" + "\u0301\u0323" * 300_000) == words("a" + "\u0301\u0323" * 15)
 
 
 def test_stop_words_have_the_normal_form() -> None:

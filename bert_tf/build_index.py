@@ -23,6 +23,7 @@ from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
 from bert_tf.files import new_folder_path
 from bert_tf.search.language_flag import define_language
+from bert_tf.text.text_counts import Remedy, counting_texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
@@ -141,20 +142,22 @@ def write(model: str, folder: str) -> None:
         embedder = SearchEmbedder(model, POOLING.value, LENGTH.value, BATCH.value)
     start = time.monotonic()
     embedded = batches(embedder.documents, read_documents(INPUT.value))
-    if ADD.value:
-        manifest = add_to_index(folder, embedded, model=embedder.fingerprint)
-    else:
-        manifest = build_index(
-            folder,
-            embedded,
-            model=embedder.fingerprint,
-            source=absolute_path(model),
-            dtype=DTYPE.value,
-            similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
-            pooling=POOLING.value,
-            max_seq_length=embedder.model.embedding.max_seq_length,
-            language=LANGUAGE.value,
-        )
+    embedding = embedder.model.embedding
+    with counting_texts("") as text_counts:
+        if ADD.value:
+            manifest = add_to_index(folder, embedded, model=embedder.fingerprint)
+        else:
+            manifest = build_index(
+                folder,
+                embedded,
+                model=embedder.fingerprint,
+                source=absolute_path(model),
+                dtype=DTYPE.value,
+                similarity=SIMILARITY.value or stated_similarity(embedding.similarity),
+                pooling=POOLING.value,
+                max_seq_length=embedding.max_seq_length,
+                language=LANGUAGE.value,
+            )
     seconds = time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6
     logging.info(
@@ -175,6 +178,8 @@ def write(model: str, folder: str) -> None:
             min(RECALL_K, len(index)),
             min(RECALL_QUERIES, len(index)),
         )
+    positions = embedder.model.config.longest_row
+    text_counts.log("build_index", Remedy("--max_seq_length={}", positions))
 
 
 def length_of_added(manifest: "Manifest", folder: str) -> int:

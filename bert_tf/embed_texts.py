@@ -25,6 +25,7 @@ from bert_tf.search.bulk import (
     batches,
     check_ids,
     embed_shard,
+    log_text_counts,
     make_job,
     read_file,
 )
@@ -180,6 +181,7 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     # Counted on the disk, because Beam returns no results.
     if lost := [name for name in counts if not job.vectors(name).exists()]:
         raise OSError(f"{job.vectors(lost[0])} is missing; run the same command again.")
+    log_text_counts(job, list(counts))
     seconds = time.monotonic() - start
     logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
 

@@ -34,6 +34,7 @@ from bert_tf.corpus.text_lines import read_whole_lines
 from bert_tf.examples.tables import is_table
 from bert_tf.files import atomic_write
 from bert_tf.text.packing import PackedText
+from bert_tf.text.text_counts import Remedy, counting_texts
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
@@ -117,14 +118,16 @@ def main(_: list[str]) -> None:
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
     log_typed_tokens(read_texts(FLAGS.input_file), model.tokenizer.vocab)
+    positions = checkpoint.config.longest_row
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
     # Counted in advance, for the remaining time in the log.
     with open_decompressed(FLAGS.input_file) as texts:
         num_texts = sum(1 for _ in texts)
     target = pathlib.Path(FLAGS.output_file).expanduser()
     with atomic_write(target) as file:
-        for line in json_lines(model, rows, num_texts, to_line):
-            file.write(line + "\n")
+        with counting_texts(FLAGS.input_file, remedy=Remedy("--max_seq_length={}", positions)):
+            for line in json_lines(model, rows, num_texts, to_line):
+                file.write(line + "\n")
     size = target.stat().st_size
     logging.info("Wrote %s, %.1f MB.", FLAGS.output_file, size / 1e6)
 

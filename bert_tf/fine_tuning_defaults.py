@@ -87,37 +87,3 @@ def default_length(longest: int, most: int, least: int = LEAST_LENGTH) -> int:
     """
     rounded = math.ceil(longest / LENGTH_STEP) * LENGTH_STEP
     return min(max(rounded, least), most)
-
-
-def cut_texts_message(
-    num_cut: int,
-    num_texts: int,
-    longest: int,
-    length: int,
-    num_positions: int,
-    set_length: str,
-    kept: str = "head",
-    read_all: str = "",
-) -> str:
-    """Returns a warning about texts that were cut, with the remedy.
-
-    Args:
-      num_cut: texts that lost tokens.
-      num_texts: all texts.
-      longest: tokens of the longest text before it was cut, including special tokens.
-      length: the length that texts were cut to.
-      num_positions: the longest sequence that the model can read.
-      set_length: the setting for another length, with {} for the number.
-      kept: the part of a text that is kept.
-      read_all: the setting with which the model reads whole texts; "": no such setting.
-    """
-    remedies = []
-    if length < num_positions:
-        remedies.append(set_length.format(min(longest, num_positions)))
-    if read_all:
-        remedies.append(f"{read_all} to read all of every text")
-    remedy = ", or ".join(remedies) or "a model with more positions"
-    return (
-        f"{num_cut:,} of {num_texts:,} texts are longer than max_seq_length={length} tokens, the "
-        f"longest has {longest:,}: only their {kept} is kept. Give {remedy}."
-    )

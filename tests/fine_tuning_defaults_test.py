@@ -13,7 +13,6 @@ from bert_tf.fine_tuning import run
 from bert_tf.fine_tuning.program import read_configs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.fine_tuning_defaults import (
-    cut_texts_message,
     default_batch_size,
     default_epochs,
     default_learning_rate,
@@ -133,24 +132,6 @@ def test_batches_of_long_texts_are_small(longest, size):
 
 
 @pytest.mark.parametrize(
-    ("length", "num_positions", "read_all", "expected", "unexpected"),
-    [
-        (16, 512, "--long_texts=windows", ["--max_seq_length=300", "--long_texts=windows"], []),
-        (16, 200, "", ["--max_seq_length=200"], ["long_texts"]),
-        (512, 512, "--long_texts=windows", ["--long_texts=windows"], ["--max_seq_length"]),
-    ],
-)
-def test_warning_of_cut_texts_names_what_helps(
-    length, num_positions, read_all, expected, unexpected
-):
-    message = cut_texts_message(
-        3, 1200, 300, length, num_positions, "--max_seq_length={}", read_all=read_all
-    )
-    assert all(part in message for part in [*expected, "3 of 1,200"])
-    assert not any(part in message for part in unexpected)
-
-
-@pytest.mark.parametrize(
     ("num_examples", "num_classes", "epochs"),
     [
         (1200, 0, 12),
@@ -232,12 +213,12 @@ def test_models_read_all_positions_up_to_512(folder, tmp_path):
 
 def test_a_model_that_cuts_texts_says_what_helps(folder, caplog):
     model = start_model(folder, max_seq_length=16)
-    model.read_examples(["film " * 30, "film"], ["pos", "neg"])
+    model.classify(["film " * 30, "film"])
     (message,) = [record.getMessage() for record in caplog.records if "16" in record.getMessage()]
     assert "max_seq_length=32" in message and 'long_texts="windows"' in message
     choice = BertMultipleChoice.from_pretrained(folder / "model", new_head=True, max_seq_length=16)
     caplog.clear()
-    choice.read_examples((["film " * 30], [["a", "film"]]), [0])
+    choice.choose(["film " * 30], [["a", "film"]])
     (message,) = [record.getMessage() for record in caplog.records if "16" in record.getMessage()]
     assert "max_seq_length=34" in message
 

@@ -7,17 +7,25 @@ from typing import Any
 from bert_tf.files import read_lines
 from bert_tf.fine_tuning.program import Configs, source_of
 from bert_tf.run_identity import LABELS
+from bert_tf.text.text_counts import Remedy, counting_texts
 
 
-def read_inputs(files: dict[str, str], read: Callable[[str, str], Any]) -> dict[str, Any]:
+def read_inputs(
+    files: dict[str, str], read: Callable[[str, str], Any], remedy: Remedy | None = None
+) -> dict[str, Any]:
     """Returns `read(use, file)` of each file by use.
 
-    A file that is both evaluated and predicted is read once.
+    A file that is both evaluated and predicted is read once. A line is logged about texts that are
+    cut, empty or unknown; `remedy` is its advice.
     """
     found: dict[str, Any] = {}
     for use, file in files.items():
         is_again = use == "predict" and file == files.get("eval")
-        found[use] = found["eval"] if is_again else read(use, file)
+        if is_again:
+            found[use] = found["eval"]
+            continue
+        with counting_texts(use, remedy=remedy):
+            found[use] = read(use, file)
     return found
 
 

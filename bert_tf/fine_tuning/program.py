@@ -19,6 +19,7 @@ from bert_tf.examples.rows import TaskExamples
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_identity import check_files
 from bert_tf.run_record import has_checkpoints, is_same_path, recorded, shared_values
+from bert_tf.text.text_counts import Remedy
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
 from bert_tf.training.worker_group import joined_workers
@@ -176,6 +177,19 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
           labels: the labels of `Examples`.
           data: the arguments of `RowsTask` after the model.
         """
+
+    def text_remedy(self, long_texts: str = "") -> Remedy:
+        """Returns the flags with which the model reads more of each text.
+
+        Args:
+          long_texts: the part of a long text that is kept; "": the program has no such flag.
+        """
+        return Remedy(
+            "--max_seq_length={}",
+            self.configs.model.longest_row,
+            long_texts or "head",
+            "--long_texts=windows" if long_texts else "",
+        )
 
     def read_calibration(self, folder: pathlib.Path, task: TaskType) -> None:  # noqa: B027
         """Uses the choice of an earlier `calibrate`, if the run directory has one."""

@@ -1,17 +1,24 @@
 """Predictors that run in TensorFlow: trained models and SavedModels."""
 
 import contextlib
+import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.serving.metadata import Metadata
-from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
+from bert_tf.serving.saved_models import EXTRA, call_signature, load_signatures, read_card
+from bert_tf.text.kinds import VOCABULARY_FILES
+from bert_tf.text.packing import pack
+from bert_tf.text.text_counts import current_counts
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 from bert_tf.type_names import Tensor
 
 Row = dict[str, Any]
+IN_WINDOWS = ("tagger", "question_answering")  # kinds that read all of a long text
+MOST_SPECIAL_TOKENS = 4
 # A function of one tensor for each input; returns the outputs by name.
 Function = Callable[..., dict[str, Tensor]]
 
@@ -29,6 +36,7 @@ class GraphModel:
         self.card = card
         self._functions = functions
         self._device = device
+        self._folder: pathlib.Path | None = None
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
@@ -45,10 +53,55 @@ class GraphModel:
         for name, inputs in input_names.items():
             if name in signatures:  # Only taggers have "words".
                 functions[name] = _positional(signatures[name], inputs)
-        return cls(card, functions, device)
+        model = cls(card, functions, device)
+        model._folder = folder
+        return model
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the export in plain Python; None if it has no vocabulary."""
+        if self._folder is None:
+            return None
+        files = [self._folder / EXTRA / name for name in VOCABULARY_FILES]
+        vocabulary = next((file for file in files if file.is_file()), None)
+        if vocabulary is None:
+            return None
+        return make_tokenizer(read_vocab(vocabulary), bool(self.card["do_lower_case"]))
+
+    def _count(self, columns: Sequence[Sequence[Any]]) -> None:
+        """Counts the texts, of which the graph cuts those that are too long.
+
+        The graph does not return the number of tokens, so long texts are tokenized again. A text
+        has no more tokens than bytes, so a short one needs no tokenizer.
+        """
+        counts = current_counts()
+        if counts is None or self.card["kind"] in IN_WINDOWS:
+            return
+        if self.card.get("long_texts") == "windows":
+            return
+        limit = int(self.card["max_seq_length"])
+        for first, second in self._pairs(columns):
+            num_bytes = len((first + second).encode("utf8", "replace"))
+            if num_bytes + MOST_SPECIAL_TOKENS <= limit or self._tokenizer is None:
+                # No id is that of [UNK]: what a short text consists of is not looked at.
+                counts.add([0] if (first + second).strip() else [], -1, num_bytes, limit)
+                continue
+            ids_a = self._tokenizer.encode(first)
+            ids_b = self._tokenizer.encode(second)
+            pack(self._tokenizer.vocab, ids_a, ids_b, limit)
+
+    def _pairs(self, columns: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str]]:
+        """Yields the two texts of each sequence that the graph makes; the second may be ""."""
+        prompt = str(self.card.get("prompt", ""))
+        for row in zip(*columns, strict=True):
+            second = row[1] if len(row) > 1 and self.card["kind"] != "zero_shot" else ""
+            # A reranker's second column holds lists of documents.
+            for text in [second] if isinstance(second, str) else second:
+                yield prompt + row[0], text
 
     def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
+        self._count(columns)
         return self._call("serving_default", [tf.constant(list(column)) for column in columns])
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:

@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.inference.kinds import KINDS
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import EXPORT_REMEDY, OutputAnswers
 from bert_tf.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
 from bert_tf.tasks.classification.decisions import Decisions
@@ -42,6 +42,7 @@ class LiteClassifier(ClassifierAnswers):
 
     # The file computes probabilities, from which only differences of logits can be recovered.
     has_logits = False
+    text_remedy = EXPORT_REMEDY
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
@@ -77,6 +78,8 @@ class LiteZeroShot(ClassifierAnswers):
       lite: the file.
     """
 
+    text_remedy = EXPORT_REMEDY
+
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite
         self.problem_type = "single_label"
@@ -99,6 +102,8 @@ class LiteTagger(TaggerAnswers):
     Args:
       lite: the file.
     """
+
+    text_remedy = EXPORT_REMEDY
 
     def __init__(self, lite: LiteModel) -> None:
         self._lite = lite

@@ -22,6 +22,7 @@ from bert_tf.tasks.question_answering.columns import read_asked
 from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_pairs
 from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
+from bert_tf.text.text_counts import Remedy, counts_texts
 from bert_tf.text.vocab import MASK
 from bert_tf.type_names import Column, TextColumn, Texts
 
@@ -30,6 +31,7 @@ NOT_LEFT_TO_RIGHT = (
     "{} from left to right is not part of an exported model; load the run directory or the "
     "checkpoint that it was exported from."
 )
+EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
 # Name of the output that `score` returns, by kind.
 NUMBERS = {"regression": "value", "next_sentence": "is_next"}
 
@@ -62,6 +64,8 @@ class OutputAnswers:
       model: computes the outputs.
     """
 
+    text_remedy = EXPORT_REMEDY
+
     def __init__(self, model: TextModel) -> None:
         self._model = model
         self.kind = str(model.card["kind"])
@@ -69,6 +73,7 @@ class OutputAnswers:
         self.inputs = tuple(model.card["inputs"])
         self.max_seq_length = int(model.card["max_seq_length"])
 
+    @counts_texts
     def classify(
         self,
         texts: Texts,
@@ -91,6 +96,7 @@ class OutputAnswers:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
+    @counts_texts
     def probabilities(
         self,
         texts: Texts,
@@ -141,6 +147,7 @@ class OutputAnswers:
             )
         return [dict(zip(names, row[output].tolist(), strict=True)) for row in rows]
 
+    @counts_texts
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         if self.kind == "reranker":
             return self._score_pairs(*read_query_pairs(texts), batch_size)
@@ -149,6 +156,7 @@ class OutputAnswers:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
+    @counts_texts
     def tag(self, texts: Column, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         values = as_list(texts, "texts")
         if values and not isinstance(values[0], str):
@@ -157,6 +165,7 @@ class OutputAnswers:
         rows = self._rows([column], batch_size)
         return [words_of_outputs(text, row) for text, row in zip(column, rows, strict=True)]
 
+    @counts_texts
     def find_entities(self, texts: TextColumn, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         column = text_column(texts)
         tagged = zip(column, self.tag(column, batch_size), strict=True)
@@ -177,6 +186,7 @@ class OutputAnswers:
             tagged.append(answers)
         return tagged
 
+    @counts_texts
     def answer(
         self, questions: Column, contexts: TextColumn | None = None, batch_size: int = 32
     ) -> list[dict[str, Any]]:
@@ -187,6 +197,7 @@ class OutputAnswers:
         columns = [[one.question for one in read], [one.context for one in read]]
         return [_read_answer(row) for row in self._rows(columns, batch_size)]
 
+    @counts_texts
     def fill_mask(
         self, texts: TextColumn, batch_size: int = 32, top_k: int = 5
     ) -> list[list[list[TokenAnswer]]]:
@@ -213,6 +224,7 @@ class OutputAnswers:
     ) -> list[str]:
         raise ValueError(NOT_LEFT_TO_RIGHT.format("continue_text"))
 
+    @counts_texts
     def encode(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         columns = text_columns(texts, self.inputs)
         # Without texts, an empty one shows the dimension of the array [0, D].
@@ -246,6 +258,7 @@ class OutputAnswers:
             )
         return self.encode(texts, batch_size)
 
+    @counts_texts
     def rank(self, query: str, documents: TextColumn, batch_size: int = 32) -> list[dict[str, Any]]:
         texts = read_candidates(query, documents)
         if not texts:

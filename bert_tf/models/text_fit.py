@@ -42,6 +42,7 @@ from bert_tf.models.raw_batches import (
 from bert_tf.models.row_outputs import RowOutputs, stack
 from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.text_counts import counting_texts, counts_texts, remedy_of
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
 from bert_tf.type_names import (
@@ -173,10 +174,12 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
         )
-        made = self._raw_input(arguments) if self.is_raw(x) else self._keras_input(arguments)
+        with counting_texts("fit", remedy=remedy_of(self)):
+            made = self._raw_input(arguments) if self.is_raw(x) else self._keras_input(arguments)
         if made.validation_data is not None:
             size = validation_batch_size or made.batch_size
-            made.options["validation_data"] = self.evaluation_data(made.validation_data, size)
+            with counting_texts("fit, validation_data", remedy=remedy_of(self)):
+                made.options["validation_data"] = self.evaluation_data(made.validation_data, size)
             made.options |= {"validation_steps": validation_steps, "validation_batch_size": size}
         # After the data are read: the schedule needs the number of steps.
         epochs = self._compile_for_fit(made, epochs, initial_epoch, steps_per_epoch, learning_rate)
@@ -286,6 +289,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         self.compile_for(max(1, (epochs - initial_epoch) * steps), learning_rate)
         return epochs
 
+    @counts_texts
     def evaluate(
         self,
         x: KerasInput | None = None,
@@ -308,6 +312,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         data = self.evaluation_data((x, y, sample_weight), batch_size or BATCH_SIZE)
         return super().evaluate(data, verbose=verbose, **options)  # type: ignore[misc]
 
+    @counts_texts
     def predict(
         self,
         x: KerasInput,
@@ -430,7 +435,8 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """
         if y is None and self.needs_labels:
             raise ValueError("A batch has no labels; expected (texts, labels).")
-        examples = self.read_examples(x, y, weights)
+        with counting_texts("A batch", self):
+            examples = self.read_examples(x, y, weights)
         if is_evaluated:
             rows = self.evaluation_rows(examples)
         else:

@@ -34,6 +34,7 @@ from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents
 from bert_tf.search.fingerprint import fingerprint, is_same_model
+from bert_tf.text.text_counts import Remedy, TextCounts, counting_texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
@@ -424,7 +425,8 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
         raise OSError(f"{texts} is corrupt; run the same command again.")
     embedder = embedder or load_embedder(job)
     documents = read_texts(job, name)
-    vectors = embedder.documents([document.text for document in documents])
+    with counting_texts("") as text_counts:
+        vectors = embedder.documents([document.text for document in documents])
     for document, is_finite in zip(documents, np.isfinite(vectors).all(axis=1), strict=True):
         if not is_finite:
             raise ValueError(
@@ -433,8 +435,20 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
     write_checksum(path)
-    write_record(marker, {**origin, "vectors": file_crc(path)})
+    # Recorded in a file, because not every runner returns results.
+    record = {**origin, "vectors": file_crc(path), "text_counts": vars(text_counts)}
+    write_record(marker, record)
     return len(vectors)
+
+
+def log_text_counts(job: Job, names: Sequence[str]) -> None:
+    """Logs one line about the documents of all shards that are cut, empty or unknown."""
+    total = TextCounts()
+    for name in names:
+        marker = job.path("made", name, "json")
+        if marker.exists():
+            total.merge(read_json(marker).get("text_counts", {}))
+    total.log("embed_texts", Remedy("--max_seq_length={}"))
 
 
 def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:

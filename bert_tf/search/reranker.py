@@ -9,6 +9,7 @@ from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.tasks.reranking.answers import activate, read_candidates
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.text.packing import PackedText
+from bert_tf.text.text_counts import counts_texts
 
 
 class Reranker:
@@ -65,6 +66,7 @@ class Reranker:
         """Tokenizes a query and a document and cuts them to the maximum length."""
         return self.model.pack(text_a, text_b)
 
+    @counts_texts
     def logits(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns the unnormalised score of each pair (query, document), float32 [N]."""
         queries = [query for query, _ in pairs]

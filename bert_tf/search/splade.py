@@ -13,6 +13,7 @@ from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.examples.columns import read_texts
 from bert_tf.tasks.embedding.splade_model import BertSplade
 from bert_tf.tasks.embedding.text_model import TextModel
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 from bert_tf.vectors.sparse import SparseVectors, sparse_row
 
@@ -58,6 +59,7 @@ class SparseEncoder(TextModel):
         sizes.setdefault("max_seq_length", stated or trained)
         return cls(model, tokenizer, **sizes)
 
+    @counts_texts
     def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Returns the vectors of texts, in their order.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import AnyVocab
 
 # The keys of the encoder's inputs.
@@ -100,6 +101,18 @@ def pack(
       ValueError: if there is no room for tokens of the texts.
     """
     room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
+    size = len(ids_a) + len(ids_b)
+    count_text(vocab, ids_a, ids_b, size + max_seq_length - room, max_seq_length)
+    return _pack(vocab, ids_a, ids_b, room, keep_tail)
+
+
+def _pack(
+    vocab: AnyVocab,
+    ids_a: Sequence[int],
+    ids_b: Sequence[int],
+    room: int,
+    keep_tail: bool = False,
+) -> PackedText:
     if keep_tail:
         # Truncating the reversed texts at their end truncates them at their beginning.
         cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
@@ -123,6 +136,8 @@ def pack_pair(
       ValueError: see `pack`.
     """
     room = text_room(max_seq_length, True, vocab.num_separators)
+    size = len(ids_a) + len(ids_b)
+    count_text(vocab, ids_a, ids_b, size + max_seq_length - room, max_seq_length)
     first, second = truncate_longest_first(ids_a, ids_b, room, odd_to_longer=True)
     return add_special_tokens(vocab, first, second)
 
@@ -140,6 +155,10 @@ def pack_windows(
     room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     is_first_longer = len(ids_a) >= len(ids_b)
     long, short = (ids_a, ids_b) if is_first_longer else (ids_b, ids_a)
+    # Only the shorter text can lose tokens: the windows show all of the longer one.
+    is_cut = len(short) > room // 2
+    size = len(ids_a) + len(ids_b) + max_seq_length - room
+    count_text(vocab, ids_a, ids_b, size if is_cut else 0, max_seq_length)
     # The shorter text may not crowd out the windows of the longer one.
     short = short[: room // 2]
     size = room - len(short)
@@ -149,7 +168,7 @@ def pack_windows(
     for start in starts:
         window = long[start : start + size]
         first, second = (window, short) if is_first_longer else (short, window)
-        packed.append(pack(vocab, first, second, max_seq_length))
+        packed.append(_pack(vocab, first, second, room))
     return packed
 
 

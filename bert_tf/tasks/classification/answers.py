@@ -24,6 +24,7 @@ from bert_tf.tasks.classification.zero_shot import (
     candidate_probabilities,
     check_no_candidates,
 )
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.type_names import TextColumn, Texts
 
@@ -58,6 +59,7 @@ class ClassifierAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> Sequence[np.ndarray]:
         """Returns the logits of each row, float32 [C]."""
 
+    @counts_texts
     def classify(
         self,
         texts: Texts,
@@ -109,6 +111,7 @@ class ClassifierAnswers(abc.ABC):
             answers.append({"label": names[index], "score": float(row[index])})
         return answers
 
+    @counts_texts
     def probabilities(
         self,
         texts: Texts,
@@ -127,6 +130,7 @@ class ClassifierAnswers(abc.ABC):
         rows = self._class_probabilities(texts, batch_size).tolist()
         return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 
+    @counts_texts
     def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the predicted number for each text, or each pair.
 
@@ -145,6 +149,7 @@ class ClassifierAnswers(abc.ABC):
             self.compute_logits(texts, batch_size), self.problem_type
         )
 
+    @counts_texts
     def compute_logits(self, texts: Texts, batch_size: int = BATCH_SIZE) -> np.ndarray:
         """Returns the unnormalised scores of texts or pairs, float32 [E, C].
 

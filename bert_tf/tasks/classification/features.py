@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.tasks.classification.examples import TextExample
-from bert_tf.text.packing import num_special_tokens, pack, pack_windows
+from bert_tf.text.packing import pack, pack_windows
 from bert_tf.text.tokenization import Tokenizer
 
 LABEL_NAMES = {
@@ -24,18 +24,14 @@ class TextExamples(NamedTuple):
       rows: N rows, one for each example, or one for each window of an example.
       owners: int [N], the example of each row.
       labels: int32 [E], float32 [E] or float32 [E, C]; see `label_array`.
-      num_cut: number of truncated examples.
       is_labelled: whether the labels are known.
-      longest: number of tokens of the longest example before truncation, special tokens included.
     """
 
     examples: list[TextExample]
     rows: TokenizedDataset
     owners: np.ndarray
     labels: np.ndarray
-    num_cut: int
     is_labelled: bool = True
-    longest: int = 0
 
 
 def make_examples(
@@ -62,22 +58,15 @@ def make_examples(
     """
     texts = []
     owners = []
-    num_cut = 0
-    longest = 0
     vocab = tokenizer.vocab
     for index, example in enumerate(examples):
         first = tokenizer.encode(example.text_a)
         second = tokenizer.encode(example.text_b)
-        num_special = num_special_tokens(bool(second), vocab.num_separators)
-        size = len(first) + len(second) + num_special
-        longest = max(longest, size)
         if long_texts == "windows":
             packed = pack_windows(vocab, first, second, max_seq_length)
         else:
             is_tail = long_texts == "tail"
             packed = [pack(vocab, first, second, max_seq_length, is_tail)]
-            # The row has fewer tokens than the text: some were cut off.
-            num_cut += size > len(packed[0].ids)
         texts += packed
         owners += [index] * len(packed)
     # Every window of a text has the text's label.
@@ -92,7 +81,5 @@ def make_examples(
         rows,
         np.array(owners),
         labels,
-        num_cut,
         is_labelled,
-        longest,
     )

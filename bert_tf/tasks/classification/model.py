@@ -29,7 +29,6 @@ from bert_tf.fine_tuning_config import (
     SAME_LABEL_PAIRS,
     LabelLossConfig,
 )
-from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.label_checks import checked_ids, one_hot_ids
 from bert_tf.models.text_fit import INPUTS, KerasBatch
@@ -290,32 +289,19 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     ) -> TextExamples:
         examples = text_examples(x)
         count = len(examples)
-        length = self.max_seq_length
         packed = make_examples(
             examples,
             # Packing needs a label for each text: zeros stand in for unknown ones.
             np.zeros(count) if y is None else self._read_labels(y, count),
             self.problem_type,
             self.tokenizer,
-            length,
+            self.max_seq_length,
             self.long_texts,
         )
         if weights is not None:
             # Each window has the weight of its text.
             text_weights = read_numbers(weights, count, "sample_weight")
             packed.rows.labels["example_weights"] = text_weights[packed.owners]
-        if packed.num_cut and y is not None:
-            message = cut_texts_message(
-                packed.num_cut,
-                count,
-                packed.longest,
-                length,
-                self.bert.config.longest_row,
-                "max_seq_length={} to from_pretrained",
-                self.long_texts,
-                read_all='long_texts="windows"',
-            )
-            logging.warning("%s", message)
         return packed
 
     def _read_labels(self, y: Labels, count: int) -> np.ndarray:

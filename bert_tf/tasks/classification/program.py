@@ -12,7 +12,7 @@ from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.calibration import log_loss
 from bert_tf.network.losses import label_loss_of
 from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
@@ -46,6 +46,7 @@ from bert_tf.tasks.classification.task import (
     make_examples,
 )
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_SHOWN_ERRORS = 25  # in report.html
@@ -104,6 +105,7 @@ class Classifier(Program):
         splits = self.texts.splits
         self.tokens = tokenizer.vocab.tokens
         names = self.texts.choose_labels(labels)
+        remedy = self.text_remedy(self.configs.task.long_texts)
 
         def make(split: str) -> TextExamples:
             examples = splits[split]
@@ -124,30 +126,18 @@ class Classifier(Program):
                 if self.kind == "multi_label" and weights is not None:
                     self.pos_weight = tuple(weights.tolist())
                     weights = None
-            length = self.configs.data.max_seq_length
-            made = make_examples(
-                examples,
-                values,
-                self.kind,
-                tokenizer,
-                length,
-                given.long_texts,
-                weights,
-                is_labelled=is_labelled,
-            )
-            log_lengths(made, length)
-            if made.num_cut:
-                message = cut_texts_message(
-                    made.num_cut,
-                    len(examples),
-                    made.longest,
-                    length,
-                    self.configs.model.longest_row,
-                    "--max_seq_length={}",
+            with counting_texts(split, remedy=remedy):
+                made = make_examples(
+                    examples,
+                    values,
+                    self.kind,
+                    tokenizer,
+                    self.configs.data.max_seq_length,
                     given.long_texts,
-                    read_all="--long_texts=windows",
+                    weights,
+                    is_labelled=is_labelled,
                 )
-                logging.warning("%s: %s", split, message)
+            log_lengths(made)
             return made
 
         made = {split: make(split) for split in splits}
@@ -401,18 +391,14 @@ def recorded_kind(source: str) -> str:
     return recorded(source, "problem_type")
 
 
-def log_lengths(made: TextExamples, max_seq_length: int) -> None:
-    """Logs the lengths of the texts, and how many were truncated."""
+def log_lengths(made: TextExamples) -> None:
+    """Logs the lengths of the rows."""
     rows = made.rows
-    count = len(made.examples)
     logging.info(
-        "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        "  %d rows, %.1f tokens on average, the longest %d.",
         len(rows),
         rows.num_tokens / max(1, len(rows)),
         rows.lengths.max(initial=0),
-        made.num_cut,
-        100.0 * made.num_cut / max(1, count),
-        max_seq_length,
     )
 
 

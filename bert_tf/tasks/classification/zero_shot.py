@@ -17,7 +17,8 @@ from bert_tf.examples.columns import read_texts
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.examples.text_columns import text_column
 from bert_tf.metrics.classification import check_threshold, labels_above, sigmoid, softmax
-from bert_tf.text.packing import pack, text_room
+from bert_tf.text.packing import add_special_tokens, text_room
+from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import Tokenizer
 
 TEMPLATE = "This example is {}."
@@ -171,10 +172,12 @@ def hypothesis_rows(
     packed = []
     for premise in premises:
         tokens = model.tokenizer.encode(premise)
+        size = len(tokens) + max(map(len, hypotheses), default=0) + model.max_seq_length - room
+        count_text(vocab, tokens, (), size, model.max_seq_length)
         for hypothesis in hypotheses:
             size = room - len(hypothesis)
             kept = tokens[-size:] if model.long_texts == "tail" else tokens[:size]
-            packed.append(pack(vocab, kept, hypothesis, model.max_seq_length))
+            packed.append(add_special_tokens(vocab, kept, hypothesis))
     return TokenizedDataset(packed, {}, pad_id=vocab.pad_id)
 
 

@@ -36,7 +36,6 @@ class TextPacker:
     Attributes:
       prompts: the prompt of each side.
       prompt_lengths: the number of first tokens that the pooling skips, of each side.
-      num_cut: number of rows of maximum length, which are probably truncated.
     """
 
     def __init__(self, tokenizer: Tokenizer, embedding: EmbeddingConfig) -> None:
@@ -52,7 +51,6 @@ class TextPacker:
         self._row_of: dict[tuple[str, str], int] = {}
         self._packed: list[PackedText] = []
         self._prompt_length_of_row: list[int] = []
-        self.num_cut = 0
 
     def add(self, side: str, text: str) -> int:
         """Returns the index of a text's row, which is added if it is new."""
@@ -61,8 +59,6 @@ class TextPacker:
         if key not in self._row_of:
             self._row_of[key] = len(self._packed)
             row = self.pack(side, text)
-            # A text that is exactly as long as a row is counted as well.
-            self.num_cut += len(row.ids) == self.embedding.max_seq_length
             self._packed.append(row)
             self._prompt_length_of_row.append(self.prompt_lengths[side])
         return self._row_of[key]
@@ -96,7 +92,6 @@ class TrainingExamples(NamedTuple):
     """Packed examples to train on."""
 
     rows: ContrastiveDataset
-    num_cut: int
 
     @property
     def texts_per_row(self) -> int:
@@ -111,7 +106,6 @@ class RankingExamples(NamedTuple):
     query_rows: np.ndarray  # int64 [Q]
     document_rows: np.ndarray  # int64 [N]
     beir: Beir
-    num_cut: int
     is_labelled: bool = True
 
 
@@ -121,7 +115,6 @@ class ScoredExamples(NamedTuple):
     rows: TokenizedDataset
     pairs: np.ndarray  # int64 [E, 2], rows
     scores: np.ndarray  # float64 [E]
-    num_cut: int
     is_labelled: bool = True
 
 
@@ -150,7 +143,7 @@ def make_training_examples(
         no_duplicates,
         one_length,
     )
-    return TrainingExamples(groups, packer.num_cut)
+    return TrainingExamples(groups)
 
 
 def prepare_training(
@@ -191,13 +184,10 @@ def prepare_training(
         one_length=loss in JOINT,
     )
     logging.info(
-        "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d cut to %d "
-        "tokens); loss %s.",
+        "train: %d examples of a query, a positive and up to %d negatives, %d texts; loss %s.",
         len(examples),
         num_negatives,
         len(packed.rows.rows),
-        packed.num_cut,
-        packer.embedding.max_seq_length,
         loss,
     )
     return packed, loss
@@ -226,7 +216,6 @@ def make_ranking_examples(packer: TextPacker, beir: Beir) -> RankingExamples:
         np.array(queries, np.int64),
         np.array(documents, np.int64),
         beir,
-        packer.num_cut,
     )
 
 
@@ -255,4 +244,4 @@ def make_scored_examples(
         second = packer.add("query", example.positive)
         pairs.append((first, second))
     scores = np.array([example.scores[0] for example in examples], np.float64)
-    return ScoredExamples(packer.rows(), np.array(pairs, np.int64), scores, packer.num_cut)
+    return ScoredExamples(packer.rows(), np.array(pairs, np.int64), scores)

@@ -52,6 +52,7 @@ from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
@@ -195,6 +196,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         vectors = apply_layers(self, self.embedding.dense, vectors)
         return l2_normalize(vectors) if self.embedding.normalize else vectors
 
+    @counts_texts
     def encode(
         self,
         texts: Sequence[str],

@@ -25,6 +25,7 @@ from bert_tf.tasks.embedding.features import (
 )
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
+from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.type_names import Model, Outputs, Strategy
 
@@ -97,27 +98,24 @@ class Retriever(Program):
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Tokenizes the texts."""
         examples: dict[str, Any] = {}
+        remedy = self.text_remedy()
         if "train" in self.files:
-            examples["train"] = self.read_training(TextPacker(tokenizer, self.embedding))
+            with counting_texts("train", remedy=remedy):
+                examples["train"] = self.read_training(TextPacker(tokenizer, self.embedding))
         if "eval" in self.files:
             packer = TextPacker(tokenizer, self.embedding)
             evaluated: ScoredExamples | RankingExamples
-            if self.configs.data.eval_file:
-                scored = self.inputs["eval"]
-                evaluated = make_scored_examples(packer, scored)
-                counted = f"{len(scored)} scored pairs"
-            else:
-                beir = self.inputs["eval"]
-                evaluated = make_ranking_examples(packer, beir)
-                counted = f"{len(beir.queries)} queries"
+            with counting_texts("eval", remedy=remedy):
+                if self.configs.data.eval_file:
+                    scored = self.inputs["eval"]
+                    evaluated = make_scored_examples(packer, scored)
+                    counted = f"{len(scored)} scored pairs"
+                else:
+                    beir = self.inputs["eval"]
+                    evaluated = make_ranking_examples(packer, beir)
+                    counted = f"{len(beir.queries)} queries"
             examples["eval"] = evaluated
-            logging.info(
-                "eval: %s, %d texts (%d cut to %d tokens).",
-                counted,
-                len(evaluated.rows),
-                evaluated.num_cut,
-                self.embedding.max_seq_length,
-            )
+            logging.info("eval: %s, %d texts.", counted, len(evaluated.rows))
         return Examples.of_files(examples)
 
     def read_training(self, packer: TextPacker) -> Any:

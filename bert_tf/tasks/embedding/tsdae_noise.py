@@ -150,11 +150,9 @@ def make_denoising_examples(
         packer.prompt_lengths["document"],
     )
     logging.info(
-        "train: %d texts (%d cut to %d tokens, %d of a single word, which is kept); loss "
-        "denoising, %g of the words deleted.",
+        "train: %d texts (%d of a single word, which is kept); loss denoising, %g of the words "
+        "deleted.",
         len(texts),
-        sum(len(row.ids) == length for row in whole),
-        length,
         sum(len(text.split()) == 1 for text in texts),
         rate,
     )

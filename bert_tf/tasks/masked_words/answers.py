@@ -12,7 +12,8 @@ import numpy as np
 from bert_tf.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.metrics.classification import softmax
 from bert_tf.text.kinds import encode_with_masks, token_texts
-from bert_tf.text.packing import PackedText, add_special_tokens, pack, text_room
+from bert_tf.text.packing import PackedText, pack
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import MASK
 from bert_tf.type_names import Texts
@@ -46,6 +47,7 @@ class FillMaskAnswers(abc.ABC):
     ) -> list[np.ndarray]:
         """Returns the logits at the P positions of each row of ids, float32 [P, V]."""
 
+    @counts_texts
     def fill_mask(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32
     ) -> list[list[list[TokenAnswer]]]:
@@ -108,6 +110,7 @@ class NextSentenceAnswers(abc.ABC):
     ) -> np.ndarray:
         """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
 
+    @counts_texts
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Returns for each pair the probability that the second text follows the first.
 
@@ -138,9 +141,8 @@ class NextSentenceAnswers(abc.ABC):
 def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:
     """Tokenizes and truncates a text in which `[MASK]` stands for the mask token."""
     vocab = tokenizer.vocab
-    # Cut before the special tokens are added, so that the last one is kept.
-    tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
-    ids = add_special_tokens(vocab, tokens).ids
+    tokens = encode_with_masks(tokenizer, text)
+    ids = pack(vocab, tokens, (), max_seq_length).ids
     positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
     return MaskedRow(ids, positions)
 

@@ -15,6 +15,7 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
 from bert_tf.tasks.multiple_choice.features import pair_rows
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.type_names import Column, Texts
 
@@ -34,6 +35,7 @@ class ChoiceAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the scores of the choices of each row, float32 [C]."""
 
+    @counts_texts
     def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the unnormalised score of each pair of a context and a choice.
 
@@ -53,6 +55,7 @@ class ChoiceAnswers(abc.ABC):
         # Each row has a single choice, and so a single score.
         return [float(scores[0]) for scores in self.compute_rows(rows, batch_size)]
 
+    @counts_texts
     def choose(
         self, contexts: Column, choices: Column | None = None, batch_size: int = BATCH_SIZE
     ) -> list[dict[str, Any]]:

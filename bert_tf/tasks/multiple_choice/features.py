@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
-from bert_tf.text.packing import num_special_tokens, pack
+from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import Tokenizer
 
 
@@ -18,17 +18,13 @@ class ChoiceExamples(NamedTuple):
       examples: N examples.
       rows: N rows.
       labels: int32 [N]; 0 for an unlabelled example.
-      num_cut: number of truncated texts.
       is_labelled: whether the labels can be used for an evaluation.
-      longest: number of tokens of the longest text before truncation, special tokens included.
     """
 
     examples: list[ChoiceExample]
     rows: TokenizedDataset
     labels: np.ndarray
-    num_cut: int
     is_labelled: bool = True
-    longest: int = 0
 
 
 def make_examples(
@@ -37,8 +33,6 @@ def make_examples(
     """Packs each choice with the context: [CLS] context [SEP] start choice [SEP]."""
     vocab = tokenizer.vocab
     texts = []  # N * C, example by example
-    num_cut = 0
-    longest = 0
     for example in examples:
         first = tokenizer.encode(example.context)
         for choice in example.choices:
@@ -46,10 +40,6 @@ def make_examples(
             text = f"{example.start} {choice}" if example.start else choice
             second = tokenizer.encode(text)
             texts.append(pack(vocab, first, second, max_seq_length))
-            num_special = num_special_tokens(bool(second), vocab.num_separators)
-            size = len(first) + len(second) + num_special
-            longest = max(longest, size)
-            num_cut += size > max_seq_length
     # 0 stands in for an unknown label; `is_labelled` tells whether labels can be used.
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
@@ -59,7 +49,7 @@ def make_examples(
     # Labels that are all the same are placeholders, as in a file of which the labels are unknown.
     known = {example.label for example in examples}
     is_labelled = None not in known and len(known) > 1
-    return ChoiceExamples(examples, rows, labels, num_cut, is_labelled, longest)
+    return ChoiceExamples(examples, rows, labels, is_labelled)
 
 
 def pair_rows(

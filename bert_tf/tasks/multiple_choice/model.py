@@ -4,14 +4,12 @@ import dataclasses
 from typing import Any
 
 import keras
-from absl import logging
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import read_label_ids, read_numbers
 from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.label_checks import checked_ids
 from bert_tf.models.label_loss import LabelLossModel
 from bert_tf.models.text_fit import INPUTS, KerasBatch
@@ -113,16 +111,6 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
             )
             examples.append(example)
         packed = make_examples(examples, self.tokenizer, self.max_seq_length)
-        if packed.num_cut and y is not None:
-            message = cut_texts_message(
-                packed.num_cut,
-                len(contexts) * len(choices[0]),
-                packed.longest,
-                self.max_seq_length,
-                self.bert.config.longest_row,
-                "max_seq_length={} to from_pretrained",
-            )
-            logging.warning("%s", message)
         if weights is not None:
             example_weights = read_numbers(weights, len(contexts), "sample_weight")
             packed.rows.labels["example_weights"] = example_weights

@@ -12,7 +12,7 @@ from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
 from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
@@ -40,19 +40,9 @@ class MultipleChoice(Program):
             packed = make_examples(examples, tokenizer, length)
             num_choices = len(examples[0].choices)
             logging.info("%s: %d examples of %d choices.", use, len(examples), num_choices)
-            if packed.num_cut:
-                message = cut_texts_message(
-                    packed.num_cut,
-                    len(examples) * num_choices,
-                    packed.longest,
-                    length,
-                    self.configs.model.longest_row,
-                    "--max_seq_length={}",
-                )
-                logging.warning("%s: %s", use, message)
             return packed
 
-        return Examples.of_files(read_inputs(self.files, make))
+        return Examples.of_files(read_inputs(self.files, make, self.text_remedy()))
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy

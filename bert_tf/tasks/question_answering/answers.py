@@ -37,11 +37,13 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.tasks.question_answering.columns import read_asked
 from bert_tf.tasks.question_answering.features import (
+    QUESTION_REMEDY,
     SquadExamples,
     SquadFeature,
     SquadQuestion,
     make_examples,
 )
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.type_names import Column, TextColumn
 
@@ -92,6 +94,7 @@ class QuestionAnswers(abc.ABC):
 
     tokenizer: Tokenizer
     max_seq_length: int
+    text_remedy = QUESTION_REMEDY
 
     @property
     @abc.abstractmethod
@@ -102,6 +105,7 @@ class QuestionAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
         """Returns the outputs of each row by name, without padding."""
 
+    @counts_texts
     def answer(
         self,
         questions: Column,
@@ -150,6 +154,7 @@ class QuestionAnswers(abc.ABC):
             outputs = self.compute_rows(examples.rows, batch_size)
         return [answer._asdict() for answer in self.find_answers(examples, outputs, config)]
 
+    @counts_texts
     def find_answers(
         self, examples: SquadExamples, outputs: list[dict[str, np.ndarray]], config: SquadConfig
     ) -> list[Answer]:

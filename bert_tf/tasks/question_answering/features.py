@@ -33,12 +33,16 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tokens
+from bert_tf.text.text_counts import Remedy, count_text
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
 # The original's definition of white space between words of a context, without U+00A0.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _log = logging.getLogger(__name__)
+
+# Contexts of any length are read in windows; a question may be cut.
+QUESTION_REMEDY = Remedy("max_query_length={}", limit="max_query_length")
 
 
 class SquadAnswer(NamedTuple):
@@ -275,7 +279,10 @@ def make_features(
     vocab = tokenizer.vocab
     check_room(vocab, max_seq_length, doc_stride, max_query_length)
     ids, starts, ends = _context_tokens(question.context, tokenizer)
-    query = tokenizer.encode(question.question)[:max_query_length]
+    query = tokenizer.encode(question.question)
+    # Windows show all of the context, but a long question loses its end.
+    count_text(vocab, query, ids, len(query), max_query_length)
+    query = query[:max_query_length]
     context_start = vocab.text_start + len(query) + vocab.num_separators
     span = _answer_span(question, tokenizer)
     num_special = num_special_tokens(True, vocab.num_separators)

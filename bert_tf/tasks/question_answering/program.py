@@ -15,6 +15,7 @@ from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.tasks.question_answering.answers import SquadPredictions
+from bert_tf.tasks.question_answering.features import QUESTION_REMEDY
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.joint_task import JointSquadTask
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
@@ -83,7 +84,7 @@ class Squad(Program):
             )
             return examples
 
-        return Examples.of_files(read_inputs(self.files, make))
+        return Examples.of_files(read_inputs(self.files, make, QUESTION_REMEDY))
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.type_names import Column, Texts
 
 
@@ -25,6 +26,7 @@ class RerankerAnswers(abc.ABC):
     ) -> np.ndarray:
         """Returns the unnormalised score of each query with its document, float32 [N]."""
 
+    @counts_texts
     def score(self, pairs: Texts, batch_size: int = 32) -> list[float]:
         """Scores pairs of a query and a document.
 
@@ -43,6 +45,7 @@ class RerankerAnswers(abc.ABC):
         logits = self.pair_logits(queries, documents, batch_size)
         return activate(logits, self.activation).tolist()
 
+    @counts_texts
     def rank(self, query: str, documents: Column, batch_size: int = 32) -> list[dict[str, Any]]:
         """Ranks documents for a query.
 

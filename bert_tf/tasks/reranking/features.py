@@ -9,7 +9,7 @@ import numpy as np
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.tasks.reranking.examples import RankingExample
-from bert_tf.text.packing import pack_pair
+from bert_tf.text.packing import add_special_tokens, pack_pair
 from bert_tf.text.tokenization import Tokenizer
 
 DISTILLATION_LOSSES = ("mse", "margin_mse")  # learn a teacher's scores
@@ -73,7 +73,7 @@ def training_rows(
     length = max(len(pairs) for pairs in lists)
     vocab = tokenizer.vocab
     encode = functools.cache(tokenizer.encode)
-    empty = pack_pair(vocab, [], [], max_seq_length)
+    empty = add_special_tokens(vocab, [], [])
     texts = []  # N * L, list by list
     labels = np.zeros((len(lists), length), np.float32)  # [N, L]
     mask = np.zeros((len(lists), length), np.float32)  # [N, L]

@@ -55,7 +55,7 @@ class Reranker(Program):
                 log_first_stage(evaluated)
             return evaluated
 
-        return Examples.of_files(read_inputs(self.files, make))
+        return Examples.of_files(read_inputs(self.files, make, self.text_remedy()))
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

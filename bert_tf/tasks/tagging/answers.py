@@ -18,6 +18,7 @@ from bert_tf.metrics.entities import join_words
 from bert_tf.tasks.tagging.features import TagRow, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.sentences import read_words
+from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_offsets
 from bert_tf.type_names import Texts
@@ -42,6 +43,7 @@ class TaggerAnswers(abc.ABC):
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
 
+    @counts_texts
     def tag(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
         """Returns the label of each word.
 
@@ -85,6 +87,7 @@ class TaggerAnswers(abc.ABC):
                 tagged_word["end"] = end
         return answers
 
+    @counts_texts
     def find_entities(
         self, texts: Texts, batch_size: int = BATCH_SIZE
     ) -> list[list[dict[str, Any]]]:

@@ -25,7 +25,8 @@ import numpy as np
 
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.files import TaggedSentence, tag_ids
-from bert_tf.text.packing import PackedText, pack
+from bert_tf.text.packing import PackedText, add_special_tokens
+from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import Tokenizer
 
 # The label of all tokens except the first tokens of predicted words. The loss ignores it.
@@ -78,11 +79,14 @@ class _WordIds(dict[str, list[int]]):
         super().__init__()
         self._tokenizer = tokenizer
         self._room = room
+        self.sizes: dict[str, int] = {}  # of the words that were cut
 
     def __missing__(self, word: str) -> list[int]:
         # A word needs a first token to be predicted at, so that one without tokens becomes [UNK].
         tokens = self._tokenizer.encode_word(word) or [self._tokenizer.vocab.unk_id]
         self[word] = tokens[: self._room]
+        if len(tokens) > self._room:
+            self.sizes[word] = len(tokens)
         return self[word]
 
 
@@ -110,6 +114,11 @@ def make_tag_rows(
     rows: list[TagRow] = []
     for number, sentence in enumerate(sentences):
         tokens = [word_ids[word] for word in sentence.words]
+        size = max((word_ids.sizes.get(word, 0) for word in sentence.words), default=0)
+        whole = list(itertools.chain.from_iterable(tokens))
+        # Windows show all of the sentence; only a word that fills a row alone is cut.
+        size += max_seq_length - room
+        count_text(tokenizer.vocab, whole, (), size, max_seq_length)
         lengths = [len(ids) for ids in tokens]
         # starts[i] is the number of tokens before word i; the last entry is the length. [W + 1]
         starts = np.array([0, *itertools.accumulate(lengths)], np.int32)
@@ -119,7 +128,7 @@ def make_tag_rows(
             if not words.size:
                 continue
             ids = list(itertools.chain.from_iterable(tokens[first:end]))
-            text = pack(tokenizer.vocab, ids, (), max_seq_length)
+            text = add_special_tokens(tokenizer.vocab, ids)
             # text_start is the number of special tokens before the text, such as [CLS].
             positions = starts[words] - starts[first] + tokenizer.vocab.text_start
             rows.append(TagRow(number, text, words, positions))

@@ -69,7 +69,7 @@ class Tagger(Program):
             )
             return make_examples(sentences, labels, tokenizer, length, is_labelled)
 
-        return Examples.of_files(read_inputs(self.files, make), labels)
+        return Examples.of_files(read_inputs(self.files, make, self.text_remedy()), labels)
 
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy

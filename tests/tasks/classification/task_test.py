@@ -18,6 +18,7 @@ from bert_tf.tasks.classification.task import (
     label_array,
     make_examples,
 )
+from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.wordpiece import WordPiece
 from tests.float_bounds import assert_close
 
@@ -70,22 +71,24 @@ def pieces(tokenizer, made: TextExamples) -> list[str]:
 )
 def test_long_texts(tokenizer, long_texts, expected, num_cut):
     texts = ["the river was slow and the boat", "the mill"]
-    made = make(tokenizer, texts, 6, long_texts, np.array([1, 0], np.int32))
+    with counting_texts("") as counts:
+        made = make(tokenizer, texts, 6, long_texts, np.array([1, 0], np.int32))
     assert pieces(tokenizer, made) == expected
-    assert made.num_cut == num_cut
+    assert counts.num_cut == num_cut
     assert made.owners.tolist() == [0] * (len(expected) - 1) + [1]
     assert made.rows.labels["label_ids"].tolist() == [1] * (len(expected) - 1) + [0]
 
 
 def test_pairs_and_those_that_just_fit(tokenizer):
     texts = [("the mill stone", "the boat"), ("the mill", "the boat was slow and open"), ("", "")]
-    made = make(tokenizer, texts)
+    with counting_texts("") as counts:
+        made = make(tokenizer, texts)
     assert pieces(tokenizer, made) == [
         "[CLS] the mill stone [SEP] the boat [SEP]",
         "[CLS] the mill [SEP] the boat was [SEP]",
         "[CLS] [SEP]",
     ]
-    assert made.num_cut == 1
+    assert (counts.num_texts, counts.num_cut, counts.num_empty) == (3, 1, 1)
     batch = made.rows.batch(np.arange(1), 1, 8)
     assert batch["input_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1]]
 

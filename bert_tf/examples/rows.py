@@ -4,7 +4,7 @@ texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -80,6 +80,11 @@ class TokenizedDataset:
         for values in arrays:
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:16]
+
+    def texts(self) -> Iterator[np.ndarray]:
+        """Yields the token ids of each text, int32 [t]; with choices, C texts per example."""
+        for start, size in zip(self._starts.ravel(), self._sizes.ravel(), strict=True):
+            yield self._ids[start : start + size]
 
     def batch(self, row_ids: np.ndarray, num_rows: int, length: int) -> dict[str, np.ndarray]:
         """Returns a batch, filled up with examples of weight 0.

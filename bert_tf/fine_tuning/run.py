@@ -18,6 +18,7 @@ from absl import logging
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
+from bert_tf.examples.known_texts import KnownTexts
 from bert_tf.examples.rows import TaskExamples, length_buckets
 from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
 from bert_tf.fine_tuning.initial_state import fit_head, load_initial_state
@@ -31,6 +32,7 @@ from bert_tf.run_record import (
     only_training,
     write_run_record,
 )
+from bert_tf.text.text_counts import Remedy, TextCounts
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
@@ -149,6 +151,7 @@ class Run:
         self.program.configs = self.configs
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()
+        log_known_texts(examples)
         # A tagger's labels belong to words, of which each text has many, so they do not count here.
         num_classes = len(examples.labels) if self.program.head == "classifier" else 0
         self.configs = after_reading(following, self.configs, examples, num_classes)
@@ -345,6 +348,22 @@ class Run:
             evaluation=read_metrics(self.folder / "eval_metrics.jsonl"),
             baseline={},
         )
+
+
+def log_known_texts(examples: Examples) -> None:
+    """Logs how many texts to evaluate or to predict the training examples contain."""
+    if examples.train is None:
+        return
+    known = KnownTexts(examples.train)
+    compared: set[int] = set()
+    for use, datasets in (("dev", examples.eval), ("test", examples.predict)):
+        for name, dataset in datasets.items():
+            if id(dataset) in compared:  # a file that is both evaluated and predicted
+                continue
+            compared.add(id(dataset))
+            counts = TextCounts()
+            counts.num_known, counts.num_compared = known.count(dataset)
+            counts.log(f"{use} {name}".strip(), Remedy())
 
 
 def texts_per_row(train: TaskExamples | None) -> int:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.examples.columns import read_column
+from bert_tf.examples.known_texts import KnownTexts
 from bert_tf.type_names import ClassWeight, Column, KerasInput, Labels
 
 # Inputs and labels of the training part, its weights, and the validation part (x, y[, weights]).
@@ -60,6 +61,7 @@ class FitInput:
       batch_size: examples per step.
       num_rows: examples of an epoch; 0: unknown.
       validation_data: raw input, or input for Keras; None without any.
+      known_texts: the training texts, if there are validation data to compare with them.
     """
 
     data: KerasInput
@@ -67,6 +69,7 @@ class FitInput:
     batch_size: int
     num_rows: int
     validation_data: KerasInput | None
+    known_texts: KnownTexts | None = None
 
     @property
     def steps_per_epoch(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.examples.known_texts import KnownTexts
 from bert_tf.examples.row_batches import epoch_batches, evaluation_batches
 from bert_tf.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.fine_tuning_config import BALANCED, LabelLossConfig
@@ -42,7 +43,7 @@ from bert_tf.models.raw_batches import (
 from bert_tf.models.row_outputs import RowOutputs, stack
 from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
 from bert_tf.text.packing import INPUTS
-from bert_tf.text.text_counts import counting_texts, counts_texts, remedy_of
+from bert_tf.text.text_counts import TextCounts, counting_texts, counts_texts, remedy_of
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
 from bert_tf.type_names import (
@@ -178,8 +179,9 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             made = self._raw_input(arguments) if self.is_raw(x) else self._keras_input(arguments)
         if made.validation_data is not None:
             size = validation_batch_size or made.batch_size
-            with counting_texts("fit, validation_data", remedy=remedy_of(self)):
-                made.options["validation_data"] = self.evaluation_data(made.validation_data, size)
+            with counting_texts("fit, validation_data", remedy=remedy_of(self)) as counts:
+                data = self.evaluation_data(made.validation_data, size, made.known_texts, counts)
+                made.options["validation_data"] = data
             made.options |= {"validation_steps": validation_steps, "validation_batch_size": size}
         # After the data are read: the schedule needs the number of steps.
         epochs = self._compile_for_fit(made, epochs, initial_epoch, steps_per_epoch, learning_rate)
@@ -224,7 +226,14 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             "shuffle": False,  # `training_data` determines the order.
         }
         num_rows = len(examples.rows)
-        return FitInput(data, options, batch_size, num_rows, arguments.validation_data)
+        return FitInput(
+            data=data,
+            options=options,
+            batch_size=batch_size,
+            num_rows=num_rows,
+            validation_data=arguments.validation_data,
+            known_texts=None if arguments.validation_data is None else KnownTexts(examples),
+        )
 
     def _keras_input(self, arguments: FitArguments) -> FitInput:
         """Returns input for Keras, with texts in streams and datasets as ids; see `fit`."""
@@ -568,8 +577,21 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """Returns x, y and weights of validation data."""
         return keras.utils.unpack_x_y_sample_weight(data)
 
-    def evaluation_data(self, data: KerasInput, batch_size: int) -> KerasInput:
-        """Returns validation data for Keras: raw input as a dataset, other data as they are."""
+    def evaluation_data(
+        self,
+        data: KerasInput,
+        batch_size: int,
+        known_texts: KnownTexts | None = None,
+        counts: TextCounts | None = None,
+    ) -> KerasInput:
+        """Returns validation data for Keras: raw input as a dataset, other data as they are.
+
+        Args:
+          data: the data.
+          batch_size: examples per batch.
+          known_texts: the training texts; None: texts are not compared with them.
+          counts: receives how many examples are known.
+        """
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
         if is_stream(data):
@@ -579,7 +601,10 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
             return keras.utils.pack_x_y_sample_weight(x, self._ids_of(y), weights)
         if y is None and self.needs_labels:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
-        rows = self.evaluation_rows(self.read_examples(x, y, weights))
+        examples = self.read_examples(x, y, weights)
+        if known_texts and counts:
+            counts.num_known, counts.num_compared = known_texts.count(examples)
+        rows = self.evaluation_rows(examples)
         buckets = self._buckets(rows)
         # Not filled up with rows of weight 0: Keras' metrics without weights would count them.
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)

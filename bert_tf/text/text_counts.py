@@ -53,7 +53,8 @@ class TextCounts:
       num_cut: those that lost tokens.
       num_empty: those without a token.
       num_unknown: those whose tokens are all [UNK].
-      num_known: those that the training data contain as well.
+      num_known, num_compared: examples that the training data contain as well, and all examples
+        that were compared with them.
       longest: tokens of the longest text before it was cut.
       limit: the limit on tokens of the texts that were cut.
     """
@@ -64,6 +65,7 @@ class TextCounts:
         self.num_empty = 0
         self.num_unknown = 0
         self.num_known = 0
+        self.num_compared = 0
         self.longest = 0
         self.limit = 0
 
@@ -112,8 +114,9 @@ class TextCounts:
         }
         found = {}
         for reason, (count, sentence) in sentences.items():
+            total = self.num_compared if reason == "known" else self.num_texts
             if count:
-                found[reason] = count, f"{count:,} of {self.num_texts:,} texts {sentence}"
+                found[reason] = count, f"{count:,} of {total:,} texts {sentence}"
         return found
 
     def _cut_sentence(self, remedy: Remedy) -> str:

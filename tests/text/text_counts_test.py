@@ -104,6 +104,7 @@ def test_counts_of_packed_texts():
         "num_empty": 1,
         "num_unknown": 1,
         "num_known": 0,
+        "num_compared": 0,
         "longest": 37,
         "limit": 9,
     }

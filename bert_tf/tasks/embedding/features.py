@@ -8,6 +8,7 @@ from absl import logging
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.examples.contrastive_batches import ContrastiveDataset
+from bert_tf.examples.known_texts import pair_keys, text_keys
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.tasks.embedding.beir import Beir
@@ -98,6 +99,17 @@ class TrainingExamples(NamedTuple):
         """Number of texts of an example: query, positive and negatives."""
         return 2 + self.rows.num_negatives
 
+    @property
+    def keys(self) -> np.ndarray:
+        """Keys of the queries."""
+        return text_keys(self.rows.rows)[self.rows.queries, 0]
+
+    @property
+    def train_keys(self) -> list[int]:
+        """Keys of the queries, and of the pairs of query and positive."""
+        pairs = zip(self.rows.queries, self.rows.positives, strict=True)
+        return [*self.keys.tolist(), *pair_keys(text_keys(self.rows.rows)[:, 0], pairs)]
+
 
 class RankingExamples(NamedTuple):
     """A collection in which documents are searched for queries."""
@@ -108,6 +120,11 @@ class RankingExamples(NamedTuple):
     beir: Beir
     is_labelled: bool = True
 
+    @property
+    def keys(self) -> np.ndarray:
+        """Keys of the queries."""
+        return text_keys(self.rows)[self.query_rows, 0]
+
 
 class ScoredExamples(NamedTuple):
     """Pairs of texts with their similarity."""
@@ -116,6 +133,11 @@ class ScoredExamples(NamedTuple):
     pairs: np.ndarray  # int64 [E, 2], rows
     scores: np.ndarray  # float64 [E]
     is_labelled: bool = True
+
+    @property
+    def keys(self) -> list[int]:
+        """Keys of the pairs."""
+        return pair_keys(text_keys(self.rows)[:, 0], self.pairs)
 
 
 def make_training_examples(

@@ -25,6 +25,7 @@ from bert_tf.examples.contrastive_batches import (
     contrastive_batches,
     evaluation_contrastive_batches,
 )
+from bert_tf.examples.known_texts import KnownTexts
 from bert_tf.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.models.raw_batches import (
@@ -52,7 +53,7 @@ from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
-from bert_tf.text.text_counts import counts_texts
+from bert_tf.text.text_counts import TextCounts, counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
@@ -426,11 +427,20 @@ class BertEmbedder(TextFitMixin, keras.Model):
     def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
         return unpack_text_columns(data)
 
-    def evaluation_data(self, data: object, batch_size: int) -> Any:
+    def evaluation_data(
+        self,
+        data: object,
+        batch_size: int,
+        known_texts: KnownTexts | None = None,
+        counts: TextCounts | None = None,
+    ) -> Any:
         x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return super().evaluation_data(data, batch_size)
-        groups = self.read_examples(x, y, weights).rows
+        examples = self.read_examples(x, y, weights)
+        groups = examples.rows
+        if known_texts and counts:
+            counts.num_known, counts.num_compared = known_texts.count(examples)
         buckets = self._buckets(groups.rows)
         return evaluation_contrastive_batches(groups, batch_size, buckets).map(self.keras_batch)
 

@@ -20,6 +20,7 @@ from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.corpus.splitmix import uniform
+from bert_tf.examples.known_texts import text_keys
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.packing import pack_text
@@ -127,6 +128,11 @@ class DenoisingExamples(NamedTuple):
     rows: DamagedTexts
     predictions_per_row: int  # maximum, for the estimate of memory
     texts_per_row: int = 2  # damaged and whole
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Keys of the whole texts."""
+        return text_keys(self.rows.whole)[:, 0]
 
 
 def make_denoising_examples(

@@ -125,6 +125,12 @@ class SquadExamples(NamedTuple):
     rows: TokenizedDataset
     is_labelled: bool  # whether there are answers for an evaluation
 
+    @property
+    def owners(self) -> np.ndarray:
+        """Index of the question of each row, int64 [N]."""
+        index_of = {question.id: index for index, question in enumerate(self.questions)}
+        return np.array([index_of[feature.question_id] for feature in self.features], np.int64)
+
 
 def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
     """Reads the questions of an official file, SQuAD 1.1 or 2.0.

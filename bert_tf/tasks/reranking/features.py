@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.examples.known_texts import key_of
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.tasks.reranking.examples import RankingExample
@@ -25,6 +26,11 @@ class RankingExamples(NamedTuple):
     examples: list[RankingExample]
     rows: TokenizedDataset
     is_labelled: bool = True
+
+    @property
+    def keys(self) -> list[int]:
+        """Keys of the queries, each once: another document makes a query no new one."""
+        return sorted({key_of(_query_ids(ids)) for ids in self.rows.texts()})
 
 
 def evaluation_examples(
@@ -86,6 +92,13 @@ def training_rows(
         texts += [empty] * (length - len(pairs))
     columns = {"list_labels": labels, "list_mask": mask}
     return TokenizedDataset(texts, columns, num_choices=length, pad_id=vocab.pad_id)
+
+
+def _query_ids(ids: np.ndarray) -> np.ndarray:
+    """Returns the tokens before the first [SEP] of a pair."""
+    # The last token is the second [SEP], or the class token, which occurs once.
+    separator = ids[-1] if ids[-1] in ids[:-1] else ids[-2]
+    return ids[: int(np.argmax(ids == separator))]
 
 
 class _Pair(NamedTuple):

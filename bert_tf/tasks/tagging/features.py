@@ -57,6 +57,11 @@ class TaggedExamples(NamedTuple):
     rows: TokenizedDataset
     is_labelled: bool
 
+    @property
+    def owners(self) -> np.ndarray:
+        """Index of the sentence of each row, int64 [N]."""
+        return np.array([row.sentence for row in self.tag_rows], np.int64)
+
 
 class Truncations(NamedTuple):
     """Counts of sentences and words that do not fit, for the log.

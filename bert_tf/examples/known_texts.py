@@ -44,9 +44,8 @@ class KnownTexts:
     def count(self, examples: Any) -> tuple[int, int]:
         """Returns how many examples consist of training texts alone, and the number of examples."""
         keys = _keys_of(examples)
-        is_known = np.isin(keys, self._keys)  # [N] or [N, C]
-        if is_known.ndim > 1:
-            is_known = is_known.all(axis=1)
+        # [N, C], or [N, 1] if there is a key for each example.
+        is_known = np.isin(keys, self._keys).reshape(len(keys), -1).all(axis=-1)
         owners = getattr(examples, "owners", None)
         if owners is None or not len(owners):
             return int(is_known.sum()), len(is_known)

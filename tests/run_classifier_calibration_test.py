@@ -7,6 +7,7 @@ import pytest
 
 import bert_tf
 from bert_tf.run_record import CALIBRATION_NAME, read_record
+from bert_tf.tasks.classification.decisions import Decisions, calibrated
 from tests.fine_tune import FLAGS, fine_tune, read_results, read_tsv, refuse, write_table
 from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
@@ -191,3 +192,36 @@ def test_more_than_two_classes_have_no_thresholds(folder, tmp_path):
     given = flags_of(folder, output_dir=tmp_path / "run", choose_thresholds="true", **files)
     message = refuse("run_classifier", **given)
     assert "--choose_thresholds" in message and "3" in message
+
+
+def test_all_reports_are_of_the_calibrated_model(folder, run, caplog):
+    caplog.set_level("INFO")
+    evaluated = {"do_eval": "true", "eval_file": folder / "dev.csv", "output_dir": run}
+    assert fine_tune("run_classifier", **evaluated, html_report="true") == 0
+    given = {"do_predict": "true", "predict_file": folder / "dev.csv", "output_dir": run}
+    assert fine_tune("run_classifier", **given) == 0
+    probabilities = np.loadtxt(run / "test_results.tsv", delimiter="\t")
+    labels = [["no", "yes"].index(row["label"]) for row in rows_of(40)]
+    expected = -np.mean(np.log(probabilities[np.arange(40), labels]))
+    results = read_results(run)
+    assert results["eval_loss"] == pytest.approx(expected, rel=1e-4)
+    assert results["eval_uncalibrated_loss"] > results["eval_loss"]
+    page = (run / "report.html").read_text()
+    assert f"<td>{results['eval_loss']:.4f}</td>" in page
+    assert not any("Decisions(" in record.getMessage() for record in caplog.records)
+
+
+def test_a_calibration_error_that_rises_is_named(caplog):
+    # 14 examples with p = .88 of the first class, which half of them are; one with p = .12 that is.
+    logits = np.array([[2.0, 0.0]] * 3 + [[-9.0, 9.0]])
+    for labels, is_named in (([0, 0, 1, 1], False), ([0, 0, 0, 0], True)):
+        caplog.clear()
+        decisions = calibrated(Decisions(), logits, np.array(labels), "single_label")
+        errors = []
+        for temperature in (1.0, decisions.temperature):
+            found = Decisions(temperature).probabilities(logits, "single_label")
+            right = found.argmax(axis=1) == labels
+            # The bins of a confidence hold the same examples before and after.
+            errors.append(3 / 4 * abs(right[:3].mean() - found[0].max()))
+            errors[-1] += 1 / 4 * abs(float(right[3]) - found[3].max())
+        assert (errors[1] > errors[0]) == is_named == bool(caplog.records)

@@ -45,7 +45,8 @@ class KnownTexts:
         """Returns how many examples consist of training texts alone, and the number of examples."""
         keys = _keys_of(examples)
         # [N, C], or [N, 1] if there is a key for each example.
-        is_known = np.isin(keys, self._keys).reshape(len(keys), -1).all(axis=-1)
+        found = np.isin(keys, self._keys).reshape(len(keys), -1)
+        is_known = np.asarray(found.all(axis=-1))
         owners = getattr(examples, "owners", None)
         if owners is None or not len(owners):
             return int(is_known.sum()), len(is_known)

@@ -340,7 +340,11 @@ class Run:
     def add_to_curves(self, step: int, results: dict[str, float]) -> None:
         """Records an evaluation of the run's evaluation file, and draws curves.png."""
         if self.configs.training.do_train:
-            note_evaluation(self.folder, step, results)
+            # The evaluations before were without temperature, and so is this point of the curve.
+            loss = results.get("uncalibrated_loss", results.get("loss"))
+            note_evaluation(
+                self.folder, step, results if loss is None else {**results, "loss": loss}
+            )
         draw_curves(
             self.folder / "curves.png",
             self.program.plot_titles,

@@ -177,10 +177,16 @@ def log_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
       probabilities: float [N, C].
       labels: int [N], or 0 and 1 [N, C], over which it is a mean as well.
     """
+    return float(np.mean(log_losses(probabilities, labels)))
+
+
+def log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns the loss of each example, float64 [N]; see `log_loss`."""
     labels = np.asarray(labels)
     if labels.ndim == 2:
         of_labels = np.where(labels == 1, probabilities, 1 - probabilities)
     else:
         of_labels = probabilities[np.arange(len(labels)), labels]
     # A probability that underflowed to 0 must not make the loss infinite.
-    return float(-np.mean(np.log(np.maximum(of_labels, np.finfo(np.float64).tiny))))
+    losses = -np.log(np.maximum(of_labels, np.finfo(np.float64).tiny))
+    return losses.mean(axis=1) if losses.ndim == 2 else losses

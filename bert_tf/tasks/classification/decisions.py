@@ -14,10 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+from absl import logging
 
 from bert_tf.examples.labels import LabelNames
 from bert_tf.fine_tuning.label_order import plain_name
-from bert_tf.metrics.calibration import best_temperature, best_threshold
+from bert_tf.metrics.calibration import (
+    best_temperature,
+    best_threshold,
+    calibration_error,
+    reliability,
+)
 from bert_tf.metrics.classification import THRESHOLD, sigmoid, softmax
 
 MAX_SHOWN = 10
@@ -188,7 +194,20 @@ def calibrated(
       ValueError: if there are no examples, or the labels are numbers.
     """
     _check_examples(logits, problem_type, "calibrate")
-    return dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
+    found = dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
+    errors = []
+    for one in (decisions, found):
+        bins = reliability(one.probabilities(logits, problem_type), labels)
+        errors.append(calibration_error(bins))
+    if errors[1] > errors[0]:
+        logging.warning(
+            "The temperature %.4g lowers the loss, but the calibration error of these %d examples "
+            "rises from %.4f to %.4f; more examples give a better choice.",
+            found.temperature,
+            len(labels),
+            *errors,
+        )
+    return found
 
 
 def with_best_thresholds(

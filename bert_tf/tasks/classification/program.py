@@ -13,7 +13,6 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
-from bert_tf.metrics.calibration import log_loss
 from bert_tf.network.losses import label_loss_of
 from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
 from bert_tf.tasks.classification.decisions import (
@@ -220,22 +219,19 @@ class Classifier(Program):
         labels = examples.labels.astype(int)
         chosen = (logits, labels, task.kind)
 
-        def measure() -> dict[str, float]:
-            # The loss of an evaluation is that of the scores without temperature.
-            loss = log_loss(task.probabilities(examples, outputs), labels)
-            return {**task.metrics(examples, outputs), "loss": loss}
-
-        before = measure()
+        before = task.metrics(examples, outputs)
         if given.calibrate:
             task.decisions = calibrated(task.decisions, *chosen)
         if given.choose_thresholds:
             task.decisions = with_best_thresholds(task.decisions, *chosen)
-        after = measure()
-        logging.info("Chosen on %d development examples: %s", len(labels), task.decisions)
-        for name, value in after.items():
-            logging.info("  %-28s %.4f, before %.4f", name, value, before[name])
+        after = task.metrics(examples, outputs)
+        settings = settings_of(task.decisions, task.labels)
+        described = ", ".join(f"{name} {value}" for name, value in settings.items())
+        logging.info("Chosen on %d development examples: %s.", len(labels), described or "nothing")
+        for name in [name for name in after if name in before]:
+            logging.info("  %-28s %.4f, before %.4f", name, after[name], before[name])
         if folder:
-            write_calibration(folder, settings_of(task.decisions, task.labels))
+            write_calibration(folder, settings)
 
     def draw_plots(
         self,
@@ -264,7 +260,7 @@ class Classifier(Program):
             bins = task.reliability(examples, outputs)
             texts["report.txt"] += "\n" + calibration_text(bins, task.decisions, task.labels)
         is_wrong = wrong_answers(examples, answers)
-        losses = losses_of_examples(examples, outputs)
+        losses = task.losses(examples, outputs)
         answers_shown = answer_texts(task, answers)
         max_errors = self.configs.task.num_worst_errors
         worst = worst_errors_text(examples.examples, losses, answers_shown, is_wrong, max_errors)
@@ -298,7 +294,7 @@ class Classifier(Program):
     ) -> list[ShownError]:
         """Returns the wrong answers with the highest losses, and the part of each token."""
         answers = task.answers(examples, outputs)
-        losses = losses_of_examples(examples, outputs)
+        losses = task.losses(examples, outputs)
         wrong = np.flatnonzero(wrong_answers(examples, answers))
         most = min(MAX_SHOWN_ERRORS, self.configs.task.num_worst_errors)
         worst = wrong[np.argsort(-losses[wrong], kind="stable")][:most]
@@ -366,12 +362,6 @@ def wrong_answers(examples: TextExamples, answers: np.ndarray) -> np.ndarray:
     """Returns which answers are wrong in any label, bool [E]."""
     # [E] of classes, or [E, C] of several labels, of which one wrong decision is enough.
     return (examples.labels != answers).reshape(len(answers), -1).any(axis=-1)
-
-
-def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:
-    """Returns the loss of each example, float [E]: the mean over its rows."""
-    counts = np.bincount(examples.owners)
-    return np.bincount(examples.owners, np.array(outputs["loss"])) / counts
 
 
 def check_kind(source: str, kind: str) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.examples.labels import LabelNames
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics import classification, regression
-from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, reliability
+from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, log_losses, reliability
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import mean_of_rows
@@ -153,12 +153,26 @@ class ClassificationTask(RowsTask):
         """Returns the mean loss of rows, and the metrics of examples."""
         answers = self.answers(examples, outputs)
         values = {"loss": float(np.mean(outputs["loss"]))}
+        if self.decisions.temperature != 1.0:
+            values["loss"] = float(np.mean(self.losses(examples, outputs)))
         values |= self._metrics(examples.labels, answers)
         if self.kind != "regression":
             values["expected_calibration_error"] = calibration_error(
                 self.reliability(examples, outputs)
             )
+        if self.decisions.temperature != 1.0:
+            probabilities = Decisions().probabilities(self.logits(examples, outputs), self.kind)
+            bins = reliability(probabilities, examples.labels)
+            values["uncalibrated_loss"] = float(np.mean(outputs["loss"]))
+            values["uncalibrated_calibration_error"] = calibration_error(bins)
         return values
+
+    def losses(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+        """Returns the loss of each example, float [E], of the probabilities that are reported."""
+        if self.decisions.temperature == 1.0:
+            return losses_of_examples(examples, outputs)
+        labels = examples.labels.astype(int)
+        return log_losses(self.probabilities(examples, outputs), labels)
 
     def reliability(self, examples: TextExamples, outputs: Any) -> list[ReliabilityBin]:
         """Returns the accuracy of the answers by their probability; not available for numbers."""
@@ -199,3 +213,9 @@ class ClassificationTask(RowsTask):
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers are unchanged."""
         return self.decisions.probabilities(self.logits(examples, outputs), self.kind)
+
+
+def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:
+    """Returns the loss of each example, float [E]: the mean over its rows."""
+    counts = np.bincount(examples.owners)
+    return np.bincount(examples.owners, np.array(outputs["loss"])) / counts

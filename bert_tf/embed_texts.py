@@ -176,7 +176,7 @@ def embed(job: Job, counts: dict[str, int]) -> None:
         if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
             last = now
             rate = done / (now - start)
-            left = (todo - done) / rate
+            left = max(0, todo - done) / rate  # damaged vectors are embedded again as well
             logging.info("%d of %d, %.1f texts per second, %.0f s left.", done, todo, rate, left)
     # Counted on the disk, because Beam returns no results.
     if lost := [name for name in counts if not job.vectors(name).exists()]:

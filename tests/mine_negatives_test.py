@@ -137,3 +137,18 @@ def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path, monkeypatch):
     assert "--output_file ~/o " in refuse(**{**good, "output_file": "~/o"})
     within = {**good, "output_file": tmp_path / "o" / "mined.jsonl"}
     assert re.search(r"mined\.jsonl.*\(File exists\);", refuse(**within))
+
+
+def test_what_the_model_cannot_tell_from_a_positive_is_no_negative(model, tmp_path):
+    documents = [
+        "the cat eats mice",
+        "The  CAT eats mice",
+        "the dog eats mice",
+        "THE DOG EATS MICE",
+    ]
+    given = Collection(documents, ["what does the cat eat"], [[0]])
+    mine(str(model), str(tmp_path / "mined.jsonl"), given, Rules())
+    (line,) = (tmp_path / "mined.jsonl").read_text().splitlines()
+    # One of the two spellings of the other document.
+    (negative,) = json.loads(line)["negatives"]
+    assert negative.lower() == "the dog eats mice"

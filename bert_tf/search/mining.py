@@ -8,6 +8,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.corpus.splitmix import numpy_random_bits
+from bert_tf.examples.known_texts import key_of
 from bert_tf.files import atomic_write
 from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.embedding.beir import read_beir
@@ -141,6 +142,7 @@ def mine(
     logging.info("Embedding %d documents.", len(collection.documents))
     documents = model.encode_document(collection.documents, batch_size=batch_size)
     queries = model.encode_query(collection.queries, batch_size=batch_size)
+    seen = SeenTexts(model, collection)
     queries, documents = to_comparable(queries, documents, model.embedding.similarity)
     # Positives are dropped from the ranking, so search as many documents more.
     most_positives = max(map(len, collection.positives))
@@ -153,7 +155,7 @@ def mine(
             zip(collection.queries, collection.positives, strict=True)
         ):
             # The ranks of the rules do not count positives, so these are removed first.
-            ranked = _other_documents(collection, number, rows[number])[: rules.range_max]
+            ranked = _other_documents(collection, seen, number, rows[number])[: rules.range_max]
             candidates = [*ranked, *positives]
             if cross_encoder:
                 pairs = [(query, collection.documents[document]) for document in candidates]
@@ -180,16 +182,40 @@ def mine(
     )
 
 
-def _other_documents(collection: Collection, query: int, rows: np.ndarray) -> list[int]:
+class SeenTexts:
+    """The texts of a collection as the model sees them: texts of equal tokens are the same text.
+
+    Args:
+      model: the embedder.
+      collection: the queries and documents.
+
+    Attributes:
+      documents: a key for the tokens of each document, without prompt.
+      queries: the keys of the queries.
+      empty: the key of a text without tokens.
+    """
+
+    def __init__(self, model: BertEmbedder, collection: Collection) -> None:
+        def key(text: str) -> int:
+            return key_of(np.array(model.pack(text).ids, np.int32))
+
+        self.documents = [key(text) for text in collection.documents]
+        self.queries = [key(text) for text in collection.queries]
+        self.empty = key("")
+
+
+def _other_documents(
+    collection: Collection, seen: SeenTexts, query: int, rows: np.ndarray
+) -> list[int]:
     """Returns the rows with distinct texts, without those of the query, its positives and ""."""
-    # By text and not by row: a copy of a positive would be a false negative.
-    excluded = {collection.documents[row] for row in collection.positives[query]}
-    excluded |= {collection.queries[query], ""}
-    others: dict[str, int] = {}
+    # By what the model sees and not by row: a copy of a positive would be a false negative.
+    excluded = {seen.documents[row] for row in collection.positives[query]}
+    excluded |= {seen.queries[query], seen.empty}
+    others: dict[int, int] = {}
     for row in rows.tolist():
-        text = collection.documents[row]
-        if text not in excluded:
-            others.setdefault(text, row)
+        key = seen.documents[row]
+        if key not in excluded:
+            others.setdefault(key, row)
     return list(others.values())
 
 

@@ -1,6 +1,7 @@
 """Reports: progress with rate and remaining time, TensorBoard scalars, variables, results."""
 
 import contextlib
+import math
 import pathlib
 import sys
 import time
@@ -115,6 +116,9 @@ class Progress:
         examples = self.batch_size / self.step_seconds
         rates = {"examples_per_second": examples, "tokens_per_second": examples * self.tokens}
         if self.peak:
+            # A peak that was measured while the machine was busy is too low: the steps reach more,
+            # which is a better measurement.
+            self.peak = max(self.peak, examples * self.flops)
             rates["share_of_peak"] = examples * self.flops / self.peak
         return rates
 
@@ -178,7 +182,9 @@ def duration(seconds: float) -> str:
     >>> duration(75), duration(7260), duration(200000)
     ('1 min 15 s', '2 h 1 min', '2 d 7 h')
     """
-    total = round(seconds)
+    if not math.isfinite(seconds):
+        return "unknown time"
+    total = max(0, round(seconds))  # More steps than planned leave no negative time.
     parts = [
         ("d", total // 86400),
         ("h", total // 3600 % 24),

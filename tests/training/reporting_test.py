@@ -118,3 +118,19 @@ def test_a_bar_on_a_terminal_alone(monkeypatch, is_terminal):
     bar.close()
     assert ("50/200" in stream.getvalue()) == is_terminal
     assert is_terminal or not stream.getvalue()
+
+
+def test_no_share_of_the_peak_is_above_one():
+    progress = Progress(10, batch_size=4, tokens=8, flops=1e9, peak=1e9)
+    progress.add(1.0, 1)
+    progress.add(1.0, 1)  # 4 examples of 1e9 in a second: four times the measured peak
+    assert progress.rates()["share_of_peak"] == 1.0
+    progress.add(9.0, 1)
+    progress.add(9.0, 1)
+    # The second call replaces the first: 9 s a step; the highest rate was 4e9.
+    assert progress.rates()["share_of_peak"] == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("seconds", [-3.0, -0.2, float("nan"), float("inf")])
+def test_no_time_left_is_negative(seconds):
+    assert "-" not in duration(seconds) and "nan" not in duration(seconds)

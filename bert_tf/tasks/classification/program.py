@@ -279,7 +279,8 @@ class Classifier(Program):
             return
         report = folder / "report.txt"
         page = run_page(
-            f"{folder.name}: {self.files['eval']}",
+            # A later command may predict the file that was evaluated, without evaluating again.
+            f"{folder.name}: {self.files.get('eval') or self.files['predict']}",
             results,
             {"Curves": folder / "curves.png", "Calibration": folder / "reliability.png"},
             report.read_text(encoding="utf8")

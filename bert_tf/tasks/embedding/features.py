@@ -79,13 +79,17 @@ class TextPacker:
         """Returns a number for each row, int64 [R]; rows of the same text have the same number.
 
         A text with the prompts of both sides has two rows. Batches without duplicates contain only
-        one of them.
+        one of them. Texts that the model cannot tell apart, because their rows have the same
+        tokens, are the same text.
         """
-        numbers: dict[str, int] = {}
+        numbers: dict[str | tuple[int, ...], int] = {}
         number_of_row = []
         # A dict keeps the order in which its keys were added, which is that of the rows.
-        for _, text in self._row_of:
-            number_of_row.append(numbers.setdefault(text, len(numbers)))
+        for (_, text), row in zip(self._row_of, self._packed, strict=True):
+            ids = tuple(row.ids)
+            number = numbers.get(text, numbers.get(ids, len(numbers)))
+            numbers[text] = numbers[ids] = number
+            number_of_row.append(number)
         return np.array(number_of_row, np.int64)
 
 
@@ -154,6 +158,8 @@ def make_training_examples(
     negatives = []
     for example in examples:
         negatives.append([packer.add("document", text) for text in example.negatives])
+    if not examples[0].scores:  # A score belongs to each negative.
+        negatives = _without_positives(packer.text_numbers(), positives, negatives)
     groups = ContrastiveDataset(
         packer.rows(),
         packer.text_numbers(),
@@ -166,6 +172,21 @@ def make_training_examples(
         one_length,
     )
     return TrainingExamples(groups)
+
+
+def _without_positives(
+    numbers: np.ndarray, positives: Sequence[int], negatives: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Returns the negatives that the model can tell from the positive, and logs the others."""
+    kept = []
+    for positive, group in zip(positives, negatives, strict=True):
+        kept.append([row for row in group if numbers[row] != numbers[positive]])
+    if left_out := sum(map(len, negatives)) - sum(map(len, kept)):
+        logging.warning(
+            "train: %d negatives are left out: they have the same tokens as their positive.",
+            left_out,
+        )
+    return kept
 
 
 def prepare_training(

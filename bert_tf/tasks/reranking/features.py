@@ -1,10 +1,11 @@
 """Makes the encoder's rows from queries and documents. Loads no TensorFlow."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf.examples.known_texts import key_of
 from bert_tf.examples.rows import TokenizedDataset
@@ -68,9 +69,19 @@ def training_rows(
         raise ValueError(
             f"--list_size={list_size}: --ranking_loss={loss} compares documents; give 2 or more."
         )
+    encode = functools.cache(tokenizer.encode)
     lists: list[list[_Pair]] = []
+    num_left_out = 0
     for example in examples:
-        lists.extend(_lists(example, loss, list_size))
+        distinct = _without_positives(example, encode)
+        num_left_out += len(example.documents) - len(distinct.documents)
+        lists.extend(_lists(distinct, loss, list_size))
+    if num_left_out:
+        logging.warning(
+            "train: %d irrelevant documents are left out: they have the same tokens as a relevant "
+            "document of their query.",
+            num_left_out,
+        )
     if not lists:
         needed = "a document" if loss in POINTWISE_LOSSES else "two documents to compare"
         if loss == "margin_mse":
@@ -78,7 +89,6 @@ def training_rows(
         raise ValueError(f"--ranking_loss={loss}: no query has {needed}; check the examples.")
     length = max(len(pairs) for pairs in lists)
     vocab = tokenizer.vocab
-    encode = functools.cache(tokenizer.encode)
     empty = add_special_tokens(vocab, [], [])
     texts = []  # N * L, list by list
     labels = np.zeros((len(lists), length), np.float32)  # [N, L]
@@ -105,6 +115,28 @@ class _Pair(NamedTuple):
     query: str
     document: str
     label: float  # relevance, or the score of a teacher
+
+
+def _without_positives(
+    example: RankingExample, encode: Callable[[str], list[int]]
+) -> RankingExample:
+    """Returns an example without irrelevant documents that have the tokens of a relevant one."""
+    if example.scores:  # A teacher's scores are learned as they are.
+        return example
+    relevant = set()
+    for document, label in zip(example.documents, example.labels, strict=True):
+        if label > 0:
+            relevant.add(tuple(encode(document)))
+    kept = []
+    for index, document in enumerate(example.documents):
+        if example.labels[index] > 0 or tuple(encode(document)) not in relevant:
+            kept.append(index)
+    if len(kept) == len(example.documents):
+        return example
+    return example._replace(
+        documents=tuple(example.documents[index] for index in kept),
+        labels=tuple(example.labels[index] for index in kept),
+    )
 
 
 def _lists(example: RankingExample, loss: str, list_size: int) -> list[list[_Pair]]:

@@ -120,7 +120,7 @@ def _float_arrays(
         assert actual.keys() == expected.keys(), f"{keys}: {actual.keys()} and {expected.keys()}"
         for key in expected:
             yield from _float_arrays(actual[key], expected[key], f"{keys}.{key}")
-    elif isinstance(expected, list | tuple):
+    elif isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
         assert len(actual) == len(expected), f"{keys}: {len(actual)} and {len(expected)} values"
         for pair in zip(actual, expected, strict=True):
             yield from _float_arrays(*pair, keys)

@@ -44,6 +44,8 @@ def test_structures():
     near = [{**row, "score": row["score"] + 60 * UNIT} for row in expected]
     assert_close(near, expected)
     assert_close({"a": np.float32([1, np.nan]), "b": 3}, {"a": np.float32([1, np.nan]), "b": 3})
+    assert_close(np.float32([1, 2]), [1, 2])
+    fails(assert_close, np.float32([1, 2]), [1, 3])
     fails(assert_close, near[:1], expected)
     fails(assert_close, near[1:], expected[1:])  # No large score is next to it.
     fails(assert_close, [{**near[0], "rank": 2}, near[1]], expected)

@@ -4,12 +4,16 @@ A model folder may come from an untrusted source. Its files must be regular file
 or device blocks the reader, and their sizes are checked before they are read or parsed.
 """
 
+import contextlib
+import io
 import json
 import os
 import pathlib
 import stat
+import sys
 import zipfile
-from typing import Any
+from collections.abc import Iterator
+from typing import IO, Any
 
 # The largest tokenizer file in use has 35 MB.
 MAX_BYTES = 64 << 20
@@ -22,6 +26,9 @@ MAX_RATIO = 20
 FREE_MEMBER_BYTES = 1 << 20
 FREE_ARCHIVE_BYTES = 64 << 20
 READ_BYTES = 1 << 20
+# The table of contents of a zip file is read before anything is known about it.
+MAX_MEMBERS = 10_000
+MAX_CONTENTS_BYTES = 4 << 20
 KERAS_CONFIGS = ("config.json", "metadata.json")
 
 
@@ -104,6 +111,57 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
         raise ValueError(f"{source} is not JSON: {error}.") from None
 
 
+@contextlib.contextmanager
+def open_zip(path: str | os.PathLike, file: IO[bytes] | None = None) -> Iterator[zipfile.ZipFile]:
+    """Opens a zip file of at most `MAX_MEMBERS` members, whose table of contents is small.
+
+    Args:
+      path: a regular file.
+      file: the open file; None: it is opened here.
+
+    Raises:
+      ValueError: if it has more members, or is not a regular file.
+      zipfile.BadZipFile: if it is no zip file.
+    """
+    check_regular(path)
+    with contextlib.ExitStack() as stack:
+        limited = _ShortReads(file or stack.enter_context(pathlib.Path(path).open("rb")))
+        archive = stack.enter_context(zipfile.ZipFile(limited))
+        limited.most = sys.maxsize
+        count = len(archive.infolist())
+        if count > MAX_MEMBERS:
+            raise ValueError(f"{path} has {count} members; expected at most {MAX_MEMBERS}.")
+        yield archive
+
+
+class _ShortReads(io.RawIOBase):
+    """A seekable file with a limit on single reads: zipfile reads the table of contents by one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.most = MAX_CONTENTS_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        if size > self.most:
+            raise ValueError(
+                f"its table of contents has {size} bytes; expected at most {self.most}"
+            )
+        # Without a size zipfile reads the last 64 KiB of the file.
+        return self._file.read(self.most if size < 0 else size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
 def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) -> bytes:
     """Reads a member of a zip file of at most `MAX_BYTES` bytes.
 
@@ -139,9 +197,8 @@ def check_keras_file(path: str | os.PathLike) -> None:
     Raises:
       ValueError: if it is not a regular file, not a zip file, or its content is too large.
     """
-    check_regular(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             for info in archive.infolist():
                 _check_method(info, path)
             most = FREE_ARCHIVE_BYTES + MAX_RATIO * pathlib.Path(path).stat().st_size

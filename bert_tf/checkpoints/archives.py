@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
+from bert_tf.bounded_files import open_zip
+
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 # A BERT-large with Adam's slots has 5 GB; weights shrink by a tenth, by half if they were float16.
 MAX_BYTES = 64 << 30
@@ -112,7 +114,7 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
     """Opens an archive; folders are left out of its members."""
     with contextlib.ExitStack() as stack:
         if path.suffix == ".zip":
-            archive = stack.enter_context(zipfile.ZipFile(path))
+            archive = stack.enter_context(open_zip(path))
             zip_members = []
             for entry in archive.infolist():
                 if entry.is_dir():

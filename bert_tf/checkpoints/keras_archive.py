@@ -9,11 +9,10 @@ have the names of the programs' flags, so that they are read like those of a run
 import functools
 import json
 import pathlib
-import zipfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.bounded_files import check_keras_file, parse_json, read_member
+from bert_tf.bounded_files import check_keras_file, open_zip, parse_json, read_member
 from bert_tf.fine_tuning_config import reading_of_rows
 from bert_tf.renamed import with_new_settings
 from bert_tf.text.kinds import vocab_from_config
@@ -51,7 +50,7 @@ def read_config(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"{path} does not exist; expected a file that model.save wrote.")
     check_keras_file(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             values = parse_json(read_member(archive, CONFIG_NAME, path), f"{path}: {CONFIG_NAME}")
     except KeyError:
         raise ValueError(f"{path} is not a readable Keras model: it has no {CONFIG_NAME}") from None

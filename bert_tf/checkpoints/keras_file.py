@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import math
 import pathlib
-import zipfile
 from typing import Any
 
 import keras
 
+from bert_tf.bounded_files import open_zip
 from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes
 from bert_tf.checkpoints.keras_archive import (
     SavedObject,
@@ -69,7 +69,7 @@ def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
     Raises:
       ValueError: if it has less than a byte for each number.
     """
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         if WEIGHTS_NAME not in archive.namelist():
             return  # Keras says so.
         size = archive.getinfo(WEIGHTS_NAME).file_size

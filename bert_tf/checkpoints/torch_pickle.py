@@ -25,6 +25,8 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
+from bert_tf.bounded_files import open_zip
+
 # By the names in the pickle. NumPy has no bfloat16: its bits are read, then widened.
 DTYPES = {
     "torch.FloatStorage": "<f4",
@@ -129,7 +131,7 @@ def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
         if OLD_MAGIC_BYTES in file.peek(OLD_MAGIC_END)[:OLD_MAGIC_END]:
             old = _OldFile(file)
             return old.read_tensors()
-        with _open_zip(file) as zipped:
+        with _open_zip(path, file) as zipped:
             archive = _Archive(zipped)
             return archive.read_tensors()
 
@@ -146,29 +148,34 @@ def _explained(path: pathlib.Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {reason}. {HOW_TO_CONVERT}") from error
 
 
-def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
+@contextlib.contextmanager
+def _open_zip(path: pathlib.Path, file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Opens the zip file and checks its table of contents."""
     start = file.read(len(GIT_LFS_START))
     if start == GIT_LFS_START:
         raise ValueError("it is a git-lfs pointer; `git lfs pull` downloads the file itself")
     if not start.startswith(ZIP_START):
         raise ValueError(f"it is not a zip file: it begins with {start[:8]!r}")
-    try:
-        zipped = zipfile.ZipFile(file)
-    except Exception as error:  # of many kinds, as above
-        raise ValueError(
-            f"it begins as a zip file, but is cut short or damaged ({error})"
-        ) from None
-    entries = zipped.infolist()
+    with contextlib.ExitStack() as stack:
+        try:
+            zipped = stack.enter_context(open_zip(path, file))
+        except Exception as error:  # of many kinds, as above
+            raise ValueError(
+                f"it begins as a zip file, but is cut short or damaged ({error})"
+            ) from None
+        _check_entries(zipped.infolist(), os.fstat(file.fileno()).st_size)
+        yield zipped
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Raises ValueError for entries that are compressed, or claim more than the file's size."""
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
             raise ValueError(f"{entry.filename!r} in it is compressed, but torch does not compress")
     # Entries that share bytes would let a small file fill the memory.
     claimed = sum(entry.file_size for entry in entries)
-    size = os.fstat(file.fileno()).st_size
     if claimed > size:
         raise ValueError(f"its entries claim {claimed} bytes, but the whole file has {size}")
-    return zipped
 
 
 class _TensorFile:

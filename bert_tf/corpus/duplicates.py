@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from bert_tf.bounded_arrays import map_array
 from bert_tf.corpus.checksums import write_checksum
 from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.splitmix import GAMMA, hash64, mix64
@@ -90,7 +91,7 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
         with atomic_write(result, "wb") as file:
             np.save(file, np.setdiff1d(np.arange(store.num_documents), duplicates, True))
         write_checksum(result)
-    return np.load(result)
+    return map_array(result)
 
 
 def key_file(token_file: pathlib.Path, form: str) -> pathlib.Path:

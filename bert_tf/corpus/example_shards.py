@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_tf.bounded_arrays import map_array
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
 from bert_tf.corpus.progress import Progress
@@ -250,7 +251,7 @@ def _open(
     A store opens and closes files as it is read: threads of a Beam worker must not share one.
     """
     # Mapped, as all workers read the same list; a plain array is faster to index than np.memmap.
-    documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
+    documents = map_array(documents_file).view(np.ndarray)
     return TokenStore(token_files), read_vocab(vocab_file), documents
 
 

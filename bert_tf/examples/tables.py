@@ -17,7 +17,6 @@ allowed at the end of a table, and anywhere in JSONL.
 
 import contextlib
 import csv
-import datetime
 import glob
 import itertools
 import json
@@ -40,7 +39,7 @@ from bert_tf.corpus.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.corpus.tfds_corpus import list_dataset_parts
 from bert_tf.examples.labels import visible_name
 from bert_tf.examples.void_rows import is_void
-from bert_tf.extras import install_hint
+from bert_tf.examples.workbooks import read_workbook
 from bert_tf.files import not_utf8
 from bert_tf.fine_tuning_config import TableConfig
 
@@ -294,7 +293,7 @@ def read_cells(
       ValueError: see `read_table`.
     """
     if delimiter is None and table_ending(path) in EXCEL:
-        yield from _excel(path)
+        yield from read_workbook(path)
         return
     if delimiter is None:
         delimiter = DELIMITERS.get(table_ending(path))
@@ -489,48 +488,6 @@ def _without_spaces_before_quotes(lines: Iterable[str], delimiter: str) -> Itera
         else:
             yield line
         is_open ^= line.count('"') % 2 == 1
-
-
-def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields (location, cells) of the rows of the first sheet that are not empty."""
-    try:
-        import openpyxl
-    except ImportError:
-        raise ValueError(
-            f"{path} is an Excel file, which openpyxl reads: {install_hint('excel')}, or save the "
-            "sheet as CSV (UTF-8)."
-        ) from None
-    try:
-        # data_only: the values of formulas instead of the formulas.
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # Faults of the zip file, of its XML, and of openpyxl itself.
-        raise ValueError(f"{path} cannot be read as an Excel file: {error}.") from None
-    width = 0
-    with contextlib.closing(book):
-        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
-            cells = [_excel_text(value) for value in values]
-            # Empty cells after the last column, which were only formatted, are not data.
-            while len(cells) > width and not cells[-1]:
-                cells.pop()
-            if any(cells):
-                # The first row has the names, so it determines the width.
-                width = width or len(cells)
-                yield f"{path} line {number}", cells + [""] * (width - len(cells))
-    if not width:
-        raise ValueError(f"{path} is empty; expected a row of cells on each line.")
-
-
-def _excel_text(value: object) -> str:
-    """Returns a cell's value as Excel writes it into a CSV file."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat(" ") if isinstance(value, datetime.datetime) else value.isoformat()
-    return str(value)
 
 
 def _check_header(names: list[str], where: str) -> list[str]:

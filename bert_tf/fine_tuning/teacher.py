@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.bounded_arrays import map_array
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.corpus.checksums import drop_damaged, write_checksum
@@ -136,7 +137,7 @@ def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
     """Returns the cached outputs if there are as many as examples; otherwise None."""
     if not path.exists():
         return None
-    outputs = np.load(path, allow_pickle=False)
+    outputs = map_array(path)
     if len(outputs) != count:
         return None
     logging.info("Using the teacher's outputs in %s.", path)

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.bounded_arrays import map_array
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.corpus.checksums import drop, file_crc, file_crcs, is_whole, write_checksum
 from bert_tf.examples.tables import list_tables
@@ -321,7 +322,7 @@ def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) ->
         return
     wanted = np.array(sorted(repeated), np.uint64)
     # The sorted ids show which files can be skipped: texts are much slower to read.
-    has_repeated = [contains_any(np.load(file, mmap_mode="r"), wanted) for file in files]
+    has_repeated = [contains_any(map_array(file), wanted) for file in files]
     seen: dict[str, str] = {}  # Different ids may share a digest, so the ids are compared in full.
     for name in names:
         number = int(name.split("-")[0])
@@ -344,7 +345,7 @@ def _repeated_digests(files: Sequence[pathlib.Path], at_once: int) -> set[int]:
 
     The range of digests is cut into parts of about `at_once` digests, read one after the other.
     """
-    total = sum(len(np.load(file, mmap_mode="r")) for file in files)
+    total = sum(len(map_array(file)) for file in files)
     count = -(-total // at_once)
     # Hashes are spread evenly, so equal ranges hold about equally many ids.
     limits = [np.uint64(i * (1 << 64) // count) for i in range(1, count)]
@@ -354,7 +355,7 @@ def _repeated_digests(files: Sequence[pathlib.Path], at_once: int) -> set[int]:
         digests = None  # Free the part before, so that memory holds one.
         slices = []
         for file in files:
-            file_digests = np.load(file, mmap_mode="r")
+            file_digests = map_array(file)
             first = 0
             last = len(file_digests)
             if part:
@@ -482,5 +483,5 @@ def batches(job: Job, names: Sequence[str], keep_texts: bool = True) -> Iterator
     for name in names:
         documents = read_texts(job, name)
         texts = [document.text for document in documents] if keep_texts else None
-        vectors = np.load(job.vectors(name))
+        vectors = map_array(job.vectors(name))
         yield Batch([document.id for document in documents], vectors, texts)

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.bounded_arrays import map_array
 from bert_tf.corpus.checksums import file_crcs
 from bert_tf.files import exclusive, new_folder_path
 from bert_tf.search import strings
@@ -269,7 +270,7 @@ class Index:
           ValueError: if its type or shape differs from the manifest.
         """
         path = self.folder / f"{name}-{number:05}.npy"
-        values = np.load(path, mmap_mode="r")
+        values = map_array(path)
         if values.dtype != dtype or values.shape != shape:
             raise ValueError(
                 f"{path} contains {values.dtype} {values.shape}, but the manifest says {dtype} "

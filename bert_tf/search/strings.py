@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.bounded_arrays import map_array
+
 
 class Strings(Sequence):
     """A sequence of strings in files of `write`, memory-mapped.
@@ -19,7 +21,7 @@ class Strings(Sequence):
 
     def __init__(self, folder: pathlib.Path, name: str) -> None:
         path = folder / f"{name}.utf8"
-        self._ends = np.load(folder / f"{name}.ends.npy", mmap_mode="r")
+        self._ends = map_array(folder / f"{name}.ends.npy")
         size = path.stat().st_size
         if self._ends.ndim != 1 or self._ends.dtype != np.int64:
             raise ValueError(

@@ -16,7 +16,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from bert_tf.bounded_files import check_regular, read_member
+from bert_tf.bounded_files import open_zip, read_member
 from bert_tf.checkpoints.archives import UNPACKING_ERRORS
 from bert_tf.serving.metadata import CARD_NAME, ROW_OUTPUTS, check_outputs, parse_metadata
 from bert_tf.text.kinds import VOCABULARY_FILES
@@ -46,9 +46,8 @@ class LiteModel:
     """
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
-        check_regular(path)
         try:
-            with zipfile.ZipFile(path) as archive:
+            with open_zip(path) as archive:
                 content = read_member(archive, CARD_NAME, path)
                 self.card = parse_metadata(content, CARD_NAME)
                 self.vocab = _read_vocab(archive, path)

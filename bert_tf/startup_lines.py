@@ -15,11 +15,14 @@ from collections.abc import Iterator
 
 from bert_tf.around_import import around_import
 
+_LEVELS_THAT_HIDE = ("1", "2", "3")
 _LEVELS = {"I": 0, "W": 1, "E": 2}
 _LINE = re.compile(rb"([IWE])\d{4} \d\d:\d\d:\d\d")
 _ANNOUNCEMENT = b"WARNING: All log messages before absl::InitializeLog()"
 # Two libraries that both register CUDA's plugins; the first is used.
 _TWICE = re.compile(rb"Unable to register cu\w+ \w+: Attempting to register")
+# oneDNN has no kernels of a type for this processor, so that TensorFlow's own are used.
+_SLOWER_ONEDNN = re.compile(rb"oneDNN supports .* only on platforms with")
 _NO_DRIVER = b"failed call to cuInit"
 
 
@@ -43,6 +46,8 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
     """
     if line.startswith(_ANNOUNCEMENT) or _TWICE.search(line):
         return False
+    if _SLOWER_ONEDNN.search(line):
+        return False
     if _NO_DRIVER in line and not has_gpu:
         return False
     match = _LINE.match(line)
@@ -51,9 +56,18 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
 
 @contextlib.contextmanager
 def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
+    """Filters the output of the import, and of the search for a driver that follows."""
+    with hidden_lines():
+        yield
+        if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in _LEVELS_THAT_HIDE:
+            tensorflow.config.list_physical_devices()  # Here it looks for a driver.
+
+
+@contextlib.contextmanager
+def hidden_lines() -> Iterator[None]:
     """Holds back the output to standard error, then prints the lines that are shown."""
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
-    if level not in ("1", "2", "3"):
+    if level not in _LEVELS_THAT_HIDE:
         yield
         return
     sys.stderr.flush()
@@ -63,7 +77,6 @@ def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-            tensorflow.config.list_physical_devices()  # Here it looks for a driver.
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.config import TrainingConfig
+from bert_tf.fine_tuning.sizes import with_evaluations
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
@@ -307,6 +309,20 @@ def test_the_last_step_is_judged_and_may_be_the_best(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "epoch", "evaluations", "given", "interval"),
+    [
+        (60, 2.0, 5, 0, 2),  # small data: after each epoch
+        (1000, 1000.0, 5, 0, 100),  # one epoch: ten evaluations
+        (3, 3.0, 5, 0, 1),
+        (1000, 100.0, 5, 30, 30),
+    ],
+)
+def test_a_run_is_evaluated_often_enough_to_stop_early(steps, epoch, evaluations, given, interval):
+    training = TrainingConfig(early_stopping_evaluations=evaluations, eval_steps=given)
+    assert with_evaluations(training, steps, epoch).eval_steps == interval
+
+
 def test_early_stopping_without_an_interval_judges_each_epoch(folder, caplog):
     flags = {"early_stopping_evaluations": 1, "num_train_steps": 8, "learning_rate": 0}
     flags |= {"train_batch_size": 16, "eval_steps": 0}

@@ -160,7 +160,8 @@ def test_empty_and_endless_texts_are_counted(folder, caplog):
         flags |= {"do_predict": "true", "output_dir": folder / "odd", "train_batch_size": 4}
         assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
     lines = [record.getMessage() for record in caplog.records]
-    assert any("train: 8 examples; labels: neg 3, pos 3, so-so 2; 1 " in line for line in lines)
+    assert any("train: 8 examples; labels: neg 3, pos 3, so-so 2" in line for line in lines)
+    assert any("1 of 8 texts are empty" in line for line in lines)
     cut = [line for line in lines if re.search(r" 16; 1 examples \(12\.5 %\) .*16\.", line)]
     assert len(cut) == 2
     assert len(read_tsv(folder / "odd/predictions.tsv")) == 8

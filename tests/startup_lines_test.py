@@ -78,3 +78,8 @@ def test_the_first_use_in_python_prints_nothing():
 @pytest.mark.slow
 def test_all_lines_are_there_for_who_asks():
     assert any("oneDNN" in line for line in stderr_of_program("0"))
+
+
+def test_kernels_that_onednn_lacks_are_not_spoken_of():
+    line = b"E0000 00:00:17 util.cc:131] oneDNN supports DT_INT32 only on platforms with AVX-512."
+    assert not is_shown(line, 2, has_gpu=False)

@@ -80,6 +80,7 @@ HEADS = {
     "answerable": "cls/answerable/",
     "embedding": HEAD,
 }
+PRETRAINING_HEADS = ("pooler", "masked_lm", "next_sentence", "discriminator", "transform")
 LABEL_HEADS = ("classifier", "tagger")
 # Remedies for missing and unknown weights, in messages.
 ALLOW_MISSING = "list weights that may be missing in allow_missing (--allow_missing)."

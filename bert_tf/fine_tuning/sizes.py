@@ -64,14 +64,8 @@ def with_sizes(
         warmup = optimization.num_warmup_steps
     optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)
     optimization.check_lengths()
-    if training.early_stopping_evaluations and not training.eval_steps:
-        training = dataclasses.replace(training, eval_steps=max(1, round(epoch)))
-        logging.info(
-            "--eval_steps=0 with --early_stopping_evaluations=%d: evaluates after each epoch, "
-            "every %d steps. Give --eval_steps for another interval.",
-            training.early_stopping_evaluations,
-            training.eval_steps,
-        )
+    if training.early_stopping_evaluations:
+        training = with_evaluations(training, steps, epoch)
     check_batch_sizes(training, replicas)
     length = data.max_seq_length
     bytes_per_text = activation_bytes(model, length, 0, training.recompute)
@@ -81,3 +75,34 @@ def with_sizes(
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     training = choose_micro_batches(training, bytes_per_example, replicas, before)
     return configs._replace(optimizer=optimization, training=training)
+
+
+def with_evaluations(training: TrainingConfig, steps: int, epoch: float) -> TrainingConfig:
+    """Returns the configuration with an interval of evaluations at which a run can stop early.
+
+    Args:
+      training: with early_stopping_evaluations; an interval that it has is kept.
+      steps: steps of the run.
+      epoch: steps of an epoch.
+    """
+    evaluations = training.early_stopping_evaluations
+    if training.eval_steps:
+        if evaluations * training.eval_steps >= steps:
+            logging.warning(
+                "--early_stopping_evaluations=%d with --eval_steps=%d: a run of %d steps ends "
+                "before it can stop early. Give a smaller --eval_steps, or leave it out.",
+                evaluations,
+                training.eval_steps,
+                steps,
+            )
+        return training
+    # After each epoch, but often enough that a run of few epochs can stop half way.
+    most = steps // (2 * evaluations)
+    training = dataclasses.replace(training, eval_steps=max(1, min(round(epoch), most)))
+    logging.info(
+        "--eval_steps=0 with --early_stopping_evaluations=%d: evaluates every %d steps. Give "
+        "--eval_steps for another interval.",
+        evaluations,
+        training.eval_steps,
+    )
+    return training

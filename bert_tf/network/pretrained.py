@@ -285,6 +285,7 @@ def assign_checkpoint(
     """
     from bert_tf.checkpoints.checkpoint import (
         HEADS,
+        PRETRAINING_HEADS,
         listed,
         shape_differences,
         unnamed,
@@ -310,9 +311,12 @@ def assign_checkpoint(
         )
     # A line for each layer, not for each weight.
     left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
-    for title, names in (("Initialized at random", random), ("Not used by the model", left_out)):
-        if names:
-            logging.info("%s: %s", title, ", ".join(names))
+    if random:
+        logging.info("Initialized at random: %s", ", ".join(random))
+    # A model without the heads of pre-training, and without the pooler, is nothing to report.
+    heads = tuple(HEADS[name] for name in PRETRAINING_HEADS)
+    if surprising := [name for name in left_out if not f"{name}/".startswith(heads)]:
+        logging.info("Not used by the model: %s", ", ".join(surprising))
     for name, variable in variables.items():
         if name in weights:
             variable.assign(weights[name])

@@ -7,6 +7,7 @@ others                   plain text, cut at blank lines into passages of about 1
                          on for passages that begin within a long line
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -82,12 +83,17 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
             continue
         yield where, Document(_id(row, where) or f"{name}:{number}", text)
     if empty:
-        logging.warning(
-            "%s: %d rows with neither title nor text are left out, the first is %s.",
-            path,
-            len(empty),
-            empty[0],
-        )
+        _warn_of_empty_rows(path, len(empty), empty[0])
+
+
+@functools.cache  # Documents are read more than once: to count, to embed, and to find words.
+def _warn_of_empty_rows(path: str, count: int, first: str) -> None:
+    logging.warning(
+        "%s: %d rows with neither title nor text are left out, the first is %s.",
+        path,
+        count,
+        first,
+    )
 
 
 def _id(row: dict[str, Any], where: str) -> str:

@@ -63,7 +63,8 @@ def make_figure(
     for name in plot_titles:
         trained = _points(training, name)
         evaluated = _points(evaluation, name)
-        if trained[0] or evaluated[0]:
+        # A single evaluation alone is no curve.
+        if trained[0] or len(evaluated[0]) > 1:
             curves[name] = (trained, evaluated)
     if not curves:
         return None

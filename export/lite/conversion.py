@@ -37,6 +37,7 @@ from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
 from bert_tf.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
 from bert_tf.serving.model import Batch, Outputs, Serving, function_of_ids
+from bert_tf.startup_lines import hidden_lines
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from bert_tf.type_names import Model
@@ -123,7 +124,8 @@ def convert(
             with warnings.catch_warnings():
                 # Calibration runs in TensorFlow's interpreter, which has a deprecation warning.
                 warnings.simplefilter("ignore")
-                model = converter.convert()
+                with hidden_lines():
+                    model = converter.convert()
         except Exception as error:  # The stages of the converter raise different types.
             reason = str(error).strip().splitlines()
             raise ValueError(

@@ -21,8 +21,16 @@ def height(path):
     ("training", "evaluation", "rows"),
     [
         ([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "accuracy": 0.5}], [], 1),
-        ([], [{"step": 2, "f1": 0.5}], 1),
-        ([{"step": 1, "loss": 2.0}], [{"step": 2, "f1": 0.5, "accuracy": 0.1, "other": 1.0}], 2),
+        ([], [{"step": 2, "f1": 0.5}, {"step": 4, "f1": 0.6}], 1),
+        # A panel with the one dot of f1 would show nothing.
+        (
+            [{"step": 1, "loss": 2.0}],
+            [
+                {"step": 2, "accuracy": 0.1, "other": 1.0},
+                {"step": 4, "accuracy": 0.2, "f1": 0.5},
+            ],
+            1,
+        ),
     ],
 )
 def test_a_panel_for_each_metric_with_values(tmp_path, training, evaluation, rows):
@@ -36,7 +44,8 @@ def test_a_panel_for_each_metric_with_values(tmp_path, training, evaluation, row
 
 
 def test_nothing_without_values(tmp_path):
-    draw_curves(tmp_path / "curves.png", PANELS, [], [{"step": 1, "other": 2.0}], {"loss": 1.0})
+    evaluation = [{"step": 1, "other": 2.0, "f1": 0.5}]
+    draw_curves(tmp_path / "curves.png", PANELS, [], evaluation, {"loss": 1.0})
     assert not list(tmp_path.iterdir())
 
 

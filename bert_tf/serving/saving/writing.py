@@ -18,6 +18,7 @@ from bert_tf.serving.model import IDS, Serving, Signatures
 from bert_tf.serving.saved_models import EXTRA, write_checksums
 from bert_tf.serving.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from bert_tf.serving.saving.warmup import Requests, write_warmup
+from bert_tf.startup_lines import hidden_lines
 from bert_tf.text.vocab import Vocab
 
 # A short and a longer request, to warm up the server for both lengths.
@@ -75,7 +76,8 @@ def save(
             hidden = stack.enter_context(hidden_folder(path))
             hidden_folders[path] = hidden
             try:
-                _write(serving, hidden, model.name, signatures, requests, metadata)
+                with hidden_lines():  # The graph optimizer speaks of oneDNN.
+                    _write(serving, hidden, model.name, signatures, requests, metadata)
             except (OSError, tf.errors.OpError) as error:
                 reason = getattr(error, "message", None) or str(error)
                 raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error

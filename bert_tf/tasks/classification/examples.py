@@ -473,7 +473,7 @@ def _check_known(
 
 
 def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
-    """Returns a line for the log: how many examples, of each label, unlabelled, and without text.
+    """Returns a line for the log: how many examples, of each label, unlabelled, and half empty.
 
     A pair counts as empty if one of its texts is blank.
 
@@ -496,8 +496,12 @@ def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
     if unlabelled := sum(example.label is None for example in examples):
         parts.append(f"{unlabelled:,} unlabelled")
     has_pairs = any(example.text_b for example in examples)
+    # Texts that are empty as a whole are counted when they are packed.
     empty = sum(
-        not example.text_a.strip() or (has_pairs and not example.text_b.strip())
+        not example.text_a.strip() or not example.text_b.strip()
         for example in examples
+        if has_pairs
     )
-    return "; ".join([*parts, f"{empty:,} with an empty text"])
+    if empty:
+        parts.append(f"{empty:,} pairs with an empty text")
+    return "; ".join(parts)

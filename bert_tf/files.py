@@ -17,6 +17,7 @@ from absl import logging
 
 from bert_tf import bounded_files
 from bert_tf.printable import show
+from bert_tf.temporaries import temporary
 
 NEWLINE = b"\n"
 
@@ -25,22 +26,19 @@ NEWLINE = b"\n"
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file next to `path`, and renames it to `path` after the block succeeds.
 
-    If the block raises, the temporary file is deleted and `path` stays unchanged.
+    If the block raises, the temporary file is deleted and `path` stays unchanged. After a kill the
+    next process that writes `path` deletes it.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A random name, because hosts that share a folder may have processes with the same id.
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     encoding = None if "b" in mode else "utf8"
-    try:
-        with temporary.open(mode, encoding=encoding) as file:
+    with temporary(path) as hidden:
+        with hidden.open(mode, encoding=encoding) as file:
             yield file
             # On the disk before the rename: after a crash the path never has a part of the content.
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        hidden.replace(path)
 
 
 def real_path(path: str | os.PathLike) -> pathlib.Path:

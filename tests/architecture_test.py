@@ -13,8 +13,8 @@ from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
-renamed printable bounded_files bounded_arrays bounded_patterns files processes hosts flagfiles
-around_import extras fetching
+renamed printable bounded_files bounded_arrays bounded_patterns temporaries files processes hosts
+flagfiles around_import extras fetching
 nested_layers type_names
 keras_classes startup_lines
 config fine_tuning_config fine_tuning_defaults

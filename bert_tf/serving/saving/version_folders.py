@@ -3,10 +3,10 @@
 import contextlib
 import os
 import pathlib
-import shutil
 from collections.abc import Iterator
 
 from bert_tf.serving.saved_models import versions
+from bert_tf.temporaries import temporary
 
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:
@@ -37,17 +37,13 @@ def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
     It is created next to the model's folder, so that no server reads it. If the model's folder is a
     mount point, its parent is on another disk; then the temporary folder is created inside, with a
-    name that is not a version.
+    name that is not a version. What a killed process left for the same version is deleted.
     """
     model = path.parent.resolve()
     parent = model if model.is_mount() else model.parent
-    hidden = parent / f".{model.name}.{path.name}.{os.getpid()}.tmp"
-    shutil.rmtree(hidden, ignore_errors=True)
-    hidden.mkdir(parents=True)
-    try:
+    parent.mkdir(parents=True, exist_ok=True)
+    with temporary(parent / f"{model.name}.{path.name}", is_folder=True) as hidden:
         yield hidden
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def flush(folder: pathlib.Path) -> None:

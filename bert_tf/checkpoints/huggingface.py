@@ -20,6 +20,7 @@ from bert_tf.checkpoints.checkpoint import (
     count_layers,
     encoder_shapes,
     heads_of,
+    num_labels,
     table_rows,
     weight_names,
     without_prefix,
@@ -36,7 +37,12 @@ from bert_tf.checkpoints.lora import (
     merge_adapter,
     read_adapter,
 )
-from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.tokenizer_files import (
+    model_max_length,
+    read_tokenizer,
+    truncates_beginning,
+    write_tokenizer,
+)
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
 from bert_tf.config import ModelConfig
@@ -234,7 +240,32 @@ def from_names(
         embedding=read_embedding(folder),
         problem_type=_problem_type(values, weights, folder / "config.json"),
         is_multiple_choice=purpose == "multiple_choice",
+        settings=_input_settings(folder, config, weights, purpose),
     )
+
+
+def _input_settings(
+    folder: pathlib.Path, config: ModelConfig, weights: Weights, purpose: str
+) -> dict[str, str]:
+    """Returns how the tokenizer of a folder cuts texts, of `run_record.INPUT_FIELDS`.
+
+    Raises:
+      ValueError: if it cuts their beginning, which only classifiers of bert_tf do.
+    """
+    settings = {}
+    length = model_max_length(folder)
+    # The usual case, a limit that is that of the model, needs no record.
+    if length is not None and length < min(config.longest_row, config.max_position_embeddings):
+        settings["max_seq_length"] = str(length)
+    if truncates_beginning(folder):
+        if purpose != "classifier" or num_labels(weights) < 2:
+            raise ValueError(
+                f"{folder}: truncation_side is left, but bert_tf cuts the beginning of long texts "
+                "only for classifiers of several labels. Remove truncation_side from "
+                "tokenizer_config.json (and truncation from tokenizer.json) to cut their end."
+            )
+        settings["long_texts"] = "tail"
+    return settings
 
 
 def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
@@ -398,9 +429,22 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.vocab is not None:
         write_tokenizer(folder, checkpoint.vocab, config)
+        _write_cuts(folder, checkpoint.settings)
     # The weights of dense layers cannot be stored, and without them the embeddings would differ.
     if checkpoint.embedding and not checkpoint.embedding.dense:
         write_embedding(folder, checkpoint.embedding)
+
+
+def _write_cuts(folder: pathlib.Path, settings: dict[str, str]) -> None:
+    """States in tokenizer_config.json how texts are cut; see `_input_settings`."""
+    cuts: dict[str, Any] = {}
+    if length := settings.get("max_seq_length"):
+        cuts["model_max_length"] = int(length)
+    if settings.get("long_texts") == "tail":
+        cuts["truncation_side"] = "left"
+    if cuts:
+        path = folder / "tokenizer_config.json"
+        write_json(path, {**read_json(path), **cuts})
 
 
 def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:

@@ -47,6 +47,16 @@ NOT_MERGED = (
     "use_bdlora",
     "use_qalora",
 )
+# Settings without an effect on merged weights, and those that are read.
+KNOWN = (
+    *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
+    *("revision", "inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha"),
+    *("lora_dropout", "fan_in_fan_out", "bias", "use_rslora", "modules_to_save", "lora_bias"),
+    *("init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern"),
+    *("alpha_pattern", "megatron_config", "megatron_core", "loftq_config", "eva_config"),
+    *("corda_config", "lora_ga_config", "use_dora", "qalora_group_size", "runtime_config"),
+    *("ensure_weight_tying", "velora_config"),
+)
 # Other initial values of the matrices change the weights of the base as well.
 INITIAL_VALUES = (True, False, "gaussian", "eva", "orthogonal")
 MERGE_BY_PEFT = (
@@ -85,9 +95,19 @@ class LoraAdapter:
         mapping = json_field(self.values, "auto_mapping", dict, path, nullable=True) or {}
         return str(mapping.get("base_model_class") or "")
 
-    def scale(self, module: str) -> float:
-        """Returns the factor of the product of a module's matrices."""
+    def scale(self, module: str, num_rows: int) -> float:
+        """Returns the factor of the product of a module's matrices.
+
+        Raises:
+          ValueError: if the rank is not `num_rows`, that of the matrices.
+        """
         rank = self._setting("r", "rank_pattern", module)
+        if rank != num_rows:
+            raise ValueError(
+                f"{self.folder / ADAPTER_CONFIG}: r (or rank_pattern) is {rank} for {module}, but "
+                f"its matrices have rank {num_rows}; configuration and matrices belong to "
+                "different adapters."
+            )
         alpha = self._setting("lora_alpha", "alpha_pattern", module)
         if self.values.get("use_rslora"):
             # rsLoRA: the sum over `rank` terms grows with the root of the rank.
@@ -131,6 +151,12 @@ def read_adapter(folder: pathlib.Path) -> LoraAdapter:
                 f"{path}: {key} is {values[key]!r:.100}, which bert_tf does not support; "
                 f"{MERGE_BY_PEFT}."
             )
+    for key, value in values.items():
+        if key not in (*KNOWN, *NOT_MERGED) and value:
+            raise ValueError(
+                f"{path}: bert_tf does not know the setting {key} ({value!r:.100}); "
+                f"{MERGE_BY_PEFT}."
+            )
     if values.get("init_lora_weights", True) not in INITIAL_VALUES:
         raise ValueError(
             f"{path}: init_lora_weights is {values['init_lora_weights']!r}, which also changes the "
@@ -152,6 +178,8 @@ def read_adapter(folder: pathlib.Path) -> LoraAdapter:
             # PEFT's wrappers around layers that it trains in part or completely.
             for wrapper in (".base_layer.", ".modules_to_save."):
                 name = name.replace(wrapper, ".")
+            # With bias="all" PEFT leaves the adapter's name in those of trained layers.
+            name = name.replace(".default.", ".")
             weights[name] = value
     return LoraAdapter(folder, values, matrices, weights, BoundedPatterns(path))
 
@@ -220,14 +248,15 @@ def merge_adapter(
     for module, matrices in adapter.matrices.items():
         name = name_in_base(f"{module}.weight")
         before = base_weights.get(name)
-        change = _product(adapter, module, matrices)
+        _check_dora(adapter, module, matrices)
+        change, rank = _product(adapter, module, matrices)
         if before is None or before.shape != change.shape:
             shown = "has none" if before is None else f"has {list(before.shape)}"
             raise ValueError(
                 f"{adapter.folder} is an adapter of another model than {base}: it changes {name} "
                 f"{list(change.shape)}, of which the base {shown}."
             )
-        after = before + np.float32(adapter.scale(module)) * change
+        after = before + np.float32(adapter.scale(module, rank)) * change
         if MAGNITUDE in matrices:
             magnitude = matrices[MAGNITUDE].reshape(-1, 1)
             if len(magnitude) != len(after):
@@ -242,8 +271,21 @@ def merge_adapter(
     return merged
 
 
-def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> np.ndarray:
-    """Returns the product of a module's matrices, in the shape of its weight.
+def _check_dora(adapter: LoraAdapter, module: str, matrices: Weights) -> None:
+    """Raises ValueError unless the matrices have lengths of rows exactly where use_dora says so."""
+    path = adapter.folder / ADAPTER_CONFIG
+    use_dora = bool(json_field(adapter.values, "use_dora", bool, path, nullable=True))
+    has_lengths = any(MAGNITUDE in other for other in adapter.matrices.values())
+    if use_dora != (MAGNITUDE in matrices) and (use_dora or has_lengths):
+        shown = "has" if MAGNITUDE in matrices else "lacks"
+        raise ValueError(
+            f"{path}: use_dora is {use_dora}, but {module} {shown} a {MAGNITUDE}; configuration "
+            "and matrices belong to different adapters."
+        )
+
+
+def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> tuple[np.ndarray, int]:
+    """Returns the product of a module's matrices, in the shape of its weight, and their rank.
 
     fan_in_fan_out is not read: it concerns layers of other models, and PEFT ignores it for these.
     """
@@ -263,4 +305,4 @@ def _product(adapter: LoraAdapter, module: str, matrices: Weights) -> np.ndarray
         )
     product = up @ down  # [outputs, inputs]
     # The rows of a table are its inputs.
-    return product.T if is_table else product
+    return (product.T if is_table else product), down.shape[0]

@@ -143,8 +143,13 @@ def _read_embedder(
         lower_case_texts=lowers_texts(modules[0]),
     )
     embedding.check(hidden_size, str(path))
+    # The length of an embedder is in its own settings.
+    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
     return dataclasses.replace(
-        checkpoint, embedding=embedding, weights={**checkpoint.weights, **weights}
+        checkpoint,
+        embedding=embedding,
+        weights={**checkpoint.weights, **weights},
+        settings=settings,
     )
 
 
@@ -164,7 +169,11 @@ def _read_cross_encoder(
             "rerankers do not lower-case texts."
         )
     # The library packs pairs for every number of labels; a reranker's are pairs anyway.
-    checkpoint = dataclasses.replace(checkpoint, settings={**checkpoint.settings, **PAIRS})
+    settings = {**checkpoint.settings, **PAIRS}
+    length = transformer_length(modules[0])
+    if length is not None and length < checkpoint.config.longest_row:
+        settings["max_seq_length"] = str(length)
+    checkpoint = dataclasses.replace(checkpoint, settings=settings)
     types = [module.kind for module in modules]
     if types == ["Transformer"]:
         return checkpoint

@@ -135,6 +135,12 @@ def read_tokenizer(
     Raises:
       ValueError: if the files contradict each other, the vocabulary or the tokenizer that we have.
     """
+    path = folder / "tokenizer_config.json"
+    if read_optional_json(path).get("split_special_tokens"):
+        raise ValueError(
+            f"{path}: split_special_tokens is true, but bert_tf always reads special tokens as "
+            "one token each; remove it."
+        )
     if _has_sentencepiece(folder):
         return _read_sentencepiece(folder, num_rows)
     if _has_byte_bpe(folder):
@@ -643,6 +649,26 @@ def model_max_length(folder: pathlib.Path) -> int | None:
     if length < UNLIMITED:
         return int(length)
     return None
+
+
+def truncates_beginning(folder: pathlib.Path) -> bool:
+    """Returns whether texts are cut at their beginning, by tokenizer_config.json.
+
+    Without a statement there, transformers takes that of a tokenizer.json.
+
+    Raises:
+      ValueError: if it is neither left nor right.
+    """
+    path = folder / "tokenizer_config.json"
+    side = json_field(read_optional_json(path), "truncation_side", str, path, nullable=True)
+    if side is None:
+        path = folder / TOKENIZER_FILE
+        values = read_optional_json(path)
+        truncation = json_field(values, "truncation", dict, path, nullable=True) or {}
+        side = str(truncation.get("direction", "right")).lower()
+    if side not in ("left", "right"):
+        raise ValueError(f"{path}: truncation_side is {side!r}, expected 'left' or 'right'.")
+    return side == "left"
 
 
 def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:

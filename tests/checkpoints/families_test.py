@@ -288,8 +288,8 @@ def test_newer_configurations_say_the_same(tmp_path):
         ),
         (
             "modernbert/masked_lm",
-            {"local_attention": 500},
-            "local_attention 500 .*max_position_embeddings 96",
+            {"local_attention": 0},
+            "local_attention .*0",
         ),
         (
             "modernbert/masked_lm",
@@ -393,6 +393,21 @@ def test_rows_of_mpnet_that_no_bucket_has(tmp_path):
         safetensors.numpy.load_file(tmp_path / "again" / "model.safetensors")[key],
         safetensors.numpy.load_file(folder / "model.safetensors")[key],
     )
+
+
+def test_a_window_above_the_positions_and_nothing_tied(tmp_path):
+    """A window of twice the positions sees every token; untied heads matter only where one is."""
+    values = {"local_attention": 500, "tie_word_embeddings": False}
+    wide = read_checkpoint(copy_of("modernbert/masked_lm", tmp_path, **values))
+    assert wide.config.local_attention == 2 * wide.config.max_position_embeddings
+    wide.check()
+
+
+@pytest.mark.parametrize("values", [{"local_rope_theta": 0}, {"local_rope_theta": 0.0}])
+def test_zero_is_no_missing_number(tmp_path, values):
+    folder = copy_of("modernbert/masked_lm", tmp_path, rope_parameters=None, **values)
+    with pytest.raises(ValueError, match="local_rope_theta"):
+        read_checkpoint(folder)
 
 
 def test_another_rope_is_refused(tmp_path):

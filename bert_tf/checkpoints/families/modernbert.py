@@ -51,7 +51,6 @@ NUM_LAYERS = 22
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, tie_word_embeddings=True)
     # classifier_activation is that of every head, also of the masked LM's.
     head_act = values.get("classifier_activation", "gelu")
     if not isinstance(head_act, str) or head_act not in ACTIVATIONS:
@@ -132,7 +131,12 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
                 f"{path}: {field} is {older}, but rope_parameters has {newer} for {kind}; they "
                 "must be the same."
             )
-        thetas[field] = older if newer is None else newer
+        theta = older if newer is None else newer
+        stated = field in values and values[field] is not None or newer is not None
+        # 0 would mean the same as the other theta.
+        if stated and theta == 0:
+            raise ValueError(f"{path}: the rope_theta of {kind} ({field}) is 0, expected above 0.")
+        thetas[field] = theta
     return thetas
 
 
@@ -166,7 +170,13 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     # Without local layers the window has no effect.
     if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
-    return {"local_attention": 128 if window is None else window, EVERY: every}
+    if window is not None and window < 1:
+        # 0 would mean full attention; in transformers each token then attends to itself alone.
+        raise ValueError(f"{path}: local_attention is {window}, expected at least 1.")
+    longest = json_field(values, "max_position_embeddings", int, path)
+    window = 128 if window is None else window
+    # A wider window sees every token of the longest sequence as well.
+    return {"local_attention": min(window, 2 * (longest or window)), EVERY: every}
 
 
 def _read_num_layers(values: dict[str, Any], path: pathlib.Path) -> int:

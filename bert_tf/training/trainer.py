@@ -268,7 +268,9 @@ class Trainer:
 
         Raises:
           OSError: if the previous checkpoint could not be written.
+          FloatingPointError: if a weight is not a finite number; earlier checkpoints stay.
         """
+        self._check_weights()
         if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
             evaluation_seconds = self._evaluation_seconds_or_guess() if self.time_budget else 0.0
@@ -285,6 +287,17 @@ class Trainer:
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state, by_time)
             self._last_save = time.monotonic()
+
+    def _check_weights(self) -> None:
+        """Raises FloatingPointError for a weight that is not finite: such steps may be skipped."""
+        for variable in self.task.model.trainable_variables:
+            if not bool(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable)))):
+                self.directory.wait()
+                raise FloatingPointError(
+                    f"The weight {variable.path} is not a finite number after step {self.step}, "
+                    "which is not saved; earlier checkpoints stay. Lower --learning_rate, or "
+                    "lengthen --num_warmup_steps."
+                )
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.

@@ -171,3 +171,16 @@ def test_too_many_end_the_run(tmp_path, policy):
     with pytest.raises(FloatingPointError, match=message):
         trainer.train()
     assert [event["done"] for event in events(tmp_path)] == [policy, policy, "stop"]
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    trainer = trainer_of(tmp_path, on_bad_loss="skip")
+    trainer.save()
+    trainer.directory.wait()
+    trainer.step = 1
+    variable = trainer.task.model.trainable_variables[0]
+    variable.assign(tf.fill(variable.shape, NAN))
+    with pytest.raises(FloatingPointError):
+        trainer.save()
+    trainer.directory.wait()
+    assert trainer.directory.steps() == [0]

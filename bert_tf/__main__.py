@@ -1,5 +1,6 @@
 """Short names for the programs: `bert-tf pretrain` is `python -m bert_tf.run_pretraining`."""
 
+import difflib
 import runpy
 import sys
 import textwrap
@@ -49,7 +50,13 @@ def main() -> None:
     if name in ("--help", "-h", "help"):
         show(text)
         return
-    print_error(f"no program {name!r}.\n" + textwrap.indent(text, "  "))
+    # The names of the modules as well, as in `python -m bert_tf.run_classifier`.
+    names = {module.rpartition(".")[2]: short for short, module in PROGRAMS.items()}
+    names |= {short: short for short in PROGRAMS}
+    guesses = difflib.get_close_matches(name.lower().replace("_", "-"), PROGRAMS, n=1)
+    guesses += [names[near] for near in difflib.get_close_matches(name.lower(), names, n=1)]
+    guess = f"; did you mean bert-tf {guesses[0]}?" if guesses else "."
+    print_error(f"no program {name!r}{guess}\n" + textwrap.indent(text, "  "))
     sys.exit(1)
 
 

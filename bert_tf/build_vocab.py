@@ -75,4 +75,4 @@ def refuse_flags_of_wordpiece(tokenizer: str) -> None:
 if __name__ == "__main__":
     config_flags.define_flags(DataConfig, only=DATA_FLAGS)
     config_flags.define_flags(ModelConfig, only=MODEL_FLAGS)
-    config_flags.run(main)
+    config_flags.run(main, written=("vocab_file",))

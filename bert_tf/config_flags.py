@@ -3,10 +3,13 @@
 import dataclasses
 import errno
 import glob
+import itertools
 import math
 import os
 import pathlib
 import re
+import select
+import signal
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -19,6 +22,8 @@ from bert_tf.bounded_files import read_text
 from bert_tf.combined_flags import FlagOfFields, warn_of_fields
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config.combined import COMBINED
+from bert_tf.help_text import help_text
+from bert_tf.model_names import MODEL_FLAGS, check_model
 from bert_tf.renamed import with_new_names, with_new_settings
 
 ConfigType = TypeVar("ConfigType", bound=Config)
@@ -39,6 +44,9 @@ CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a
 flags.disclaim_key_flags()
 # Under this module --helpfull lists the flags of fields that a combined flag sets.
 HIDDEN = __name__
+HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
+# The group of fields of each flag, for the sections of --help.
+GROUPS: dict[str, str] = {"architecture": "ModelConfig"}
 
 
 def define_flags(
@@ -65,8 +73,11 @@ def define_flags(
             f"No field named {sorted(unknown)} in {[cls.__name__ for cls in classes]}."
         )
     for cls in classes:
+        GROUPS.update((field.name, cls.__name__) for field in dataclasses.fields(cls))
         types = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
+            if within := field.metadata["within"]:
+                GROUPS.setdefault(within, cls.__name__)
             if field.name not in without and (not only or field.name in only):
                 _define(field, types[field.name], field.metadata["within"], field.name in shown)
 
@@ -258,12 +269,17 @@ def flags_naming(name: str) -> str:
     return f" ({', '.join(dict.fromkeys(naming))})" if naming else ""
 
 
-def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is kept.") -> None:
+def run(
+    main: Callable[[list[str]], int | None],
+    kept: str = "Finished work is kept.",
+    written: Sequence[str] = (),
+) -> None:
     """Runs a program: parses flags, sets up plain logs, and reports bad input in one line.
 
     Args:
       main: takes the command line without flags, returns the exit status.
       kept: message to the user after Ctrl-C.
+      written: flags of model_names.MODEL_FLAGS whose files the program writes.
 
     For errors that `error_line` knows, the message is printed without the traceback, which
     --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
@@ -278,8 +294,11 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
         try:
             if len(arguments) > 1:
                 raise ValueError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
+            _check_models(written)
             return main(arguments)
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and _output_is_closed():
+                raise
             line = error_line(error)
             if line is None:
                 raise
@@ -291,7 +310,80 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
             printable.print_notice(f"Interrupted. {kept}")
             return 130
 
-    app.run(guarded, flags_parser=parse)
+    try:
+        app.run(guarded, flags_parser=parse)
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise
+        sys.exit(_end_quietly())
+    except SystemExit:
+        if _output_is_closed():
+            sys.exit(_end_quietly())
+        raise
+
+
+def _output_is_closed() -> bool:
+    """Returns whether standard output is a pipe whose reader is gone, as in `... | head`."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (ValueError, OSError):  # Not a file, for example in a notebook.
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _end_quietly() -> int:
+    """Ends the output to a pipe whose reader is gone; returns the status of SIGPIPE in shells."""
+    # The interpreter flushes standard output when it exits, which would fail again.
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+    return 128 + signal.SIGPIPE
+
+
+def _check_models(written: Sequence[str]) -> None:
+    """Checks the paths of models in the flags, before TensorFlow is loaded.
+
+    Args:
+      written: names of flags whose files the program writes.
+
+    Raises:
+      ValueError: for the first path that does not exist, with its flag.
+    """
+    for name in MODEL_FLAGS:
+        if name in written or name not in flags.FLAGS or not flags.FLAGS[name].present:
+            continue
+        path = flags.FLAGS[name].value
+        # A run that resumes from its own checkpoints does not read the model it started from.
+        is_resumed = name == "init_checkpoint" and _has_checkpoints()
+        if not isinstance(path, str) or not path or is_resumed:
+            continue
+        try:
+            check_model(path)
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
+
+
+def _has_checkpoints() -> bool:
+    """Returns whether --output_dir has checkpoints, or a run of several in it, as fold-1."""
+    if "output_dir" not in flags.FLAGS or not flags.FLAGS["output_dir"].value:
+        return False
+    folder = pathlib.Path(flags.FLAGS["output_dir"].value).expanduser()
+    patterns = ("model.ckpt-*.index", "*/model.ckpt-*.index")
+    return any(next(folder.glob(pattern), None) for pattern in patterns)
+
+
+def _show_help(arguments: Sequence[str]) -> None:
+    """Shows the text of --help and ends the program, if that flag is among the arguments."""
+    before_words = itertools.takewhile(lambda argument: argument != "--", arguments[1:])
+    if not HELP_FLAGS & set(before_words):
+        return
+    main = sys.modules["__main__"]
+    key_flags = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+    names = [flag.name for flag in key_flags]
+    printable.show(help_text(main.__doc__ or "", names, GROUPS))
+    sys.exit(0)
 
 
 def _check_finite() -> None:
@@ -315,6 +407,7 @@ def parse(arguments: list[str]) -> list[str]:
         printable.print_error(f"--flagfile: {error}")
         sys.exit(1)
     try:
+        _show_help(arguments)
         words = flags.FLAGS(list(arguments))
         _check_finite()
         warn_of_fields(by_hand)

@@ -13,6 +13,7 @@ from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
+model_names help_text
 renamed printable bounded_files bounded_arrays bounded_patterns temporaries files processes hosts
 flagfiles around_import extras fetching
 nested_layers type_names

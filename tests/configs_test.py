@@ -1,6 +1,7 @@
 """Every flagfile parses into valid configurations; one name has one meaning."""
 
 import dataclasses
+import json
 import math
 import pathlib
 import re
@@ -8,11 +9,13 @@ import runpy
 import warnings
 from collections import ChainMap
 
+import numpy as np
 import pytest
 from absl import flags
 
-from bert_tf.checkpoints.checkpoint import encoder_shapes, head_shapes
+from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes, head_shapes
 from bert_tf.checkpoints.families import find_family
+from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.config_flags import (
     define_flags,
@@ -360,3 +363,64 @@ def test_run_directory_keeps_its_vocabulary(tmp_path, no_flags):
     with pytest.raises(ValueError, match=r"vocab\.txt"):
         write_run_record(str(tmp_path), second, ModelConfig(hidden_size=24))
     assert Vocab.read(tmp_path / "vocab.txt").tokens == first.tokens
+
+
+# The model_type of the models that a flagfile's first word trains; of the others it is BERT.
+MODEL_TYPES = {
+    "albert": "albert",
+    "electra": "electra",
+    "ettin": "modernbert",
+    "modernbert": "modernbert",
+    "one": "modernbert",
+    "quickstart": "modernbert",
+    "roberta": "roberta",
+}
+SHRUNK = {
+    "vocab_size": 11,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 6,
+    "max_position_embeddings": 7,
+}
+
+
+@pytest.mark.parametrize("file", files_of_programs()["run_pretraining"])
+def test_each_model_that_is_pretrained_can_be_written_for_transformers(parsed, tmp_path, file):
+    name = pathlib.Path(file).stem
+    values = {**only(ModelConfig, parsed[name]), **SHRUNK}
+    values["local_attention"] = min(values["local_attention"], 4)
+    if values["embedding_size"]:
+        values["embedding_size"] = (
+            4 if values["embedding_size"] < parsed[name]["hidden_size"] else 8
+        )
+    config = ModelConfig(**values)
+    is_electra = parsed[name]["objective"] == "replaced_tokens"
+    has_pairs = parsed[name]["use_next_sentence"] or parsed[name]["sentence_order"]
+    heads = ["discriminator"] if is_electra else ["masked_lm"]
+    heads += ["pooler", "next_sentence"] if has_pairs else []
+    shapes = encoder_shapes(config)
+    for head in heads:
+        shapes |= head_shapes(config, head, 2)
+    generator = np.random.default_rng(5)
+    weights = {key: generator.normal(size=shape).astype("f") for key, shape in shapes.items()}
+    checkpoint = Checkpoint(name, "bert_tf", config, weights, None)
+    written = write_checkpoint(checkpoint, tmp_path / "hf", "huggingface")
+    model_type = json.loads((tmp_path / "hf/config.json").read_text())["model_type"]
+    assert model_type == MODEL_TYPES.get(name.split("_")[0], "bert")
+    assert {*heads} - {"next_sentence", "pooler"} <= {*written.heads}
+
+
+def test_a_model_of_no_family_is_refused_with_the_one_change(tmp_path):
+    config = ModelConfig(
+        **{**SHRUNK, "hidden_act": "gelu_exact"},
+        block_type="pre_norm",
+        gated_feed_forward=True,
+        biases="output",
+        position_type="rotary",
+    )
+    weights = {key: np.zeros(shape, "f") for key, shape in encoder_shapes(config).items()}
+    checkpoint = Checkpoint("model", "bert_tf", config, weights, None)
+    with pytest.raises(ValueError, match="modernbert") as error:
+        write_checkpoint(checkpoint, tmp_path / "hf", "huggingface")
+    assert "type_vocab_size is 2" in str(error.value) and "roberta" not in str(error.value)

@@ -51,6 +51,7 @@ from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
 from bert_tf.files import new_folder, new_folder_path
+from bert_tf.model_names import advice
 from bert_tf.run_record import check_seeds, input_settings, write_inputs
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
@@ -169,7 +170,7 @@ def _read_files(
 def _not_recognised(path: pathlib.Path) -> str:
     if not path.is_dir():
         problem = "is not recognised" if path.exists() else "does not exist"
-        return f"{path} {problem}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
+        return f"{path} {problem}; {advice(str(path))}; expected {EXPECTED}."
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:

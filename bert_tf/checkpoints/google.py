@@ -335,7 +335,7 @@ def is_electra(checkpoint: Checkpoint) -> bool:
     if config.classifier_pooling == "cls":  # Its head; Hugging Face's has the pooler.
         config = dataclasses.replace(config, classifier_pooling="pooler")
     is_named = checkpoint.family == ELECTRA.title or "discriminator" in heads
-    return not ELECTRA.refusal(config, heads) and (is_named or google_refusal(checkpoint) != "")
+    return not ELECTRA.differences(config, heads) and (is_named or google_refusal(checkpoint) != "")
 
 
 def check_rules(checkpoint: Checkpoint, form: str) -> None:
@@ -370,7 +370,7 @@ def google_refusal(checkpoint: Checkpoint) -> str:
         return "it has the joint head of google-research/electra"
     if not isinstance(checkpoint.vocab, Vocab | None):
         return "its tokenizer is not WordPiece"
-    return BERT.refusal(checkpoint.config, checkpoint.heads)
+    return "; ".join(BERT.differences(checkpoint.config, checkpoint.heads))
 
 
 def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> None:

@@ -26,11 +26,10 @@ from absl import logging
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.config_flags import flags_naming
 from bert_tf.fetching import fetching
+from bert_tf.model_names import HUB_NAME
 from bert_tf.printable import first_line
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
-# A pathlib.Path of such a name has one slash.
-_NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
 _HF_ID = re.compile(r"([\w.-]+/)?[\w.-]+", re.ASCII)
 _CHECKSUM = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _KAGGLE_ID = re.compile(r"[\w.-]+(/[\w.-]+){3}(/\d+)?", re.ASCII)
@@ -69,7 +68,7 @@ KERAS_HUB_TOKENIZER = ("config.json", "tokenizer.json", "assets/tokenizer/vocabu
 
 def is_hub_name(path: str | os.PathLike) -> bool:
     """True for the name of a model on a hub."""
-    return _NAME.fullmatch(os.fspath(path)) is not None
+    return HUB_NAME.fullmatch(os.fspath(path)) is not None
 
 
 def absolute_path(path: str | os.PathLike) -> str:
@@ -91,7 +90,7 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
       ValueError: if the name is malformed or unknown, or a file is not in the cache and cannot be
         downloaded; the message says what to download by hand.
     """
-    match = _NAME.fullmatch(os.fspath(path))
+    match = HUB_NAME.fullmatch(os.fspath(path))
     if match is None:
         return pathlib.Path(path).expanduser()  # A shell leaves --flag=~/x as it is.
     scheme, rest = match.groups()

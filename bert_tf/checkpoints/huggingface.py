@@ -221,8 +221,10 @@ def from_names(
             f"{rows[0].file_name}; the first is {unused[0]:.100}. Rename them, or save them "
             "without the module around the model."
         )
-    if reason := family.refusal(config, heads_of(weights)):
-        raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
+    if reasons := family.differences(config, heads_of(weights)):
+        raise ValueError(
+            f"{folder}: {'; '.join(reasons)}; bert_tf does not support this {family.title}."
+        )
     num_rows = table_rows(weights, config)
     tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
@@ -451,9 +453,9 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     """Returns the first family that can hold a model, and the heads that it holds of it.
 
     Raises:
-      ValueError: if none can, with the reason for each.
+      ValueError: if none can, with the nearest family and what differs from it.
     """
-    reasons = []
+    refusals: list[tuple[Family, list[str]]] = []
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
     for family in sorted(WRITABLE, key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
@@ -468,14 +470,17 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
         names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):
             heads = tuple(head for head in heads if head != "pooler")
-        reason = family.refusal(checkpoint.config, heads)
+        reasons = family.differences(checkpoint.config, heads)
         if "discriminator" in heads and "discriminator" not in family.classes:
-            reason = "it has no discriminator"
-        if not reason:
+            reasons = ["it has no discriminator", *reasons]
+        if not reasons:
             return family, heads
-        reasons.append(f"{family.model_type}: {reason}")
+        refusals.append((family, reasons))
+    nearest, reasons = min(refusals, key=lambda refusal: len(refusal[1]))
     raise ValueError(
-        f"huggingface cannot hold this model: {'; '.join(reasons)}. Write it as bert_tf."
+        f"huggingface cannot hold this model. The nearest family is {nearest.model_type}, and it "
+        f"differs: {'; '.join(reasons)}. Train a model with the other value (of --model_options "
+        "where --help has no such flag), or write this one as bert_tf."
     )
 
 

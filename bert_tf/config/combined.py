@@ -5,6 +5,7 @@ it. A flag with the field's name is still defined: earlier releases had it, and 
 it. This module has no flags, only the translation of their texts; see `combined_flags`.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -80,14 +81,18 @@ def read_mask_unit(text: str) -> Values:
 
 
 def read_train_for(text: str) -> Values:
-    """Reads --train_for: `100000` steps, `15min` or `2h`."""
+    """Reads --train_for: `100000` steps, or a time such as `40s`, `15min`, `1.5h` or `1h30m`."""
     if text.isdecimal():
         return {"num_train_steps": text, "train_minutes": None}
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(min|h)", text)
-    if match is None or not float(match[1]):
-        raise ValueError("expected a number of steps (100000), or a time (15min, 2h)")
-    minutes = float(match[1]) * (60 if match[2] == "h" else 1)
-    return {"train_minutes": minutes, "num_train_steps": None}
+    number = r"(\d+\.?\d*|\.\d+)"
+    match = re.fullmatch(
+        f"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s)?", text.replace(" ", "")
+    )
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    total = 60 * hours + minutes + seconds / 60
+    if not total or not math.isfinite(total):
+        raise ValueError("expected a number of steps (100000), or a time (40s, 15min, 1h30m)")
+    return {"train_minutes": total, "num_train_steps": None}
 
 
 def read_warmup(text: str) -> Values:

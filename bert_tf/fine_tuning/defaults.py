@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 from typing import NamedTuple
 
-from absl import logging
+from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, OptimizerConfig
@@ -57,6 +57,27 @@ def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Cho
         source = source_of(training)
     given.update(name for name in FOLLOWING if recorded(source, name))
     return Choice(frozenset(FOLLOWING) - given, lengths)
+
+
+def with_recorded(configs: Configs) -> Configs:
+    """Returns the configuration with the settings that its run recorded and no flag gives.
+
+    Programs with several runs, for example one per fold, know the directory of a run only here.
+    """
+    if not configs.training.do_train:
+        return configs
+    source = str(first_record(pathlib.Path(configs.training.output_dir)))
+    groups = {}
+    for key in ("data", "optimizer", "tuning"):
+        group = getattr(configs, key)
+        given = config_flags.given(type(group))
+        values = {}
+        for name in FOLLOWING:
+            text = recorded(source, name)
+            if text and name in group.names() and name not in given:
+                values[name] = flags.FLAGS[name].parser.parse(text)
+        groups[key] = dataclasses.replace(group, **values)
+    return configs._replace(**groups)
 
 
 def before_reading(choice: Choice, configs: Configs) -> Configs:

@@ -369,7 +369,7 @@ def check_start(configs: Configs) -> None:
     """
     training = configs.training
     folder = pathlib.Path(training.output_dir)
-    candidates = (folder, *folder.glob("seed-*"))
+    candidates = (folder, *folder.glob("seed-*"), *folder.glob("fold-*"))
     trained = [path for path in candidates if has_own_weights(training, path)]
     for path in trained:
         check_files(path)

@@ -20,7 +20,12 @@ from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.examples.known_texts import KnownTexts
 from bert_tf.examples.rows import TaskExamples, length_buckets
-from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
+from bert_tf.fine_tuning.defaults import (
+    after_reading,
+    before_reading,
+    settings_to_choose,
+    with_recorded,
+)
 from bert_tf.fine_tuning.initial_state import fit_head, load_initial_state
 from bert_tf.fine_tuning.program import CALIBRATING, Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
@@ -87,6 +92,7 @@ class Run:
 
     def __init__(self, program: Program, configs: Configs) -> None:
         self.program = program
+        configs = with_recorded(configs)
         self.folder = pathlib.Path(configs.training.output_dir)
         self.start = load_initial_state(configs, program)
         program.configs = configs._replace(model=self.start.config)

@@ -131,7 +131,9 @@ def _load_trained(
         trained = trained._replace(kind="multiple_choice")
     if pair is not None and not find(trained.kind).takes_pairs:
         kinds = [other.name for other in KINDS.values() if other.takes_pairs]
-        raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
+        raise ValueError(
+            f"pair is for {', '.join(kinds)}; the kind of this model is {trained.kind}."
+        )
     with scope():
         model, metadata = make_keras_model(trained, requested["max_seq_length"], pair)
     return Predictor(model, metadata, batch_size, scope)

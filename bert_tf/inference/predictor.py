@@ -81,7 +81,7 @@ class Predictor:
         kind = vars(self).get("kind", "")  # `copy` asks for attributes before they are set.
         methods = ""
         if kind in ANSWERING:
-            methods = f"; of a {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
+            methods = f"; of the kind {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
     def classify(
@@ -355,8 +355,9 @@ class Predictor:
         if method not in methods:
             kinds = [kind.name for kind in ANSWERING.values() if method in kind.methods]
             raise ValueError(
-                f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
-                f"{' or '.join(methods)}, or load it with kind={kinds[0]!r} if it has that head."
+                f"{method} is for {' and '.join(kinds)}, but the kind of this model is "
+                f"{self.kind}: use {' or '.join(methods)}, or load it with kind={kinds[0]!r} if it "
+                "has that head."
             )
         with self._scope():
             return getattr(self._answers, method)(*arguments, batch_size=self.batch_size, **options)

@@ -137,14 +137,14 @@ def check_outputs(
     for name, rank in ranks.get(kind, {}).items():
         if name not in shapes:
             raise ValueError(
-                f"{source} is a {kind} as bert_tf.json says, but the model has no output {name}; "
-                "export it again."
+                f"{source} has the kind {kind}, as bert_tf.json says, but the model has no "
+                f"output {name}; export it again."
             )
         shape = shapes[name]
         if len(shape) not in (0, rank):
             raise ValueError(
-                f"{source} is a {kind} as bert_tf.json says, but the model's output {name} has "
-                f"{len(shape)} axes, expected {rank}; export it again."
+                f"{source} has the kind {kind}, as bert_tf.json says, but the model's "
+                f"output {name} has {len(shape)} axes, expected {rank}; export it again."
             )
         num_classes = shape[-1] if len(shape) and name == "probabilities" else None
         is_known = kind in CLASS_KINDS and num_classes is not None and num_classes >= 0

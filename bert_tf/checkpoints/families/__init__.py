@@ -37,7 +37,7 @@ WRITABLE = (*FAMILIES.values(), LEGACY_DEBERTA)
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:
     """Returns the family that can hold a structure with these heads, or None."""
     families = FAMILIES.values()
-    return next((f for f in families if not f.refusal(config, heads)), None)
+    return next((f for f in families if not f.differences(config, heads)), None)
 
 
 def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:

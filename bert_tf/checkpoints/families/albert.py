@@ -4,11 +4,10 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, POST_NORM, same_fields
+from bert_tf.checkpoints.families.bert import FIELDS, same_fields, typed_differences
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
-    first_difference,
     read_fields,
     read_width,
     task_classes,
@@ -56,17 +55,16 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    if not config.type_vocab_size:
-        return "type_vocab_size is 0, it has a table of types"
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    result = []
     if not config.num_layer_groups:
-        return "num_layer_groups is 0, its layers share their weights"
+        result.append("num_layer_groups is 0, not 1 (its layers share their weights)")
     if config.table_width == config.hidden_size:
-        return "embedding_size is that of the layers, it projects the embeddings"
-    return first_difference(
+        result.append("embedding_size is that of the layers (it projects the embeddings)")
+    return result + typed_differences(
         config,
         heads,
-        **{**POST_NORM, "num_layer_groups": config.num_layer_groups},
+        num_layer_groups=config.num_layer_groups,
         position_type="learned",
         position_offset=0,
         classifier_pooling="pooler",
@@ -125,6 +123,6 @@ ALBERT = Family(
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    refusal=refusal,
+    differences=differences,
     pretrains_pooler=True,
 )

@@ -6,7 +6,7 @@ from typing import Any
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
-    first_difference,
+    list_differences,
     read_fields,
     task_classes,
     written_activation,
@@ -58,8 +58,8 @@ def same_fields(config: ModelConfig) -> dict[str, Any]:
     return {**values, "hidden_act": written_activation(config.hidden_act)}
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return typed_refusal(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return typed_differences(
         config,
         heads,
         position_type="learned",
@@ -71,15 +71,16 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
     )
 
 
-def typed_refusal(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
-    """Returns why a family of BERT's blocks with a table of types cannot hold a model; "": it can.
+def typed_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
+    """Returns how a model differs from families of BERT's blocks with a table of types.
 
     Args:
-      config, heads, held: see `first_difference`; the fields of the blocks are added.
+      config, heads, held: see `list_differences`; the fields of the blocks are added.
     """
+    found = list_differences(config, heads, **{**POST_NORM, **held})
     if not config.type_vocab_size:
-        return "type_vocab_size is 0, it has a table of types"
-    return first_difference(config, heads, **POST_NORM, **held)
+        found.append("type_vocab_size is 0, not 2")
+    return found
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -145,6 +146,6 @@ BERT = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("bert."),
-    refusal=refusal,
+    differences=differences,
     pretrains_pooler=True,
 )

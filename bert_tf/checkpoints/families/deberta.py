@@ -20,7 +20,7 @@ from bert_tf.checkpoints.families.family import (
     ACTIVATIONS,
     Family,
     expect,
-    first_difference,
+    list_differences,
     read_fields,
     task_classes,
     written_activation,
@@ -156,8 +156,8 @@ def write_legacy_config(config: ModelConfig) -> dict[str, Any]:
     return {**write_config(config), "legacy": True, "tie_word_embeddings": True}
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return first_difference(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return list_differences(
         config,
         heads,
         **POST_NORM,
@@ -234,7 +234,7 @@ DEBERTA = Family(
     write_config=write_config,
     rows=rows,
     copies={},
-    refusal=refusal,
+    differences=differences,
     variant=variant,
 )
 LEGACY_DEBERTA = dataclasses.replace(

@@ -6,7 +6,7 @@ from typing import Any
 from bert_tf.checkpoints.families.bert import POST_NORM
 from bert_tf.checkpoints.families.family import (
     Family,
-    first_difference,
+    list_differences,
     read_fields,
     task_classes,
     written_activation,
@@ -69,8 +69,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return first_difference(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return list_differences(
         config,
         heads,
         **POST_NORM,
@@ -125,5 +125,5 @@ DISTILBERT = Family(
     write_config=write_config,
     rows=rows,
     copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-    refusal=refusal,
+    differences=differences,
 )

@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_differences
 from bert_tf.checkpoints.families.family import (
     Family,
     architectures,
@@ -55,8 +55,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return typed_refusal(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return typed_differences(
         config,
         heads,
         position_type="learned",
@@ -99,5 +99,5 @@ ELECTRA = Family(
     write_config=write_config,
     rows=rows,
     copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-    refusal=refusal,
+    differences=differences,
 )

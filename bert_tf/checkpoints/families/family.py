@@ -51,7 +51,8 @@ class Family:
       write_config: returns the corresponding fields of a config.json.
       rows: returns the table of weights for a number of unique layers and a purpose.
       copies: copies of tied weights, which some files contain.
-      refusal: returns why it cannot hold a configuration with these heads; "" if it can.
+      differences: returns the reasons why it cannot hold a configuration with these heads; [] if it
+        can.
       constants: functions that compute, by name, tensors that follow from the configuration.
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
@@ -68,7 +69,7 @@ class Family:
     write_config: Callable[[ModelConfig], dict[str, Any]]
     rows: Callable[[int, str], list[Row]]
     copies: Mapping[str, str]
-    refusal: Callable[[ModelConfig, tuple[str, ...]], str]
+    differences: Callable[[ModelConfig, tuple[str, ...]], list[str]]
     constants: Mapping[str, Callable[[ModelConfig], np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
@@ -182,8 +183,8 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
     return width
 
 
-def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
-    """Returns the first field of a structure that a family does not have, or "".
+def list_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
+    """Lists the fields of a structure whose values a family does not have.
 
     Args:
       config: configuration of the model.
@@ -203,6 +204,7 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object
         unused.add("classifier_layers")
     if not {*LABEL_HEADS, "squad"} & set(heads):
         unused.add("head_transform")
+    found = []
     for name, allowed in held.items():
         value = getattr(config, name)
         # 0 means the width of the layers.
@@ -214,5 +216,5 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: object
                 value = "all"
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         if name not in unused and value not in allowed:
-            return f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}"
-    return ""
+            found.append(f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}")
+    return found

@@ -7,7 +7,7 @@ from bert_tf.checkpoints.families.family import (
     ACTIVATIONS,
     Family,
     expect,
-    first_difference,
+    list_differences,
     read_fields,
     task_classes,
     written_activation,
@@ -207,8 +207,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return first_difference(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return list_differences(
         config,
         heads,
         block_type="pre_norm",
@@ -262,5 +262,5 @@ MODERNBERT = Family(
     write_config=write_config,
     rows=rows,
     copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
-    refusal=refusal,
+    differences=differences,
 )

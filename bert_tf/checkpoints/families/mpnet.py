@@ -8,7 +8,7 @@ from bert_tf.checkpoints.families.bert import POST_NORM
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
-    first_difference,
+    list_differences,
     read_fields,
     task_classes,
     written_activation,
@@ -64,8 +64,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return first_difference(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return list_differences(
         config,
         heads,
         **POST_NORM,
@@ -116,6 +116,6 @@ MPNET = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies(START),
-    refusal=refusal,
+    differences=differences,
     idle={"classifier": f"{START}pooler."},
 )

@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_differences
 from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
@@ -34,14 +34,14 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     return {**same_fields(config), "position_embedding_type": "absolute"}
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
     # With other tokenizers the same network is an XLM-RoBERTa.
-    return structure_refusal(config, heads, tokenizer=("byte_bpe", "wordpiece"))
+    return structure_differences(config, heads, tokenizer=("byte_bpe", "wordpiece"))
 
 
-def structure_refusal(config: ModelConfig, heads: tuple[str, ...], **held: object) -> str:
-    """Returns why RoBERTa's network is not that of a model; `held`: see `first_difference`."""
-    return typed_refusal(
+def structure_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
+    """Returns how a model differs from RoBERTa's network; `held`: see `list_differences`."""
+    return typed_differences(
         config,
         heads,
         **held,
@@ -93,6 +93,6 @@ ROBERTA = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("roberta."),
-    refusal=refusal,
+    differences=differences,
     idle={"classifier": "roberta.pooler."},
 )

@@ -12,7 +12,7 @@ from bert_tf.checkpoints.families.bert import (
     masked_lm_copies,
     masked_lm_rows,
     same_fields,
-    typed_refusal,
+    typed_differences,
 )
 from bert_tf.checkpoints.families.family import (
     Family,
@@ -60,8 +60,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return typed_refusal(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return typed_differences(
         config,
         heads,
         position_type="rotary_interleaved",
@@ -111,6 +111,6 @@ ROFORMER = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("roformer."),
-    refusal=refusal,
+    differences=differences,
     constants={"roformer.encoder.embed_positions.weight": rotations},
 )

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from bert_tf.checkpoints.families.family import task_classes
-from bert_tf.checkpoints.families.roberta import ROBERTA, read_config, structure_refusal
+from bert_tf.checkpoints.families.roberta import ROBERTA, read_config, structure_differences
 
 XLM_ROBERTA = dataclasses.replace(
     ROBERTA,
@@ -12,7 +12,7 @@ XLM_ROBERTA = dataclasses.replace(
     model_type="xlm-roberta",
     classes=task_classes("XLMRoberta"),
     read_config=functools.partial(read_config, vocab_size=30522),
-    refusal=structure_refusal,
+    differences=structure_differences,
 )
 CAMEMBERT = dataclasses.replace(
     XLM_ROBERTA,

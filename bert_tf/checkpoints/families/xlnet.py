@@ -14,7 +14,7 @@ from bert_tf.checkpoints.families.family import (
     Family,
     architectures,
     expect,
-    first_difference,
+    list_differences,
     read_fields,
     written_activation,
 )
@@ -144,8 +144,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    return first_difference(
+def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+    return list_differences(
         config,
         heads,
         **{**POST_NORM, **STRUCTURE},
@@ -205,5 +205,5 @@ XLNET = Family(
     write_config=write_config,
     rows=rows,
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},
-    refusal=refusal,
+    differences=differences,
 )

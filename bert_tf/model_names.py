@@ -1,0 +1,93 @@
+"""Names of models in flags and arguments: hub names, paths, and well-known names without a hub."""
+
+import glob
+import os
+import pathlib
+import re
+
+# A pathlib.Path of such a name has one slash.
+HUB_NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
+# Organizations on Hugging Face's hub by the pattern of the names that pages print without them.
+ORGANIZATIONS = (
+    (r"ms-marco-.*|stsb-.*|nli-.*-base|quora-.*", "cross-encoder"),
+    (
+        r"all-.*|multi-qa-.*|paraphrase-.*|msmarco-.*|distiluse-.*|gtr-t5-.*|sentence-t5-.*|LaBSE",
+        "sentence-transformers",
+    ),
+    (r"electra-.*|bert_uncased_.*", "google"),
+    (r"bert-(base|large)-.*", "google-bert"),
+    (r"albert-.*", "albert"),
+    (r"(distil)?roberta-.*|xlm-roberta-.*", "FacebookAI"),
+    (r"distilbert-.*", "distilbert"),
+    (r"deberta-.*|mdeberta-.*|mpnet-base", "microsoft"),
+    (r"modernbert-.*", "answerdotai"),
+    (r"ettin-.*", "jhu-clsp"),
+    (r"xlnet-.*", "xlnet"),
+    (r"camembert-.*", "almanach"),
+    (r"splade-.*", "naver"),
+    (r"bge-.*", "BAAI"),
+    (r"e5-.*|multilingual-e5-.*", "intfloat"),
+)
+RENAMED = {
+    "modernbert-base": "ModernBERT-base",
+    "modernbert-large": "ModernBERT-large",
+    "labse": "LaBSE",
+    "all-minilm-l6-v2": "all-MiniLM-L6-v2",
+    "all-minilm-l12-v2": "all-MiniLM-L12-v2",
+    "ms-marco-minilm-l-6-v2": "ms-marco-MiniLM-L6-v2",
+    "ms-marco-minilm-l-12-v2": "ms-marco-MiniLM-L12-v2",
+    "distilroberta-base": "distilbert/distilroberta-base",
+    "camembert-base": "almanach/camembert-base",
+}
+# Flags that name a model or a part of one that must exist.
+MODEL_FLAGS = (
+    "init_checkpoint",
+    "model_dir",
+    "input",
+    "base_model",
+    "teacher",
+    "reranker",
+    "rerank",
+    "index",
+    "saved_model",
+    "bert_config_file",
+    "added_words_file",
+    "vocab_file",
+)
+
+
+def proposed_name(name: str) -> str:
+    """Returns the hub name of a well-known model that was named without its hub; "" for others."""
+    organization, _, model = name.rstrip("/").rpartition("/")
+    if organization:
+        # Paths of two parts look like names on Hugging Face's hub.
+        is_id = re.fullmatch(r"[A-Za-z][\w-]*/[\w.-]+", name) is not None
+        known = {owner for _, owner in ORGANIZATIONS} | {"google", "facebook"}
+        return f"hf://{name}" if is_id and organization in known else ""
+    for pattern, owner in ORGANIZATIONS:
+        if re.fullmatch(pattern, model, re.IGNORECASE):
+            model = RENAMED.get(model.lower(), model)
+            return f"hf://{model}" if "/" in model else f"hf://{owner}/{model}"
+    return ""
+
+
+def advice(name: str) -> str:
+    """Returns the end of a message about a model that does not exist, with the name to give."""
+    proposal = proposed_name(name)
+    if proposal:
+        return f"to load it from Hugging Face's hub, give {proposal}"
+    return "give a path, or a name on a hub, as hf://org/name"
+
+
+def check_model(path: str) -> None:
+    """Raises ValueError if a name is no model of a hub, and no file or folder has it.
+
+    Args:
+      path: a hub name, a file, a folder, or the prefix of a checkpoint's files.
+    """
+    if HUB_NAME.fullmatch(path):
+        return
+    local = pathlib.Path(path).expanduser()
+    if local.exists() or glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
+        return
+    raise ValueError(f"{path} does not exist; {advice(path)}.")

@@ -128,7 +128,7 @@ FORMS = {
     },
     "bert_tf.extract_features": {
         "layers": tuple(
-            f"{text} --input_file={__file__} --output_file=/no/such --init_checkpoint=/no/such"
+            f"{text} --input_file={__file__} --output_file=/no/such --init_checkpoint={__file__}"
             for text in (*NUMBERS, "1.5", "-1,,-2")
         )
     },

@@ -554,7 +554,7 @@ def test_the_structure_tells_the_family(tmp_path, fields, family):
         write_checkpoint(made, tmp_path / "model", "huggingface")
         assert (tmp_path / "model" / "config.json").read_text().count(f'"{family}"')
     if not family:
-        with pytest.raises(ValueError, match="^huggingface .* bert: .* bert_tf"):
+        with pytest.raises(ValueError, match="^huggingface .* nearest .* bert_tf"):
             write_checkpoint(made, tmp_path / "model", "huggingface")
     if family != "bert":
         for form in ("google", "keras_hub"):

@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("export/*.md")])
 # Places that only a run makes, and patterns of places.
 MADE_BY_RUNS = ("runs/", ".venv/", "http://", "https://", "bert_tf_cache")
+TASKS = ROOT / "bert_tf/tasks"
 PACKAGES = ("bert_tf", "export", "benchmarks")
 # Pages that are looked up, not read: they may be long.
 REFERENCES = ("docs/decisions/", "docs/measurements/", "docs/reference/")
@@ -220,6 +221,19 @@ def missing_paths(document: pathlib.Path) -> list[str]:
         if not name.startswith((*MADE_BY_RUNS, "mailto:"))
         and not (list(base.glob(name)) if "*" in name else (base / name).exists())
     ]
+
+
+def test_the_page_lists_the_files_of_a_task() -> None:
+    page = (ROOT / "docs/extending.md").read_text("utf8")
+    listed = re.search(r"^Each folder of `tasks/`.*?\n\n", page, re.MULTILINE | re.DOTALL)[0]
+    each, _, some = listed.partition("Those that need")
+    files = [
+        {f.name for f in p.parent.glob("*.py")}
+        for p in TASKS.glob("*/program.py")
+        if p.parent.name != "base"
+    ]
+    assert set(re.findall(r"(\w+\.py)`", each)) == set.intersection(*files) - {"__init__.py"}
+    assert set(re.findall(r"(\w+\.py)`", some)) <= set.union(*files)
 
 
 def test_pages_for_users_are_short() -> None:

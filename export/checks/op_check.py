@@ -1,7 +1,7 @@
 """Checks that a server has the operations of a SavedModel.
 
 TensorFlow Serving is built with the operations of TensorFlow and of tensorflow-text; older releases
-have fewer of the latter. It has no Python, so operations that call Python cannot run there.
+have older ones of the latter. It has no Python, so operations that call Python cannot run there.
 
 Reference: tensorflow/serving, tensorflow_serving/model_servers/BUILD; tensorflow/text, tag 2.12.1.
 """
@@ -12,7 +12,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 # Operations of the tokenizer, with the first release of TensorFlow Serving known to have them.
-TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.18", "NormalizeUTF8": "2.18"}
+# Servers 2.12.1 to 2.19.1 are built with tensorflow-text 2.12.1, 2.20.0 with 2.20.0.
+TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.12.1", "NormalizeUTF8": "2.12.1"}
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 

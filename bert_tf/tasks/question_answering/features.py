@@ -22,11 +22,12 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.examples.offsets import code_points, find_unit
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.examples.tables import RowError, RowErrors
 from bert_tf.fine_tuning_config import SquadConfig
@@ -156,12 +157,15 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     questions: dict[str, SquadQuestion] = {}
     skipped: dict[str, SquadQuestion] = {}
     errors = RowErrors()
-    for paragraph, where in read_paragraphs(path):
+    paragraphs = list(read_paragraphs(path))
+    unit = find_unit(functools.partial(_are_found, paragraphs), str(path))
+    for paragraph, where in paragraphs:
         context = field(paragraph, "context", str, where)
         for values in field(paragraph, "qas", list, where):
             if is_training and isinstance(values, dict) and errors.leaves_out(values):
                 continue
             try:
+                values = _in_code_points(values, context, unit)
                 question = _read_question(values, context, is_training, version_2, path, where)
             except ValueError as error:
                 errors.add(RowError(str(error)))
@@ -190,6 +194,41 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     if not questions:
         raise ValueError(f"{path}: no usable question; expected SQuAD's JSON.")
     return list(questions.values())
+
+
+def _answers_of(paragraphs: Sequence[tuple[Any, str]]) -> Iterator[tuple[str, str, int]]:
+    """Yields context, text and start of each answer that has these; errors are reported later."""
+    for paragraph, _ in paragraphs:
+        questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+        context = paragraph.get("context") if questions else None
+        for question in questions if isinstance(questions, list) else ():
+            answers = question.get("answers") if isinstance(question, dict) else None
+            for answer in answers if isinstance(answers, list) else ():
+                values = answer if isinstance(answer, dict) else {}
+                text = values.get("text")
+                start = values.get("answer_start")
+                if isinstance(context, str) and isinstance(text, str) and type(start) is int:
+                    yield context, text, start
+
+
+def _are_found(paragraphs: Sequence[tuple[Any, str]], unit: str) -> bool:
+    """Returns whether all answers of a file are at their starts."""
+    return all(
+        context.startswith(text, code_points(context, start, unit))
+        for context, text, start in _answers_of(paragraphs)
+    )
+
+
+def _in_code_points(values: Any, context: str, unit: str) -> Any:
+    """Returns an entry of "qas" with starts of answers in code points."""
+    if not unit or not isinstance(values, dict) or not isinstance(values.get("answers"), list):
+        return values
+    answers = []
+    for answer in values["answers"]:
+        if isinstance(answer, dict) and type(answer.get("answer_start")) is int:
+            answer = {**answer, "answer_start": code_points(context, answer["answer_start"], unit)}
+        answers.append(answer)
+    return {**values, "answers": answers}
 
 
 def _read_question(

@@ -4,6 +4,8 @@
     {"id": ..., "context": ..., "question": ..., "answers": {"text": [...], "answer_start": [...]}}
                                                                               one question per row
 
+    {"header": ...}, then {"context": ..., "qas": [{"qid", "question", "detected_answers"}]}   MRQA
+
 Rows are in "data", in a list, or on a line each (JSONL). If there is no answer, both lists are
 empty, and `is_impossible` is true by default.
 """
@@ -35,6 +37,8 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
         return
     if _holds_rows(path):
         for where, row in read_json_rows(str(pathlib.Path(path).expanduser())):
+            if set(row) == {"header"}:
+                continue  # The first line of MRQA's files.
             yield from _paragraphs_of(row, where)
         return
     values = read_json_data(path)
@@ -87,10 +91,22 @@ def _with_listed_answers(paragraph: Any, where: str) -> Any:
         return paragraph
     converted = []
     for question in questions:
-        if isinstance(question, dict) and isinstance(question.get("answers"), dict):
+        if isinstance(question, dict) and "detected_answers" in question:
+            question = _mrqa_question(question, where)
+        elif isinstance(question, dict) and isinstance(question.get("answers"), dict):
             question = _question(question, where)
         converted.append(question)
     return {**paragraph, "qas": converted}
+
+
+def _mrqa_question(question: dict[str, Any], where: str) -> dict[str, Any]:
+    """Converts a question of MRQA: {"qid", "question", "detected_answers": [{"char_spans"}]}."""
+    answers = []
+    for answer in field(question, "detected_answers", list, where):
+        for start, _ in field(answer, "char_spans", list, where):
+            answers.append({"text": field(answer, "text", str, where), "answer_start": start})
+    named = {"id": question.get("qid"), "question": question.get("question")}
+    return {**named, "answers": answers, "is_impossible": not answers}
 
 
 def _question(row: dict[str, Any], where: str) -> dict[str, Any]:

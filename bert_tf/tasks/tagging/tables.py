@@ -5,6 +5,7 @@
       {"text": "Paris is big", "label": [[0, 5, "LOC"]]}            doccano: offsets of characters
       {"text": "Paris is", "entities": [{"start_offset": 0, "end_offset": 5, "label": "LOC"}]}
       {"tokenized_text": ["Paris", "is"], "ner": [[0, 0, "LOC"]]}   GLiNER: words, last included
+    .ann of brat, with the text in the .txt of the same name: a sentence for each line of the text
     CSV, TSV or Excel with a header:
       tokens,ner_tags                   the same, with lists written in the cells
       Sentence #,Word,POS,Tag           Kaggle: one word per row; a sentence has a number, in some
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
 from bert_tf.examples.cells import as_list
 from bert_tf.examples.columns import is_missing
+from bert_tf.examples.offsets import code_points, find_unit
 from bert_tf.examples.tables import (
     DELIMITERS,
     EXCEL,
@@ -41,6 +43,7 @@ from bert_tf.examples.tables import (
 )
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.metrics.entities import spans as entity_spans
+from bert_tf.tasks.tagging.brat import BRAT, read_brat
 from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
 
 # Names of columns and keys, in lower case. If a row has several of a group, the first one is used.
@@ -101,8 +104,8 @@ def is_tagged_table(path: str) -> bool:
 def is_json_text(path: str) -> bool:
     """Returns whether a file holds JSON, by its name or its first line."""
     ending = plain_ending(path)
-    if ending in (*JSON, *EXCEL):
-        return ending in JSON
+    if ending in (*JSON, *EXCEL, BRAT):
+        return ending in (*JSON, BRAT)
     try:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)
@@ -176,18 +179,14 @@ def read_tagged_table(
     """
     name = tag_column if isinstance(tag_column, str) else ""
     has_tags = tag_column is not None and reads_tags
-    errors = RowErrors()
-    sentences: list[TableSentence] = []
-    for where, row in _rows(path, reading, errors):
-        if _is_word_row(row):
-            # One word per row: the file is read again from its beginning.
-            word_rows = _word_rows(path, name, has_tags, reading, errors)
-            sentences = list(_join_words(word_rows))
-            break
-        if has_tags and errors.leaves_out(row, (name,)):
-            continue
-        with errors:
-            sentences.append(_read_row(row, where, name, has_tags))
+
+    def read(unit: str) -> tuple[list[TableSentence], RowErrors]:
+        return _read_sentences(path, name, has_tags, reading, unit)
+
+    sentences, errors = read("")
+    if errors.errors and has_tags:
+        unit = find_unit(lambda unit: bool(unit) and not read(unit)[1].errors, path)
+        sentences, errors = read(unit) if unit else (sentences, errors)
     errors.finish(path, len(sentences))
     with_words = [sentence for sentence in sentences if sentence.words]
     if not with_words:
@@ -195,10 +194,30 @@ def read_tagged_table(
     return with_words
 
 
+def _read_sentences(
+    path: str, name: str, has_tags: bool, reading: TableConfig | None, unit: str
+) -> tuple[list[TableSentence], RowErrors]:
+    """Returns the sentences and the errors of rows; `unit` is that of offsets, see `offsets`."""
+    errors = RowErrors()
+    sentences: list[TableSentence] = []
+    for where, row in _rows(path, reading, errors):
+        if _is_word_row(row):
+            # One word per row: the file is read again from its beginning.
+            word_rows = _word_rows(path, name, has_tags, reading, errors)
+            return list(_join_words(word_rows)), errors
+        if has_tags and errors.leaves_out(row, (name,)):
+            continue
+        with errors:
+            sentences.append(_read_row(row, where, name, has_tags, unit))
+    return sentences, errors
+
+
 def _rows(
     path: str, reading: TableConfig | None, errors: RowErrors | None = None
 ) -> Iterator[tuple[str, Row]]:
     """Yields each row with "FILE line N"."""
+    if plain_ending(path) == BRAT:
+        return read_brat(path)
     if is_json_text(path):
         return read_json_rows(path)
     return read_rows(path, reading, errors=errors)
@@ -313,7 +332,7 @@ def _tag_column(
     return wanted
 
 
-def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSentence:
+def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "") -> TableSentence:
     """Reads a sentence in any of the formats with one sentence per row, by the row's keys."""
     columns = {key.lower(): key for key in row}
     word_key = _first(columns, WORDS)
@@ -347,7 +366,7 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row, offsets)
-        spans = _read_spans(given, key, where)
+        spans = [_in_code_points(span, text, unit) for span in _read_spans(given, key, where)]
         for span in spans:
             if span.end > len(text):
                 raise RowError(
@@ -465,6 +484,11 @@ def _read_spans(values: object, key: str, where: str) -> list[_Span]:
             raise RowError(f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label]")
         spans.append(_Span(start, end, label.strip()))
     return sorted(spans)
+
+
+def _in_code_points(span: _Span, text: str, unit: str) -> _Span:
+    start = code_points(text, span.start, unit)
+    return span._replace(start=start, end=code_points(text, span.end, unit))
 
 
 def _tags_of_spans(

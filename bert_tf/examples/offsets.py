@@ -1,0 +1,69 @@
+"""Offsets in a text that another program counted in other units than Unicode's code points.
+
+JavaScript counts UTF-16 units (two for an emoji), Go and Rust count bytes of UTF-8; programs
+that write files on Windows count two characters for a line break, and others one.
+"""
+
+from collections.abc import Callable
+
+from absl import logging
+
+
+def _utf16(text: str, offset: int) -> int:
+    return len(text.encode("utf-16-le")[: 2 * offset].decode("utf-16-le"))
+
+
+def _utf8(text: str, offset: int) -> int:
+    return len(text.encode("utf8")[:offset].decode("utf8"))
+
+
+def _two_for_a_break(text: str, offset: int) -> int:
+    head = text.replace("\n", "\r\n")[:offset]
+    return len(head) - head.count("\r\n")
+
+
+def _one_for_a_break(text: str, offset: int) -> int:
+    head = text.replace("\r\n", "\n")[:offset]
+    return len(head) + head.count("\n")
+
+
+_COUNTS = {
+    "UTF-16 units": _utf16,
+    "bytes of UTF-8": _utf8,
+    "characters, two for a line break": _two_for_a_break,
+    "characters, one for a line break": _one_for_a_break,
+}
+
+
+def find_unit(fits: Callable[[str], bool], source: str) -> str:
+    """Returns the unit in which the offsets of a file are counted; "" for code points.
+
+    Args:
+      fits: whether all offsets of the file are right in a unit; ValueError means that one is within
+        a character.
+      source: the file, for the log.
+    """
+    if fits(""):
+        return ""
+    for unit in _COUNTS:
+        try:
+            is_fit = fits(unit)
+        except ValueError:
+            continue
+        if is_fit:
+            logging.info("%s: offsets are counted in %s, and are converted.", source, unit)
+            return unit
+    return ""
+
+
+def code_points(text: str, offset: int, unit: str) -> int:
+    """Returns an offset in code points.
+
+    Raises:
+      ValueError: if it is negative, or within a character.
+    """
+    if not unit:
+        return offset
+    if offset < 0:
+        raise ValueError(f"offset {offset} is negative")
+    return _COUNTS[unit](text, offset)

@@ -12,25 +12,24 @@ Counts, candidates, whole words and replacement are those of google-research/ber
 create_pretraining_data.py (create_masked_lm_predictions); only the random numbers differ.
 
 Spans of words are SpanBERT's (Joshi et al. 2020, section 3.1) or ALBERT's n-grams (Lan et al. 2020,
-section 4.1). Differs from both: a sequence is split into spans before any is selected, where they
-draw a position and a length until enough tokens are masked. So no token is drawn twice, no span
-contains a special token, and a span that does not fit is skipped, where ALBERT tries a shorter one.
+section 4.1); `span_masking` lays them out, so that no position is selected more often than others.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.corpus.span_masking import SpanBits, select_spans
 from bert_tf.corpus.static_masks import begins_after_specials, never_masked
 from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
 
 # The random numbers of an example.
-SELECT, DECIDE, REPLACE, CUT, RATE = range(5)
+SELECT, DECIDE, REPLACE, CUT, RATE, TURN = range(6)
 MOST_WORDS = 10  # The longest span.
 IS_CAUSAL = "is_causal"  # int32 [B], 1 for an example that is read from left to right.
 
@@ -133,18 +132,24 @@ def select_positions(
     keys = random_bits(seed, *rows, SELECT, indices)  # [B, T]
     spans = None
     shares = span_shares(masking)
+    limit = masking.max_predictions_per_seq
     if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
         if begins_after_specials(vocab):
             # The first token after a special one begins a word, whatever its bytes.
             continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
-            lengths = draw_lengths(random_bits(seed, *rows, CUT, indices), shares)
             # Spans are counted in tokens here, so each token is treated as a word.
             if masking.span_pieces:
                 continues = tf.zeros_like(continues)
-            continues, spans = join_words(lengths, candidates, continues)
-        selected = select_whole_words(keys, candidates, continues, counts)
+            bits = SpanBits(
+                *(random_bits(seed, *rows, use, indices) for use in (CUT, SELECT, TURN))
+            )
+            selected, spans = select_spans(
+                bits, candidates, continues, counts, shares, limit, _sum_by_index
+            )
+        else:
+            selected = select_whole_words(keys, candidates, continues, counts)
     else:
         selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
     # SpanBERT makes one decision for all tokens of a span, ALBERT one for each token.
@@ -227,40 +232,6 @@ def mean_span(masking: MaskingConfig) -> float:
     """Returns the mean number of words of the spans that are drawn; 1 for single words."""
     shares = span_shares(masking) or [1.0]
     return sum(words * share for words, share in enumerate(shares, 1))
-
-
-def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
-    """Draws lengths 1, 2, ... with these probabilities, int32 [B, T]; `bits` is uint64 [B, T]."""
-    # The length is 1 plus the number of cumulative probabilities, in units of 2**-30, that are
-    # reached. With a single length, the only bound is one that is never reached.
-    bounds = [round((1 << 30) * sum(shares[:words])) for words in range(1, len(shares))]
-    drawn = random_integers(bits, 1 << 30)
-    return 1 + tf.add_n([tf.cast(drawn >= bound, tf.int32) for bound in bounds or [1 << 30]])
-
-
-def join_words(
-    lengths: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Splits sequences into spans of words; special tokens also end a span.
-
-    Args:
-      lengths: number of words of each span of a sequence, int32 [B, T].
-      candidates, continues: see `select_whole_words`.
-
-    Returns:
-      `continues` for spans instead of words, and the number of each token's span, int32 [B, T].
-    """
-    before = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
-    is_word = candidates & (~continues | ~before)
-    words = tf.maximum(tf.cumsum(tf.cast(is_word, tf.int32), axis=1) - 1, 0)  # [B, T]
-
-    last = tf.shape(lengths)[1] - 1
-    # Spans are drawn for T words, more than the sequence has; those behind its end are unused.
-    firsts = tf.cumsum(lengths, axis=1, exclusive=True)  # [B, T], first word of each span
-    begins = _sum_by_index(tf.cast(firsts <= last, tf.int32), tf.minimum(firsts, last))  # by word
-    # The first candidate after a special token also starts a span, so no span contains one.
-    is_start = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
-    return ~is_start, tf.cumsum(tf.cast(is_start, tf.int32), axis=1)
 
 
 def count_predictions(

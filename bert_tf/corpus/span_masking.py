@@ -58,7 +58,7 @@ def select_spans(
     Returns:
       Whether each token is selected, bool [B, T], and the number of its span, int32 [B, T].
     """
-    shares = np.trim_zeros(np.array(shares), "b")
+    trimmed: np.ndarray = np.trim_zeros(np.array(shares), "b")
     before = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     begins_segment = candidates & ~before
     is_word = candidates & (~continues | ~before)
@@ -72,11 +72,11 @@ def select_spans(
         num_words,
         tf.reduce_sum(_int(candidates), axis=1),
         tf.reduce_sum(_int(begins_segment), axis=1),
-        shares,
+        trimmed,
     )
-    lengths = _draw_lengths(bits.lengths, wanted, num_spans, shares, max_predictions)
+    lengths = _draw_lengths(bits.lengths, wanted, num_spans, trimmed, max_predictions)
     spans, is_last = _lay_out(
-        bits.layout, lengths, num_words - wanted, num_spans, len(shares), sum_by_index
+        bits.layout, lengths, num_words - wanted, num_spans, len(trimmed), sum_by_index
     )
     # Word k of the sequence is the word (k - turn) of the layout.
     places = tf.range(tf.shape(candidates)[1])[None]

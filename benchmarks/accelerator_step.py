@@ -36,7 +36,7 @@ def bert_tf_step(flags: argparse.Namespace, length: int) -> Callable[[], Any]:
     import keras
 
     from bert_tf.config import ModelConfig
-    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     d = flags.hidden_size

@@ -64,7 +64,7 @@ def compute_gradients(case: Case, batch_size: int) -> None:
     import tensorflow as tf
 
     from benchmarks.training_step import make_batch
-    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
 
     model = BertPretrainer(case.config(), recompute=case.recompute)
     values = make_batch(batch_size, case.length, case.predictions)

@@ -28,7 +28,7 @@ from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, Row
 from benchmarks.timing import print_table
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 MINILM = flags.DEFINE_string("minilm", None, "The model to fine-tune.", required=True)
 DATA = flags.DEFINE_string("data", "data", "Folder of the data sets.")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import flags
 
-from bert_tf import config_flags
+from bert_tf.config import config_flags
 
 DOCUMENTS = flags.DEFINE_integer("documents", 1_000_000, "Vectors searched.", 1)
 DIMENSION = flags.DEFINE_integer("dimension", 384, "Numbers of a vector.", 1)
@@ -31,7 +31,7 @@ def main(_: list[str]) -> None:
         import faiss
     except ImportError:
         raise ValueError("The benchmark compares with FAISS: pip install faiss-cpu.") from None
-    from bert_tf.vectors.exact import top_k
+    from bert_tf.metrics.exact import top_k
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "vectors.npy")

@@ -18,7 +18,7 @@ from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, choose
 from benchmarks.timing import print_table
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 DATA = flags.DEFINE_string("data", "data", "Folder of the data sets.")
 OUTPUT = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)

@@ -25,8 +25,8 @@ from benchmarks.timing import print_table
 from bert_tf.config import DataConfig
 from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.corpus.preparation import split_documents
-from bert_tf.tasks.masked_words.gap_filling import MaskedModel, mask_predict
-from bert_tf.tasks.masked_words.reading import read_model
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, mask_predict
+from bert_tf.pretraining.masked_words.reading import read_model
 
 INPUT = flags.DEFINE_string(
     "input_file", None, "Text that the runs were trained on.", required=True

@@ -30,8 +30,8 @@ def measure_case(vocab_size: int, precision: str, in_chunks: bool) -> None:
 
     from benchmarks.training_step import make_batch, whole_step
     from bert_tf.config import ModelConfig
-    from bert_tf.objectives import masked_lm
-    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.objectives import masked_lm
 
     if not in_chunks:
         masked_lm.LARGE_VOCABULARY = WHOLE

@@ -20,8 +20,8 @@ from absl import app, flags
 
 from benchmarks.timing import print_table
 from bert_tf.corpus.corpus import list_parts, read_documents
-from bert_tf.tasks.masked_words.gap_filling import MaskedModel
-from bert_tf.tasks.masked_words.reading import read_model
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel
+from bert_tf.pretraining.masked_words.reading import read_model
 
 INPUT = flags.DEFINE_string("input_file", "", "Text for the pairs; none: only the lines.")
 SENTENCES = flags.DEFINE_integer("sentences", 300, "Most sentences of each pair of words.")

@@ -22,16 +22,16 @@ from benchmarks.timing import in_turn, print_table
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConfig
 from bert_tf.corpus.preparation import prepare_pretraining_data
 from bert_tf.corpus.tfrecords import RecordFiles
-from bert_tf.examples.packed_rows import pack_batch
-from bert_tf.examples.rows import length_buckets
-from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.tasks.classification.glue import glue_task, read_glue
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import ClassificationTask, label_array, make_examples
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
+from bert_tf.training.optimizers import build_optimizer
+from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.train_step import TrainStep
 
 VOCAB = flags.DEFINE_string("vocab_file", None, "Vocabulary of the texts.", required=True)

@@ -24,7 +24,7 @@ from absl import app, flags
 from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import make_batch
 from bert_tf.config import TABLE_POSITIONS
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 
 INPUT = flags.DEFINE_string("input_file", None, "Text; see run_pretraining.", required=True)
 OUTPUT = flags.DEFINE_string("output_dir", "/tmp/positions", "Folder of the runs.")

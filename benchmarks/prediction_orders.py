@@ -19,7 +19,7 @@ from absl import app, flags
 from benchmarks.timing import in_turn, measure, print_table
 from bert_tf.config import MaskingConfig, ModelConfig
 from bert_tf.corpus.masking import mask_batch
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.text.kinds import read_vocabulary_in
 
 OUTPUT = flags.DEFINE_string("output_dir", "/tmp/orders", "Folder of the runs.")

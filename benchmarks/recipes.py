@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.timing import print_table
 from bert_tf.config.combined import read_options
+from bert_tf.config.flagfiles import expanded
 from bert_tf.corpus.corpus import list_parts, read_documents
-from bert_tf.flagfiles import expanded
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 INPUT = flags.DEFINE_string("input_file", None, "Text; see run_pretraining.", required=True)

@@ -28,8 +28,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.timing import print_table
-from bert_tf.hosts import LOST_WORKER_STATUS
 from bert_tf.launch import free_ports
+from bert_tf.system.hosts import LOST_WORKER_STATUS
 from tests import tiny_training
 
 RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "events.jsonl", "best_checkpoint.json")

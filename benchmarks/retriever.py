@@ -53,12 +53,12 @@ def train(model: Any, options: argparse.Namespace, batches: list[list[tuple]]) -
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
-    from bert_tf.optimization.optimizers import build_optimizer
     from bert_tf.tasks.embedding.examples import EmbeddingExample
     from bert_tf.tasks.embedding.features import TextPacker, make_training_examples
     from bert_tf.tasks.embedding.losses import in_batch_negatives
     from bert_tf.tasks.embedding.task import EmbeddingTask
     from bert_tf.training.cached_step import CachedStep
+    from bert_tf.training.optimizers import build_optimizer
 
     rows = [row for batch in batches for row in batch]
     examples = [EmbeddingExample(q, p, (n,), (), "") for q, p, n in rows]

@@ -22,7 +22,7 @@ from absl import app, flags
 
 from benchmarks.timing import print_table
 from bert_tf.config import ModelConfig
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 from bert_tf.training.flops import training_flops
 
 PLOT = flags.DEFINE_string("plot", "", "PNG file to draw.")

@@ -32,7 +32,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.timing import print_table
-from bert_tf import config_flags
+from bert_tf.config import config_flags
 from export.client.protocol import ServingError
 from export.client.rows import Row, read_input
 from export.serving_client import ServingClient, answer_rows

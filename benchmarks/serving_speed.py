@@ -31,7 +31,7 @@ from absl import flags
 
 from benchmarks.onnx_runtime import onnx_call, softmax, write_onnx
 from benchmarks.timing import print_table
-from bert_tf import config_flags
+from bert_tf.config import config_flags
 
 MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run or checkpoint of a classifier.")
 TEXTS = flags.DEFINE_string("texts", "", "A text a line; of a .tsv its first column.")
@@ -65,7 +65,7 @@ def start_bert_tf(folder: pathlib.Path, threads: int) -> Score:
 
 
 def start_bert_tf_lite(folder: pathlib.Path, threads: int) -> Score:
-    from bert_tf.serving.lite_model import LiteModel
+    from bert_tf.tasks.base.serving.lite_model import LiteModel
 
     began()
     model = LiteModel(folder / "model.tflite", num_threads=threads)

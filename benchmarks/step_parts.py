@@ -18,12 +18,12 @@ from absl import app, flags
 from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import D, L, make_batch, model_config, whole_step
 from bert_tf.config import OptimizerConfig
-from bert_tf.files import atomic_write
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.layout import PaddedBatch
-from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives.masked_lm import MaskedLM
+from bert_tf.system.files import atomic_write
+from bert_tf.training.optimizers import build_optimizer
 
 CASES = [(64, 64), (32, 128), (16, 256), (8, 512), (8, 128), (16, 128), (64, 128)]  # (B, T)
 ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed calls of each part.")

@@ -23,7 +23,7 @@ from absl import app, flags
 from benchmarks.onnx_runtime import onnx_call, write_onnx
 from benchmarks.timing import in_turn, print_table
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.examples import read_text_examples
 
 with contextlib.suppress(ImportError):  # --help does not need it.

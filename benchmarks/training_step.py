@@ -71,7 +71,7 @@ def whole_step(
 
     from bert_tf.config import OptimizerConfig
     from bert_tf.network.xla_region import compile_xla_regions
-    from bert_tf.optimization.optimizers import build_optimizer
+    from bert_tf.training.optimizers import build_optimizer
 
     variables = model.trainable_variables
     optimizer = build_optimizer(OptimizerConfig())
@@ -93,7 +93,7 @@ def whole_step(
 
 
 def bert_tf_step() -> Callable[[], Any]:
-    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
 
     return whole_step(BertPretrainer(model_config()), make_batch())
 
@@ -101,7 +101,7 @@ def bert_tf_step() -> Callable[[], Any]:
 def bert_tf_bfloat16_step() -> Callable[[], Any]:
     import keras
 
-    from bert_tf.tasks.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     return whole_step(BertPretrainer(model_config()), make_batch(), in_parts=True)

@@ -17,8 +17,8 @@ import os
 import sys
 import typing
 
-from bert_tf.keras_classes import register_when_imported
-from bert_tf.startup_lines import has_gpu, hide_startup_lines
+from bert_tf.network.keras_classes import register_when_imported
+from bert_tf.system.startup_lines import has_gpu, hide_startup_lines
 
 # Keras reads its backend once, when it is first imported; data, training and export are TensorFlow.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -34,19 +34,12 @@ if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
     from bert_tf.config import ModelConfig, OptimizerConfig
     from bert_tf.inference.loading import load
-    from bert_tf.models.preprocessor import BertPreprocessor
     from bert_tf.network.encoder import BertEncoder
-    from bert_tf.objectives.electra import ElectraDiscriminator, ElectraPretrainer
-    from bert_tf.optimization.optimizers import LAMB, AdamW, AdamWeightDecay, Muon
-    from bert_tf.optimization.schedules import (
-        LinearWarmupCosineDecay,
-        LinearWarmupLinearDecay,
-        LinearWarmupPolynomialDecay,
-        LinearWarmupTrapezoid,
-    )
+    from bert_tf.pretraining.masked_words.model import BertPretrainer
+    from bert_tf.pretraining.objectives.electra import ElectraDiscriminator, ElectraPretrainer
+    from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
     from bert_tf.tasks.classification.model import BertClassifier
     from bert_tf.tasks.embedding.model import BertEmbedder
-    from bert_tf.tasks.masked_words.model import BertPretrainer
     from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
     from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
     from bert_tf.tasks.question_answering.model import BertSpanLabeler
@@ -59,6 +52,13 @@ if typing.TYPE_CHECKING:
     from bert_tf.text.text_tokenizer import TextTokenizer
     from bert_tf.text.vocab import Vocab
     from bert_tf.text.wordpiece import WordPiece
+    from bert_tf.training.optimizers import LAMB, AdamW, AdamWeightDecay, Muon
+    from bert_tf.training.schedules import (
+        LinearWarmupCosineDecay,
+        LinearWarmupLinearDecay,
+        LinearWarmupPolynomialDecay,
+        LinearWarmupTrapezoid,
+    )
 
 __all__ = [
     "AdamW",
@@ -97,19 +97,19 @@ __all__ = [
 _MODULES = {
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
-    "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
+    "pretraining.objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "tasks.embedding.model": "BertEmbedder",
     "network.encoder": "BertEncoder",
-    "tasks.masked_words.model": "BertPretrainer",
+    "pretraining.masked_words.model": "BertPretrainer",
     "tasks.classification.model": "BertClassifier",
     "tasks.multiple_choice.model": "BertMultipleChoice",
     "tasks.question_answering.joint_model": "BertJointSpanLabeler",
     "tasks.question_answering.model": "BertSpanLabeler",
     "tasks.tagging.model": "BertTokenClassifier",
     "tasks.reranking.model": "BertReranker",
-    "models.preprocessor": "BertPreprocessor",
-    "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",
-    "optimization.schedules": (
+    "tasks.base.models.preprocessor": "BertPreprocessor",
+    "training.optimizers": "LAMB AdamW AdamWeightDecay Muon",
+    "training.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
         "LinearWarmupTrapezoid"
     ),

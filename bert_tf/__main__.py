@@ -5,7 +5,7 @@ import runpy
 import sys
 import textwrap
 
-from bert_tf.printable import print_error, show
+from bert_tf.system.printable import print_error, show
 
 PROGRAMS = {
     "pretrain": "bert_tf.run_pretraining",

@@ -16,8 +16,7 @@ import tempfile
 
 from absl import logging
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, ModelConfig
+from bert_tf.config import DataConfig, ModelConfig, config_flags
 from bert_tf.corpus import builtin_corpus, corpus
 from bert_tf.corpus.preparation import train_vocabulary
 from bert_tf.text.kinds import VOCABULARY_FILES, WORDPIECE

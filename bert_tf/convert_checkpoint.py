@@ -18,10 +18,9 @@ import typing
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
-from bert_tf.examples.tables import list_tables
-from bert_tf.printable import show
+from bert_tf.config import DataConfig, ModelConfig, TrainingConfig, config_flags
+from bert_tf.system.printable import show
+from bert_tf.tasks.base.examples.tables import list_tables
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -67,7 +66,7 @@ def main(_: list[str]) -> None:
         raise ValueError("Give the model as --input and a new folder as --output.")
     text_files = list_tables(TRIM_VOCAB.value, "--trim_vocab") if TRIM_VOCAB.value else []
 
-    from bert_tf.conversion import convert
+    from bert_tf.inference.conversion import convert
 
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)
@@ -75,7 +74,7 @@ def main(_: list[str]) -> None:
     with_card = TO.value == "huggingface"
 
     def write_card(folder: pathlib.Path, written: "Checkpoint") -> None:
-        from bert_tf.model_card import write_model_card
+        from bert_tf.inference.model_card import write_model_card
 
         write_model_card(folder, written, INPUT.value)
 
@@ -96,7 +95,7 @@ def main(_: list[str]) -> None:
     )
     if with_card:
         from bert_tf.checkpoints.hub import local_path
-        from bert_tf.model_card import CARD_NAME
+        from bert_tf.inference.model_card import CARD_NAME
 
         folder = local_path(OUTPUT.value)
         show(f"wrote {folder / CARD_NAME}: state the license there before you publish the model")

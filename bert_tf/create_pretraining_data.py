@@ -14,8 +14,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
+from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, config_flags
 from bert_tf.corpus.beam_examples import fill_work_folder
 from bert_tf.corpus.example_files import manifest_path, write_examples
 from bert_tf.corpus.google_examples import make_google_examples, pad_examples, read_google_documents

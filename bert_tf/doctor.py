@@ -17,17 +17,16 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
+from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, config_flags
+from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.corpus.corpus_format import is_tfrecord
 from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.diagnosis.findings import Diagnosis, Severity
 from bert_tf.diagnosis.labelled_table import Columns, diagnose_table, is_labelled_table
 from bert_tf.diagnosis.report import page, screen
 from bert_tf.diagnosis.run import diagnose_run, is_run
-from bert_tf.files import atomic_write
-from bert_tf.fine_tuning_config import ClassifierConfig
-from bert_tf.printable import escaped, show
+from bert_tf.system.files import atomic_write
+from bert_tf.system.printable import escaped, show
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))

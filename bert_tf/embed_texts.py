@@ -16,10 +16,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, TrainingConfig
-from bert_tf.corpus.checksums import file_crc
-from bert_tf.files import exclusive, new_folder_path, read_json, real_path, write_json
+from bert_tf.config import DataConfig, TrainingConfig, config_flags
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -31,6 +28,8 @@ from bert_tf.search.bulk import (
 )
 from bert_tf.search.language_flag import define_language
 from bert_tf.search.runners import RUNNERS, run
+from bert_tf.system.checksums import file_crc
+from bert_tf.system.files import exclusive, new_folder_path, read_json, real_path, write_json
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
 config_flags.define_flags(DataConfig, only=("num_workers",))

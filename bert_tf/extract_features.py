@@ -26,13 +26,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from absl import flags, logging
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.config import DataConfig, ModelConfig, TrainingConfig, config_flags
 from bert_tf.config.pooled_layers import POOLINGS
 from bert_tf.corpus.corpus_format import open_decompressed
 from bert_tf.corpus.text_lines import read_whole_lines
-from bert_tf.examples.tables import is_table
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
+from bert_tf.tasks.base.examples.tables import is_table
 from bert_tf.text.packing import PackedText
 from bert_tf.text.text_counts import Remedy, counting_texts
 from bert_tf.text.tokenization import AnyVocab

@@ -16,10 +16,9 @@ import typing
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, TrainingConfig
-from bert_tf.files import typed_lines
-from bert_tf.printable import escaped, message, show
+from bert_tf.config import DataConfig, TrainingConfig, config_flags
+from bert_tf.system.files import typed_lines
+from bert_tf.system.printable import escaped, message, show
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
@@ -70,7 +69,7 @@ def main(_: list[str]) -> None:
             "--num_fillings for more of them."
         )
 
-    from bert_tf.tasks.masked_words import gap_filling, reading
+    from bert_tf.pretraining.masked_words import gap_filling, reading
 
     model, tokenizer = reading.read_model(
         path,

@@ -24,9 +24,8 @@ from contextlib import ExitStack
 
 from absl import logging
 
-from bert_tf import config_flags
-from bert_tf.config import Config, option
-from bert_tf.hosts import (
+from bert_tf.config import Config, config_flags, option
+from bert_tf.system.hosts import (
     LOST_WORKER_STATUS,
     SECRET_VARIABLE,
     listed_config,

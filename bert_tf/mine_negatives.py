@@ -20,10 +20,9 @@ import pathlib
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, TrainingConfig
-from bert_tf.files import check_writable
-from bert_tf.fine_tuning_config import FineTuningConfig, RetrieverConfig
+from bert_tf.config import DataConfig, TrainingConfig, config_flags
+from bert_tf.config.fine_tuning_config import FineTuningConfig, RetrieverConfig
+from bert_tf.system.files import check_writable
 
 FLAGS = flags.FLAGS
 

@@ -17,11 +17,10 @@ of each label and an embedding model. Flags and defaults are those of
 google-research/bert's run_classifier.py where it has them.
 """
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.fine_tuning.program import Configs, define_flags, run
-from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig, config_flags
+from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.inference.zero_shot_program import ZeroShotConfig, ZeroShotRun
+from bert_tf.tasks.base.programs.program import Configs, define_flags, run
 from bert_tf.tasks.classification.few_shot_inputs import (
     check_few_shot_flags,
     check_few_shot_labels,
@@ -51,7 +50,7 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
         from bert_tf.tasks.classification.folds import run_folds
 
         return run_folds(configs, files, texts)
-    from bert_tf.fine_tuning.run import run_program
+    from bert_tf.tasks.base.programs.run import run_program
     from bert_tf.tasks.classification.program import Classifier
 
     return run_program(Classifier(configs, files, texts), configs)

@@ -6,9 +6,9 @@
 Files have SWAG's columns, or are JSONL with `context`, `question`, `choices`, `label`.
 """
 
-from bert_tf import config_flags
-from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
-from bert_tf.fine_tuning_config import ChoiceConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import ChoiceConfig
+from bert_tf.tasks.base.programs.program import Configs, asked_files, define_flags, run
 from bert_tf.tasks.multiple_choice.inputs import read_choices
 
 define_flags(ChoiceConfig)
@@ -16,7 +16,7 @@ define_flags(ChoiceConfig)
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     choices = read_choices(configs, files)
-    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.base.programs import run
     from bert_tf.tasks.multiple_choice import program as multiple_choice
 
     return run.run_program(multiple_choice.MultipleChoice(configs, files, choices), configs)

@@ -12,7 +12,8 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import config_flags
+from bert_tf.checkpoints.run_identity import check_files, rewritten_files
+from bert_tf.checkpoints.run_record import check_same_run, has_checkpoints, recorded, shared_values
 from bert_tf.config import (
     ORDERED_OBJECTIVES,
     MaskingConfig,
@@ -20,12 +21,11 @@ from bert_tf.config import (
     OptimizerConfig,
     PretrainingConfigs,
     TrainingConfig,
+    config_flags,
     with_causal_share,
 )
 from bert_tf.corpus.abbreviations import abbreviations_of
-from bert_tf.files import cache_folder
-from bert_tf.run_identity import check_files, rewritten_files
-from bert_tf.run_record import check_same_run, has_checkpoints, recorded, shared_values
+from bert_tf.system.files import cache_folder
 from bert_tf.text.kinds import WORDPIECE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.stopping import stoppable

@@ -13,10 +13,10 @@ sentence-transformers.
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.files import new_folder_path
-from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
-from bert_tf.fine_tuning_config import RerankerConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import RerankerConfig
+from bert_tf.system.files import new_folder_path
+from bert_tf.tasks.base.programs.program import Configs, asked_files, define_flags, run
 from bert_tf.tasks.reranking.inputs import read_rankings
 
 define_flags(RerankerConfig)
@@ -30,7 +30,7 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
         check_free(CROSS_ENCODER_DIR.value, configs)
     rankings = read_rankings(configs, files)
     from bert_tf.checkpoints import cross_encoder
-    from bert_tf.fine_tuning.run import run_program
+    from bert_tf.tasks.base.programs.run import run_program
     from bert_tf.tasks.reranking import program as reranker
 
     status = run_program(reranker.Reranker(configs, files, rankings), configs)

@@ -14,9 +14,9 @@ evaluated by correlation, a BEIR folder as --data_dir by ranking.
 
 import pathlib
 
-from bert_tf import config_flags
-from bert_tf.fine_tuning.program import Configs, asked_for, define_flags, run
-from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.tasks.base.programs.program import Configs, asked_for, define_flags, run
 from bert_tf.tasks.embedding.inputs import read_to_embed
 
 define_flags(RetrieverConfig)
@@ -53,7 +53,7 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     read = read_to_embed(configs, files)
-    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.base.programs import run
     from bert_tf.tasks.embedding import program as retriever
     from bert_tf.tasks.embedding import splade_program as sparse_retriever
     from bert_tf.tasks.embedding import tsdae_program as denoising_retriever

@@ -11,9 +11,9 @@ hold Hugging Face's rows, a question each. Without --predict_file that of --eval
 
 import dataclasses
 
-from bert_tf import config_flags
-from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
-from bert_tf.fine_tuning_config import SquadRunConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import SquadRunConfig
+from bert_tf.tasks.base.programs.program import Configs, asked_files, define_flags, run
 from bert_tf.tasks.question_answering.inputs import read_questions
 
 define_flags(SquadRunConfig)
@@ -31,7 +31,7 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     questions = read_questions(configs, files)
-    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.base.programs import run
     from bert_tf.tasks.question_answering import program as squad
 
     return run.run_program(squad.Squad(configs, files, questions), configs)

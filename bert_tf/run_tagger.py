@@ -10,9 +10,9 @@ first token of a word carries its label; long sentences are cut in windows, and 
 once. The predictions are the input again, with a tag for each word.
 """
 
-from bert_tf import config_flags
-from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
-from bert_tf.fine_tuning_config import TaggerConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import TaggerConfig
+from bert_tf.tasks.base.programs.program import Configs, asked_files, define_flags, run
 from bert_tf.tasks.tagging.inputs import TaggedInputs
 
 define_flags(TaggerConfig)
@@ -20,7 +20,7 @@ define_flags(TaggerConfig)
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     tagged = TaggedInputs(configs, files)
-    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.base.programs import run
     from bert_tf.tasks.tagging import program as tagger
 
     return run.run_program(tagger.Tagger(configs, files, tagged), configs)

@@ -13,12 +13,11 @@ import typing
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, TrainingConfig
-from bert_tf.printable import escaped, show
+from bert_tf.config import DataConfig, TrainingConfig, config_flags
+from bert_tf.system.printable import escaped, show
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.masked_words.scores import Word
+    from bert_tf.pretraining.masked_words.scores import Word
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
@@ -42,8 +41,8 @@ def main(_: list[str]) -> None:
     if not path or not TEXT.value:
         raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
 
-    from bert_tf.tasks.masked_words import gap_filling, reading
-    from bert_tf.tasks.masked_words import scores as text_scores
+    from bert_tf.pretraining.masked_words import gap_filling, reading
+    from bert_tf.pretraining.masked_words import scores as text_scores
 
     model = gap_filling.MaskedModel(
         *reading.read_model(
@@ -73,7 +72,7 @@ def summary(words: list["Word"], text: str) -> str:
     Raises:
       ValueError: if no word is known.
     """
-    from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood
+    from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood
 
     known = sum(word.is_known for word in words)
     if not known:

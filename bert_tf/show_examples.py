@@ -16,9 +16,8 @@ import sys
 import numpy as np
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.printable import escaped
+from bert_tf.config import DataConfig, MaskingConfig, config_flags
+from bert_tf.system.printable import escaped
 from bert_tf.text.kinds import token_texts
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX

@@ -18,9 +18,8 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.config import Config, option
-from bert_tf.printable import escaped, json_line, show
+from bert_tf.config import Config, config_flags, option
+from bert_tf.system.printable import escaped, json_line, show
 
 MORE_TEXTS = "more_texts"
 
@@ -77,7 +76,11 @@ class ExportedModel:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        from bert_tf.serving.saved_models import find_saved_model, load_signatures, read_card
+        from bert_tf.tasks.base.serving.saved_models import (
+            find_saved_model,
+            load_signatures,
+            read_card,
+        )
 
         found = find_saved_model(folder)
         if found is None:
@@ -120,7 +123,7 @@ class ExportedModel:
         """
         import tensorflow as tf
 
-        from bert_tf.serving.saved_models import call_signature
+        from bert_tf.tasks.base.serving.saved_models import call_signature
         from bert_tf.tasks.tagging.answers import entities_of_outputs
         from export.page.model import as_json
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.printable import show
+from bert_tf.config import config_flags
+from bert_tf.system.printable import show
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(

@@ -18,9 +18,9 @@ import webbrowser
 
 from absl import logging
 
-from bert_tf import config_flags, printable
-from bert_tf.config import Config, option
-from bert_tf.extras import install_hint
+from bert_tf.config import Config, config_flags, option
+from bert_tf.system import printable
+from bert_tf.system.extras import install_hint
 
 
 @dataclasses.dataclass(frozen=True)

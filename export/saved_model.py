@@ -18,9 +18,9 @@ from typing import Any
 
 from absl import flags, logging
 
-from bert_tf import config_flags
+from bert_tf.config import config_flags
 from bert_tf.inference.kinds import KINDS
-from bert_tf.serving.saving.version_folders import check_new, next_version
+from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 
 # Flags that apply only to some kinds: names in `Kind.options`, where --pair is `texts`.
 OPTIONS = (
@@ -107,7 +107,7 @@ def main(_: list[str]) -> None:
 
     from bert_tf.inference.serving_models import load
     from bert_tf.search.index import Manifest
-    from bert_tf.serving.saving.writing import save
+    from bert_tf.tasks.base.serving.saving.writing import save
 
     options = given_options(kind)
     source = FLAGS.model_dir

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 import numpy as np
 from absl import logging
 
-from bert_tf import config_flags
-from bert_tf.config import Config, option
-from bert_tf.extras import install_hint
-from bert_tf.files import atomic_write
-from bert_tf.printable import json_line, show
+from bert_tf.config import Config, config_flags, option
+from bert_tf.system.extras import install_hint
+from bert_tf.system.files import atomic_write
+from bert_tf.system.printable import json_line, show
 from export.client.protocol import (
     ServingError,
     Spec,

@@ -18,9 +18,9 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import config_flags
-from bert_tf.printable import show
-from bert_tf.serving.metadata import ROW_OUTPUTS
+from bert_tf.config import config_flags
+from bert_tf.system.printable import show
+from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")

@@ -8,7 +8,8 @@ import sys
 
 from absl import app, flags
 
-from bert_tf import config, fine_tuning_config
+from bert_tf import config
+from bert_tf.config import fine_tuning_config
 from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
@@ -41,9 +42,9 @@ pretraining
 """.strip().splitlines()
 # The methods `save_pretrained` and `export` of models import the code that writes them when called:
 # it makes models of any kind, so it needs all their classes.
-UPWARD = {("network.pretrained", "bert_tf.publishing")}
+UPWARD = {("network.pretrained", "bert_tf.inference.publishing")}
 # Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
-# seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.type_names`.
+# seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.system.type_names`.
 WITHOUT_TENSORFLOW = """
 type_names config.* combined_flags config_flags run_record run_identity
 checkpoints.adapt checkpoints.cross_encoder_settings checkpoints.families.*

@@ -11,7 +11,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.config import ModelConfig
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.saving.writing import save
 from tests.conftest import CORPUS
 from tests.fine_tune import read_results, texts, write_table
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from bert_tf.hosts import listed_config
+from bert_tf.system.hosts import listed_config
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "configs" / "cluster"
 

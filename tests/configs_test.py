@@ -16,8 +16,9 @@ from absl import flags
 from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes, head_shapes
 from bert_tf.checkpoints.families import find_family
 from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.checkpoints.run_record import check_same_run, recorded, write_run_record
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.config_flags import (
+from bert_tf.config.config_flags import (
     define_flags,
     flagfile,
     from_flags,
@@ -25,17 +26,16 @@ from bert_tf.config_flags import (
     read_flagfile,
     read_model,
 )
-from bert_tf.fine_tuning import program
-from bert_tf.fine_tuning_config import (
+from bert_tf.config.fine_tuning_config import (
     ChoiceConfig,
     ClassifierConfig,
     SquadConfig,
     TaggerConfig,
 )
-from bert_tf.optimization.schedules import ByShare, build_schedule
-from bert_tf.run_record import check_same_run, recorded, write_run_record
+from bert_tf.tasks.base.programs import program
 from bert_tf.tasks.classification.glue import GLUE
 from bert_tf.text.vocab import Vocab
+from bert_tf.training.schedules import ByShare, build_schedule
 from tests.programs import own_flags
 from tests.shared_data import ROOT
 

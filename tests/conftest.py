@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bert_tf  # noqa: F401  First: it selects Keras' backend.
-from bert_tf.around_import import around_import
+from bert_tf.system.around_import import around_import
 from tests.shared_data import skip_together
 
 # Tests run in several processes side by side: each computes with one thread, which is also

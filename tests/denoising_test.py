@@ -16,9 +16,9 @@ import tensorflow as tf
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
-from bert_tf.fine_tuning import sizes
 from bert_tf.network.losses import class_losses
 from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.tasks.base.programs import sizes
 from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser

@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.renamed import RENAMED
+from bert_tf.config.renamed import RENAMED
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.searcher import Searcher
 from bert_tf.training.metrics_log import read_metrics

@@ -22,11 +22,11 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.teacher import read_teacher
 from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle, write_bundle
 from bert_tf.inference import serving_models as models
-from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.splade_model import BertSplade
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint

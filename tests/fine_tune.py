@@ -16,7 +16,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from bert_tf.examples import packed_rows
+from bert_tf.training import packed_rows
 from bert_tf.training.metrics_log import read_metrics
 from tests.programs import quick
 from tests.tiny_model import write_tiny_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.run_record import recorded
+from bert_tf.checkpoints.run_record import recorded
 from tests.fine_tune import FLAGS, fine_tune, texts, write_folder, write_table
 
 KINDS = {

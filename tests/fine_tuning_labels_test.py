@@ -9,8 +9,8 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.fine_tuning.label_order import label_order, spelled_as, with_labels
-from bert_tf.fine_tuning.teacher import check_labels
+from bert_tf.tasks.base.programs.label_order import label_order, spelled_as, with_labels
+from bert_tf.tasks.base.programs.teacher import check_labels
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.fine_tune import WORDS, fine_tune, log_of, read_results, read_tsv, refuse, write_table

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bert_tf.files import exclusive
+from bert_tf.system.files import exclusive
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.stopping import PREEMPTED
 from tests.fine_tune import FLAGS, fine_tune, refuse, texts, write_folder, write_table

@@ -9,10 +9,10 @@ import numpy as np
 import openpyxl
 import pytest
 
-from bert_tf.bounded_arrays import map_array
-from bert_tf.examples import workbooks
-from bert_tf.examples.tables import read_cells
 from bert_tf.search.strings import Strings, write
+from bert_tf.system.bounded_arrays import map_array
+from bert_tf.tasks.base.examples import workbooks
+from bert_tf.tasks.base.examples.tables import read_cells
 from tests.hostile_files import refuses, write_zip
 
 SHEET = "xl/worksheets/sheet1.xml"

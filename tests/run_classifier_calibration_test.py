@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.run_record import CALIBRATION_NAME, read_record
+from bert_tf.checkpoints.run_record import CALIBRATION_NAME, read_record
 from bert_tf.tasks.classification.decisions import Decisions, calibrated
 from tests.fine_tune import FLAGS, fine_tune, read_results, read_tsv, refuse, write_table
 from tests.float_bounds import assert_close

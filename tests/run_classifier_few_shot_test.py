@@ -3,7 +3,7 @@
 import pytest
 
 import bert_tf
-from bert_tf.fine_tuning.run import Run
+from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification import few_shot_program
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (

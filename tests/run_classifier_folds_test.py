@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.fine_tuning.run import Run
+from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.folds import assign_folds, digest_of
 from tests.fine_tune import (

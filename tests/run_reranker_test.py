@@ -13,10 +13,10 @@ from absl.testing import flagsaver
 
 import bert_tf.run_reranker  # noqa: F401  Its flags.
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
-from bert_tf.fine_tuning.program import read_configs
-from bert_tf.fine_tuning_config import RerankerConfig
+from bert_tf.config.fine_tuning_config import RerankerConfig
 from bert_tf.metrics.trec import read_run, write_run
 from bert_tf.search.reranker import Reranker
+from bert_tf.tasks.base.programs.program import read_configs
 from bert_tf.training.memory import choose_micro_batches
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
@@ -161,7 +161,7 @@ def test_memory_is_estimated_for_all_documents_of_a_list(folder, monkeypatch):
             found[loss] = example_bytes
             return choose_micro_batches(training, example_bytes, *rest)
 
-        monkeypatch.setattr("bert_tf.fine_tuning.sizes.choose_micro_batches", choose)
+        monkeypatch.setattr("bert_tf.tasks.base.programs.sizes.choose_micro_batches", choose)
         values = {"num_train_steps": 1, "do_eval": "false", "do_predict": "false"}
         values = flags_of(folder, f"bytes-{loss}", ranking_loss=loss, **values)
         assert fine_tune("run_reranker", **values) == 0

@@ -10,10 +10,10 @@ import pytest
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.metrics import trec
 from bert_tf.metrics.ranking import evaluate
+from bert_tf.metrics.sparse import SparseIndex
 from bert_tf.search.splade import SparseEncoder
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.training.metrics_log import read_metrics
-from bert_tf.vectors.sparse import SparseIndex
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.search.splade_test import write_sparse_encoder
 from tests.tiny_model import write_tiny_model

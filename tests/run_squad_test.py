@@ -13,10 +13,10 @@ import time
 import pytest
 
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.config_flags import read_flagfile
-from bert_tf.fine_tuning.program import Configs
-from bert_tf.fine_tuning_config import FineTuningConfig, SquadRunConfig
+from bert_tf.config.config_flags import read_flagfile
+from bert_tf.config.fine_tuning_config import FineTuningConfig, SquadRunConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
+from bert_tf.tasks.base.programs.program import Configs
 from tests.fine_tune import (
     check_packed_rows,
     files_of,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.lite_model import LiteModel
 from export.lite import accuracy_gate
 from export.lite.conversion import convert
 from tests.conftest import CORPUS

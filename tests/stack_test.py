@@ -17,9 +17,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.optimizers import build_optimizer
 from tests.float_bounds import assert_close
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -63,9 +63,12 @@ def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
 # KERAS_TRIED; with another version, run the tests of these files before raising it.
 KERAS_TRIED = "3.15.1"
 PRIVATE_NAMES = {
-    ("bert_tf/nested_layers.py", "_flatten_layers"),  # `Model.layers` ends at the first level.
-    ("bert_tf/optimization/optimizers.py", "_get_variable_index"),  # Keras' own optimizers use
-    ("bert_tf/optimization/optimizers.py", "_trainable_variables"),  # both; subclasses must.
+    (
+        "bert_tf/system/nested_layers.py",
+        "_flatten_layers",
+    ),  # `Model.layers` ends at the first level.
+    ("bert_tf/training/optimizers.py", "_get_variable_index"),  # Keras' own optimizers use
+    ("bert_tf/training/optimizers.py", "_trainable_variables"),  # both; subclasses must.
 }
 
 

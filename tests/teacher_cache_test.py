@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning import teacher as teachers
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.programs import teacher as teachers
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.packing import PackedText

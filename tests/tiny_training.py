@@ -13,11 +13,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_tf import config_flags
-from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.checkpoints.run_record import check_same_run, write_run_record
+from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig, config_flags
 from bert_tf.corpus.tfrecords import write_records
-from bert_tf.files import exclusive
-from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.system.files import exclusive
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.stopping import Stopped, stoppable
 from bert_tf.training.worker_group import joined_workers
@@ -47,8 +46,8 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
 
     from bert_tf.corpus.pipeline import raise_input_fault
     from bert_tf.corpus.tfrecords import RecordFiles
-    from bert_tf.optimization.optimizers import build_optimizer
     from bert_tf.training.distribution import is_chief, make_strategy
+    from bert_tf.training.optimizers import build_optimizer
     from bert_tf.training.reporting import Progress
     from bert_tf.training.trainer import Trainer
     from tests.tiny_table import TableTask

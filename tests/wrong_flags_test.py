@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 from absl import flags
 
-from bert_tf import config_flags
 from bert_tf.__main__ import PROGRAMS
+from bert_tf.config import config_flags
 from tests.programs import own_flags, own_logging
 
 RUN = config_flags.run

@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
-from bert_tf.files import read_lines
+from bert_tf.system.files import read_lines
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import WordPiece, split_words

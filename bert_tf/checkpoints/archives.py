@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from bert_tf.bounded_files import open_zip
+from bert_tf.system.bounded_files import open_zip
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 # A BERT-large with Adam's slots has 5 GB; weights shrink by a tenth, by half if they were float16.

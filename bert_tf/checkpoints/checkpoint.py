@@ -59,7 +59,7 @@ from bert_tf.config import (
     ModelConfig,
 )
 from bert_tf.config.pooled_layers import step_shapes
-from bert_tf.renamed import accepts_earlier_names
+from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
 Weights = dict[str, np.ndarray]

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.cross_encoder_settings import (
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.sentence_transformers import is_modular
-from bert_tf.files import read_json, write_json
+from bert_tf.system.files import read_json, write_json
 
 VERSION = "5.0.0"  # of sentence-transformers whose form is written
 

@@ -16,6 +16,7 @@ is max_seq_length of the Transformer, or model_max_length in tokenizer_config.js
 
 import pathlib
 
+from bert_tf.checkpoints.run_record import recorded
 from bert_tf.checkpoints.sentence_modules import (
     is_sentence_transformers,
     read_modules,
@@ -23,8 +24,7 @@ from bert_tf.checkpoints.sentence_modules import (
 )
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.files import json_field, read_optional_json
-from bert_tf.run_record import recorded
+from bert_tf.system.files import json_field, read_optional_json
 
 ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",

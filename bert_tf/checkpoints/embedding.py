@@ -20,7 +20,7 @@ from bert_tf.config.pooled_layers import (
     output_width,
     step_shapes,
 )
-from bert_tf.files import read_json, write_json
+from bert_tf.system.files import read_json, write_json
 
 FILE_NAME = "embedder.json"
 HEAD = "cls/embedding/"

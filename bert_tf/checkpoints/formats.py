@@ -39,6 +39,7 @@ from bert_tf.checkpoints.keras_hub import (
     write_keras_hub,
 )
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
+from bert_tf.checkpoints.run_record import check_seeds, input_settings, write_inputs
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.sentence_transformers import (
     KEPT_HEADS,
@@ -50,9 +51,8 @@ from bert_tf.checkpoints.sentence_transformers import (
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
-from bert_tf.files import new_folder, new_folder_path
-from bert_tf.model_names import advice
-from bert_tf.run_record import check_seeds, input_settings, write_inputs
+from bert_tf.system.files import new_folder, new_folder_path
+from bert_tf.system.model_names import advice
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,

@@ -15,7 +15,6 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import (
     Checkpoint,
     Weights,
@@ -35,14 +34,15 @@ from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embeddi
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.run_checkpoints import NAME_START, check_checkpoint
+from bert_tf.checkpoints.run_identity import CONFIGURATION, LABELS
+from bert_tf.checkpoints.run_record import RUN_NAME, is_choice_record, recorded
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json, read_lines, write_json
-from bert_tf.fine_tuning_config import PROBLEM_TYPES
-from bert_tf.renamed import new_value
-from bert_tf.run_identity import CONFIGURATION, LABELS
-from bert_tf.run_record import RUN_NAME, is_choice_record, recorded
+from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
+from bert_tf.config.renamed import new_value
+from bert_tf.system.bounded_files import read_text
+from bert_tf.system.files import json_field, read_json, read_lines, write_json
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
 CONFIG_NAME = CONFIGURATION

@@ -6,7 +6,7 @@ import pathlib
 import h5py
 import numpy as np
 
-from bert_tf.bounded_files import check_regular
+from bert_tf.system.bounded_files import check_regular
 
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 

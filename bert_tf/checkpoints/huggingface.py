@@ -46,7 +46,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.system.files import json_field, read_json, write_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 # Heads that no class of transformers has.

@@ -12,9 +12,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.bounded_files import check_keras_file, open_zip, parse_json, read_member
-from bert_tf.fine_tuning_config import reading_of_rows
-from bert_tf.renamed import with_new_settings
+from bert_tf.config.fine_tuning_config import reading_of_rows
+from bert_tf.config.renamed import with_new_settings
+from bert_tf.system.bounded_files import check_keras_file, open_zip, parse_json, read_member
 from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenization import AnyVocab
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-from bert_tf.bounded_files import open_zip
 from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes
 from bert_tf.checkpoints.keras_archive import (
     SavedObject,
@@ -18,8 +17,9 @@ from bert_tf.checkpoints.keras_archive import (
     saved_objects,
 )
 from bert_tf.config import ModelConfig
-from bert_tf.nested_layers import nested_layers
-from bert_tf.printable import first_line
+from bert_tf.system.bounded_files import open_zip
+from bert_tf.system.nested_layers import nested_layers
+from bert_tf.system.printable import first_line
 
 WEIGHTS_NAME = "model.weights.h5"
 

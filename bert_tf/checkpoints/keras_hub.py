@@ -47,8 +47,8 @@ from bert_tf.checkpoints.tokenizer_files import (
 )
 from bert_tf.checkpoints.weight_names import Row, from_file_names, to_file_names
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json
-from bert_tf.type_names import Layer, Model
+from bert_tf.system.files import json_field, read_json
+from bert_tf.system.type_names import Layer, Model
 
 BACKBONE_FILE = "model.weights.h5"
 TASK_FILE = "task.weights.h5"

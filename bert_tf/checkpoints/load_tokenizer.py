@@ -7,6 +7,7 @@ import typing
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
+from bert_tf.checkpoints.run_identity import check_files
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
@@ -16,8 +17,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_keras_hub_tokenizer,
     read_tokenizer,
 )
-from bert_tf.files import json_field, read_json
-from bert_tf.run_identity import check_files
+from bert_tf.system.files import json_field, read_json
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab

@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
+from bert_tf.checkpoints.run_identity import RunIdentity, check_files, new_identity
+from bert_tf.checkpoints.run_record import has_checkpoints, list_checkpoints
 from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
-from bert_tf.run_identity import RunIdentity, check_files, new_identity
-from bert_tf.run_record import has_checkpoints, list_checkpoints
 
 NAME_START = "run/"
 

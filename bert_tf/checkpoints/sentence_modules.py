@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.bounded_files import parse_json, read_bytes
 from bert_tf.checkpoints.checkpoint import Shapes, Weights
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.checkpoints.weight_files import read_weight_file
 from bert_tf.config.pooled_layers import POOLINGS, DenseStep, NormStep, Step, layer_name
-from bert_tf.files import json_field, read_json, read_optional_json
+from bert_tf.system.bounded_files import parse_json, read_bytes
+from bert_tf.system.files import json_field, read_json, read_optional_json
 
 MODULES = "modules.json"
 SIZES = "sentence_bert_config.json"

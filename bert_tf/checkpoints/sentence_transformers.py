@@ -48,7 +48,7 @@ from bert_tf.checkpoints.sentence_modules import (
 )
 from bert_tf.config.model import NORMALIZED
 from bert_tf.config.pooled_layers import DenseStep, NormStep, Step, layer_name, steps_as_text
-from bert_tf.files import json_field, read_json, read_optional_json, write_json
+from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 
 CONFIG = "config_sentence_transformers.json"
 CROSS_ENCODER = "CrossEncoder"

@@ -24,9 +24,9 @@ from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
+from bert_tf.checkpoints.run_identity import TRAINING_FIELDS
 from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.config import ModelConfig
-from bert_tf.run_identity import TRAINING_FIELDS
 from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import AnyVocab
 

@@ -9,8 +9,8 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.files import read_json, write_json
-from bert_tf.run_record import has_checkpoints
+from bert_tf.checkpoints.run_record import has_checkpoints
+from bert_tf.system.files import read_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 
 RECORD = "teacher.json"

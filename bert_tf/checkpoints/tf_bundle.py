@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.bounded_files import check_regular, read_text
-from bert_tf.run_record import recorded
+from bert_tf.checkpoints.run_record import recorded
+from bert_tf.system.bounded_files import check_regular, read_text
 
 STEP = re.compile(r"-\d+$")
 READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)

@@ -39,7 +39,7 @@ from bert_tf.checkpoints.wordpiece_layouts import (
     tokenizer_class,
 )
 from bert_tf.config import UNLIMITED, ModelConfig
-from bert_tf.files import atomic_write, json_field, read_json, read_optional_json, write_json
+from bert_tf.system.files import atomic_write, json_field, read_json, read_optional_json, write_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,

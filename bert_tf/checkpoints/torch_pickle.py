@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from bert_tf.bounded_files import open_zip
+from bert_tf.system.bounded_files import open_zip
 
 # By the names in the pickle. NumPy has no bfloat16: its bits are read, then widened.
 DTYPES = {

@@ -12,7 +12,6 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import Weights
 from bert_tf.checkpoints.hdf5 import read_h5
 from bert_tf.checkpoints.tensorflow_names import (
@@ -22,7 +21,8 @@ from bert_tf.checkpoints.tensorflow_names import (
     rename_tensorflow,
 )
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
-from bert_tf.files import read_json
+from bert_tf.system.bounded_files import check_regular
+from bert_tf.system.files import read_json
 
 # The first that a folder has is read.
 WEIGHT_FILES = (

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions

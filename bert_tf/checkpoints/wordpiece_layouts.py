@@ -8,7 +8,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_tf.files import json_field, read_optional_json
+from bert_tf.system.files import json_field, read_optional_json
 from bert_tf.text.bpe_vocab import template_processing
 from bert_tf.text.vocab import SPECIAL_TOKENS
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.huggingface import from_names
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.checkpoints.wordpiece_layouts import XLNET_CONFIG
 from bert_tf.config import TRANSFORMER_XL_BIASES
-from bert_tf.files import read_json
+from bert_tf.system.files import read_json
 
 WORD_TABLE = "model/transformer/word_embedding/lookup_table"
 # Tensors that only training needs.

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from bert_tf.config.fields import Config, option
 from bert_tf.config.pooled_layers import POOLINGS, Step, output_width, steps_from_text
-from bert_tf.files import read_json
+from bert_tf.system.files import read_json
 
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear", "silu")

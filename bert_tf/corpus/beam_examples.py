@@ -21,14 +21,14 @@ import resource
 import shlex
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bert_tf.corpus.checksums import drop_damaged
 from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.duplicates import key_file, write_keys
 from bert_tf.corpus.example_files import ExampleJob
 from bert_tf.corpus.example_shards import ShardTask, write_shard
 from bert_tf.corpus.token_store import tokenize_part
-from bert_tf.extras import install_hint
-from bert_tf.processes import count_workers
+from bert_tf.system.checksums import drop_damaged
+from bert_tf.system.extras import install_hint
+from bert_tf.system.processes import count_workers
 
 if TYPE_CHECKING:
     import apache_beam as beam

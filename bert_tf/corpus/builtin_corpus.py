@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from absl import logging
 
 from bert_tf.corpus.sentences import split_sentences
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 PACKAGES = (
     "numpy keras keras_hub tensorflow tensorflow_text tensorflow_datasets matplotlib mpl_toolkits "

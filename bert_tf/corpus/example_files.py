@@ -19,7 +19,6 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.checksums import file_crcs
 from bert_tf.corpus.corpus import CorpusPart, list_parts
 from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_shards import (
@@ -38,8 +37,9 @@ from bert_tf.corpus.manifests import (
 )
 from bert_tf.corpus.throughput import input_megabytes, run_report
 from bert_tf.corpus.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
-from bert_tf.files import exclusive
-from bert_tf.processes import count_workers
+from bert_tf.system.checksums import file_crcs
+from bert_tf.system.files import exclusive
+from bert_tf.system.processes import count_workers
 
 
 @dataclasses.dataclass(frozen=True)

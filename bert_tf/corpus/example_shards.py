@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.bounded_arrays import map_array
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
 from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.sentence_pairs import (
     SentencePair,
@@ -32,8 +30,10 @@ from bert_tf.corpus.splitmix import hash64
 from bert_tf.corpus.static_masks import mask_rows
 from bert_tf.corpus.tfrecords import RecordWriter, encode_examples
 from bert_tf.corpus.token_store import TokenStore
-from bert_tf.files import atomic_write, write_json
-from bert_tf.processes import map_in_processes
+from bert_tf.system.bounded_arrays import map_array
+from bert_tf.system.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
+from bert_tf.system.files import atomic_write, write_json
+from bert_tf.system.processes import map_in_processes
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 

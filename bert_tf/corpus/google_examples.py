@@ -25,7 +25,7 @@ from bert_tf.corpus.corpus_format import detect_format, open_decompressed
 from bert_tf.corpus.static_masks import never_masked
 from bert_tf.corpus.text_lines import numbered_lines
 from bert_tf.corpus.tfrecords import list_record_files
-from bert_tf.files import not_utf8
+from bert_tf.system.files import not_utf8
 from bert_tf.text.kinds import space_before_sentences
 from bert_tf.text.packing import add_special_tokens, num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, Tokenizer

@@ -19,7 +19,7 @@ from bert_tf.corpus.abbreviations import AUTO
 from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.tfds_corpus import describe_dataset
 from bert_tf.corpus.token_store import TokenStore
-from bert_tf.files import write_json
+from bert_tf.system.files import write_json
 from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import read_vocab
 

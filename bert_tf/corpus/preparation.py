@@ -20,7 +20,6 @@ from absl import logging
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
-from bert_tf.corpus.checksums import drop_damaged, write_checksum
 from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_files import passes, rules
@@ -44,8 +43,9 @@ from bert_tf.corpus.manifests import (
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
-from bert_tf.files import exclusive
-from bert_tf.processes import count_workers
+from bert_tf.system.checksums import drop_damaged, write_checksum
+from bert_tf.system.files import exclusive
+from bert_tf.system.processes import count_workers
 from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
 from bert_tf.text.kinds import BYTE_BPE, SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE
 from bert_tf.text.tokenization import AnyVocab, read_vocab

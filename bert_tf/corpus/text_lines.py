@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from bert_tf.corpus.corpus_format import open_decompressed
-from bert_tf.files import not_utf8
+from bert_tf.system.files import not_utf8
 
 MAX_LINE_BYTES = 64 << 20  # The limit of a record; the longest book in JSONL has about a tenth.
 BLOCK_BYTES = 1 << 18

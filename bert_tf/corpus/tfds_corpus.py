@@ -7,8 +7,8 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.config_flags import flags_naming
-from bert_tf.fetching import fetching
+from bert_tf.config.config_flags import flags_naming
+from bert_tf.system.fetching import fetching
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(/[\w.\-]+)*(:[\w\[\]%:+\-]+)?")
 

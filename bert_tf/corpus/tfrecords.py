@@ -25,7 +25,7 @@ from typing import Self
 import google_crc32c
 import numpy as np
 
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")

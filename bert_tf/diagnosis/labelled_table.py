@@ -14,7 +14,7 @@ from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_e
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.corpus import SHOWN, shorten
 from bert_tf.diagnosis.findings import Diagnosis, percent
-from bert_tf.examples.tables import Row, read_rows
+from bert_tf.tasks.base.examples.tables import Row, read_rows
 
 HEAD_BYTES = 1 << 18
 HEAD_LINES = 5  # first lines of a .txt file, which must have the same number of tabs

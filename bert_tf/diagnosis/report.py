@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.diagnosis.findings import Diagnosis, Severity
-from bert_tf.printable import escaped
+from bert_tf.system.printable import escaped
 
 WORDS = {Severity.SERIOUS: "SERIOUS", Severity.WARNING: "warning"}
 WIDTH = 100

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config_flags import read_flagfile
+from bert_tf.checkpoints.run_record import list_checkpoints
+from bert_tf.config.config_flags import read_flagfile
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
-from bert_tf.files import read_json
-from bert_tf.run_record import list_checkpoints
+from bert_tf.system.files import read_json
 from bert_tf.training.curves import plot_line
 from bert_tf.training.metrics_log import read_metrics
 

@@ -8,13 +8,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.metadata import Metadata
-from bert_tf.serving.saved_models import EXTRA, call_signature, load_signatures, read_card
+from bert_tf.system.type_names import Tensor
+from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.base.serving.saved_models import (
+    EXTRA,
+    call_signature,
+    load_signatures,
+    read_card,
+)
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.packing import pack
 from bert_tf.text.text_counts import current_counts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
-from bert_tf.type_names import Tensor
 
 Row = dict[str, Any]
 IN_WINDOWS = ("tagger", "question_answering")  # kinds that read all of a long text

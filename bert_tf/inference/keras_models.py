@@ -7,11 +7,11 @@ from bert_tf.inference.serving_models import (
     make_model,
     recorded_options,
 )
-from bert_tf.models.with_preprocessor import make_preprocessor
-from bert_tf.serving.kind import PAIR, SINGLE
-from bert_tf.serving.metadata import Metadata
+from bert_tf.system.type_names import Model
+from bert_tf.tasks.base.models.with_preprocessor import make_preprocessor
+from bert_tf.tasks.base.serving.kind import PAIR, SINGLE
+from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.question_answering.features import check_room
-from bert_tf.type_names import Model
 
 
 def make_keras_model(

@@ -1,9 +1,9 @@
 """Every kind of model, in the order in which a checkpoint's purpose is decided."""
 
-from bert_tf.serving.kind import Kind
+from bert_tf.pretraining.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
+from bert_tf.tasks.base.serving.kind import Kind
 from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION, ZERO_SHOT
 from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER
-from bert_tf.tasks.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
 from bert_tf.tasks.multiple_choice.kinds import MULTIPLE_CHOICE
 from bert_tf.tasks.question_answering.kinds import QUESTION_ANSWERING
 from bert_tf.tasks.reranking.kinds import RERANKER

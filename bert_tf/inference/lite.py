@@ -1,6 +1,6 @@
 """LiteRT files with texts: rows and windows made in Python, without TensorFlow.
 
-The answers are those of `bert_tf.serving`, whose classes compute them in the graph. Here the file
+The answers are those of `bert_tf.tasks.base.serving`, whose classes compute them in the graph. Here the file
 computes only probabilities or logits of rows; the answers are made of them in Python, by the same
 classes as in the programs.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.output_answers import EXPORT_REMEDY, OutputAnswers
-from bert_tf.serving.lite_model import LiteModel
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers

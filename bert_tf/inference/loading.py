@@ -16,11 +16,11 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.kinds import ANSWERING, KINDS, find
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
-from bert_tf.serving.metadata import Metadata
-from bert_tf.serving.saved_models import find_saved_model
+from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.base.serving.saved_models import find_saved_model
 
 if typing.TYPE_CHECKING:
-    from bert_tf.serving.lite_model import LiteModel
+    from bert_tf.tasks.base.serving.lite_model import LiteModel
 
 
 class Requested(typing.TypedDict):
@@ -88,7 +88,7 @@ def load(
 
 
 def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> "LiteModel":
-    from bert_tf.serving.lite_model import LiteModel
+    from bert_tf.tasks.base.serving.lite_model import LiteModel
 
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")

@@ -5,26 +5,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty
-from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
 from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
-from bert_tf.serving.metadata import Metadata
-from bert_tf.tasks.classification.zero_shot import candidate_labels, check_candidates
-from bert_tf.tasks.masked_words.answers import (
+from bert_tf.pretraining.masked_words.answers import (
     TokenAnswer,
     check_masks_are_read,
     check_top_k,
     count_masks,
     token_answer,
 )
+from bert_tf.system.type_names import Column, TextColumn, Texts
+from bert_tf.tasks.base.examples.columns import is_empty
+from bert_tf.tasks.base.examples.text_columns import as_list, text_column, text_columns, word_lists
+from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.classification.zero_shot import candidate_labels, check_candidates
 from bert_tf.tasks.question_answering.columns import read_asked
 from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_pairs
 from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.text_counts import Remedy, counts_texts
 from bert_tf.text.vocab import MASK
-from bert_tf.type_names import Column, TextColumn, Texts
 
 Row = dict[str, Any]
 NOT_LEFT_TO_RIGHT = (

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.text_columns import text_columns
 from bert_tf.inference.kinds import ANSWERING
-from bert_tf.serving.metadata import Metadata
+from bert_tf.system.type_names import Column, TextColumn, Texts
+from bert_tf.tasks.base.examples.text_columns import text_columns
+from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.classification.zero_shot import check_no_candidates
 from bert_tf.tasks.multiple_choice.answers import choose_by_scores
-from bert_tf.type_names import Column, TextColumn, Texts
 
 # Methods of Keras models that callers may expect here; the error tells where they are.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")

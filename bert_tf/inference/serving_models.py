@@ -18,7 +18,8 @@ from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore
-from bert_tf.serving.model import Serving
+from bert_tf.system.type_names import Fields, Model
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.packing import prompt_length
 from bert_tf.tasks.embedding.serving import EmbeddingServing
@@ -28,7 +29,6 @@ from bert_tf.tasks.question_answering.serving import (
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.type_names import Fields, Model
 
 
 class EmbeddingOptions(typing.TypedDict, total=False):

@@ -12,11 +12,10 @@ import pathlib
 import numpy as np
 from absl import logging
 
-from bert_tf import config_flags
-from bert_tf.config import Config, DataConfig, option
-from bert_tf.fine_tuning.program import Configs, asked_files
-from bert_tf.fine_tuning.results import results_text, table_text, write_texts
+from bert_tf.config import Config, DataConfig, config_flags, option
 from bert_tf.metrics.classification import THRESHOLD, accuracy, macro_f1, multilabel_report
+from bert_tf.tasks.base.programs.program import Configs, asked_files
+from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
 from bert_tf.tasks.classification.examples import (
     TextExample,
     label_ids,

@@ -10,8 +10,8 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from bert_tf.files import atomic_write, read_lines
 from bert_tf.metrics.ranking import Run, rank
+from bert_tf.system.files import atomic_write, read_lines
 
 _RUN = "QUERY Q0 DOCUMENT RANK SCORE TAG"
 

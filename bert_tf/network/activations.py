@@ -7,7 +7,7 @@ from collections.abc import Callable
 from keras import ops
 
 from bert_tf.network.xla_region import xla_region
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 # Both forms of GELU compute their derivative in the forward pass. The backward pass then keeps
 # this one tensor, where automatic differentiation would keep each step of the formula.

@@ -26,7 +26,7 @@ from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import Positions, initializer
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
-from bert_tf.type_names import LayerOptions, Shape, Tensor
+from bert_tf.system.type_names import LayerOptions, Shape, Tensor
 
 # A function that applies dropout to attention probabilities.
 Dropping = Callable[[Tensor], Tensor]

@@ -24,7 +24,7 @@ from bert_tf.network.layer_norm import LayerNorm, layer_norm
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.query_stream import QueryStream
-from bert_tf.type_names import Fields, LayerOptions, Shape, Tensor
+from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
 
 class Block(ConfiguredLayer):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 CHUNK_BYTES = 32 << 20  # of the logits of a chunk
 

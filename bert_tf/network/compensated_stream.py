@@ -29,7 +29,7 @@ from bert_tf.network.attention import (
 )
 from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
 from bert_tf.network.query_stream import QueryStream, check_query_layout, dropping
-from bert_tf.type_names import Batch, Tensor
+from bert_tf.system.type_names import Batch, Tensor
 
 
 class CompensatedStream(QueryStream):

@@ -5,7 +5,7 @@ from typing import Unpack
 import keras
 
 from bert_tf.config import ModelConfig
-from bert_tf.type_names import Fields, LayerOptions
+from bert_tf.system.type_names import Fields, LayerOptions
 
 
 class ConfiguredLayer(keras.layers.Layer):

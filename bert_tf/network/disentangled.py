@@ -20,7 +20,7 @@ from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.positions import Learned, Positions, initializer
 from bert_tf.network.relative_positions import expand_filled_distances
-from bert_tf.type_names import Shape, Tensor
+from bert_tf.system.type_names import Shape, Tensor
 
 NUM_BLOCKS = 4  # The blocks of tokens of known lengths, see `_products_with_positions`.
 

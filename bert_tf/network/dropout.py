@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
-from bert_tf.type_names import LayerOptions, Tensor
+from bert_tf.system.type_names import LayerOptions, Tensor
 
 
 def _int32(value: int) -> int:

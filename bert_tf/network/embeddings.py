@@ -17,7 +17,7 @@ from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
-from bert_tf.type_names import Fields, LayerOptions, Shape, Tensor
+from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

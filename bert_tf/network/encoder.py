@@ -33,7 +33,7 @@ from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.network.query_stream import QueryStream
-from bert_tf.type_names import (
+from bert_tf.system.type_names import (
     Batch,
     Fields,
     LayerOptions,

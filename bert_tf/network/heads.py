@@ -17,7 +17,7 @@ from bert_tf.network.activations import activation
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.positions import initializer
-from bert_tf.type_names import Fields, LayerOptions, Shape, Tensor
+from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
 
 def gather_positions(sequence: Tensor, positions: Tensor) -> Tensor:

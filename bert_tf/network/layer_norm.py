@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.xla_region import xla_region
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 def normalize(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

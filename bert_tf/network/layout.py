@@ -8,7 +8,7 @@
   UnpaddedBatch  the tokens without padding; attention, which needs rows of one length, pads again.
                  U changes from batch to batch, so XLA would compile each batch again
   PackedBatch    R rows with several texts each, instead of B rows with one. The input pipeline
-                 plans the rows, see `bert_tf/examples/packed_rows.py`; XLA compiles them
+                 plans the rows, see `bert_tf/training/packed_rows.py`; XLA compiles them
 
 All give the same numbers up to rounding. Output at padding is 0 where it is not computed.
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.type_names import Batch, Tensor
+from bert_tf.system.type_names import Batch, Tensor
 
 # Added to the scores of padding: exp underflows to 0 in float32, and float16 can represent it.
 PADDING_BIAS = -10000.0

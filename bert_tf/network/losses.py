@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from keras import ops
 
-from bert_tf.fine_tuning_config import LabelLossConfig
-from bert_tf.type_names import Tensor
+from bert_tf.config.fine_tuning_config import LabelLossConfig
+from bert_tf.system.type_names import Tensor
 
 
 class WeightedSum(NamedTuple):

@@ -9,7 +9,7 @@ from bert_tf.config.pooled_layers import NORM_EPSILON, DenseStep, Step, layer_na
 from bert_tf.network.activations import activation
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.network.positions import initializer
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: float) -> None:

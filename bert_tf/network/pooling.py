@@ -3,7 +3,7 @@
 from keras import ops
 
 from bert_tf.config.pooled_layers import POOLINGS
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 # The constants of sentence-transformers: the least token count, the maximum of no tokens, and the
 # least norm.

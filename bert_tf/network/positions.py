@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 def initializer(initializer_range: float) -> keras.initializers.Initializer:

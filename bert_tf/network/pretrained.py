@@ -20,9 +20,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.nested_layers import nested_layers
-from bert_tf.renamed import accepts_earlier_names
-from bert_tf.type_names import Batch, Fields, Outputs, Tensor
+from bert_tf.config.renamed import accepts_earlier_names
+from bert_tf.system.nested_layers import nested_layers
+from bert_tf.system.type_names import Batch, Fields, Outputs, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -186,7 +186,7 @@ class FromPretrained:
         Raises:
           ValueError: if the folder is not empty, or the form cannot hold the model.
         """
-        from bert_tf import publishing
+        from bert_tf.inference import publishing
 
         publishing.save_pretrained(self, folder, form)
 
@@ -224,7 +224,7 @@ class FromPretrained:
         if format != "tf_saved_model" or input_signature is not None:
             options |= {"verbose": verbose, "input_signature": input_signature}
             return super().export(folder, format, **options)  # type: ignore[misc]
-        from bert_tf import publishing
+        from bert_tf.inference import publishing
 
         return publishing.export(self, folder, version, kind, **options)
 

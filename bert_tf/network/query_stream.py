@@ -18,7 +18,7 @@ from keras import ops
 from bert_tf.network.attention import AttentionPattern, Dropping, SecondStream, SelfAttention
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
-from bert_tf.type_names import Batch, Tensor
+from bert_tf.system.type_names import Batch, Tensor
 
 
 class QueryStream(SecondStream):

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.network.positions import Learned, Positions, initializer
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:

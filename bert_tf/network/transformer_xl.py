@@ -16,7 +16,7 @@ from keras import ops
 from bert_tf.config import TRANSFORMER_XL_BIASES
 from bert_tf.network.positions import Positions, initializer
 from bert_tf.network.relative_positions import expand_distances
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 class TransformerXL(Positions):

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 _IS_ON = contextvars.ContextVar("parts_are_compiled", default=False)
 

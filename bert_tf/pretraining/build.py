@@ -14,23 +14,23 @@ from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import decays_pooler, has_pooler, starts_of_names
 from bert_tf.config import PretrainingConfigs, TrainingConfig
 from bert_tf.corpus.tfrecords import RecordFiles
-from bert_tf.files import atomic_write
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import assign_checkpoint
-from bert_tf.objectives.distillation import Distillation
-from bert_tf.objectives.electra import ElectraPretrainer, generator_config
-from bert_tf.optimization.optimizers import build_optimizer, decays
-from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.pretraining.mask_samples import MaskSamples
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives.distillation import Distillation
+from bert_tf.pretraining.objectives.electra import ElectraPretrainer, generator_config
 from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks.masked_words.gap_filling import MaskedModel
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.system.files import atomic_write
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 from bert_tf.training.distribution import is_chief
 from bert_tf.training.flops import training_flops
 from bert_tf.training.metrics_log import line_interval
+from bert_tf.training.optimizers import build_optimizer, decays
 from bert_tf.training.reporting import Progress, strategy_peak, write_parameter_table
+from bert_tf.training.schedules import ByShare, build_schedule
 from bert_tf.training.time_budget import TimeBudget
 from bert_tf.training.trainer import Trainer
 

@@ -4,8 +4,8 @@ import json
 import pathlib
 from typing import Any
 
-from bert_tf.files import atomic_write
-from bert_tf.tasks.masked_words.answers import FillMaskAnswers
+from bert_tf.pretraining.masked_words.answers import FillMaskAnswers
+from bert_tf.system.files import atomic_write
 from bert_tf.training.metrics_log import read_metrics
 
 FILE = "filled_masks.jsonl"

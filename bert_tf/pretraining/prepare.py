@@ -10,9 +10,10 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.run_checkpoints import check_run_directory
+from bert_tf.checkpoints.run_identity import rewritten_files
+from bert_tf.checkpoints.run_record import has_checkpoints, recorded, write_run_record
 from bert_tf.checkpoints.start import (
     check_output_dir,
     keep_vocabulary,
@@ -28,14 +29,13 @@ from bert_tf.config import (
     ModelConfig,
     PretrainingConfigs,
     TrainingConfig,
+    config_flags,
     with_causal_share,
 )
 from bert_tf.corpus.preparation import PreparedData, prepare_pretraining_data
-from bert_tf.objectives.distillation import check_shapes, kept_bytes
-from bert_tf.objectives.electra import generator_config
-from bert_tf.objectives.masked_lm import LARGE_VOCABULARY
-from bert_tf.run_identity import rewritten_files
-from bert_tf.run_record import has_checkpoints, recorded, write_run_record
+from bert_tf.pretraining.objectives.distillation import check_shapes, kept_bytes
+from bert_tf.pretraining.objectives.electra import generator_config
+from bert_tf.pretraining.objectives.masked_lm import LARGE_VOCABULARY
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.training.distribution import any_worker, is_chief

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.run_record import only_training
 from bert_tf.config import PretrainingConfigs
 from bert_tf.corpus.masking import MOST_WORDS, mean_span
 from bert_tf.corpus.pipeline import raise_input_fault
@@ -14,7 +15,6 @@ from bert_tf.pretraining.build import build_trainer
 from bert_tf.pretraining.prepare import encoder_passes
 from bert_tf.pretraining.report import report_results
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.run_record import only_training
 from bert_tf.training.distribution import check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer

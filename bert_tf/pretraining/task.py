@@ -10,9 +10,9 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.losses import WeightedSum
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.system.type_names import Batch, Outputs
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.type_names import Batch, Outputs
 
 
 class PretrainingTask:

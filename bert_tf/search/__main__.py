@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags, logging
 
-from bert_tf import config_flags, printable
-from bert_tf.config import TrainingConfig
-from bert_tf.files import check_writable, typed_lines
-from bert_tf.printable import escaped
+from bert_tf.config import TrainingConfig, config_flags
+from bert_tf.system import printable
+from bert_tf.system.files import check_writable, typed_lines
+from bert_tf.system.printable import escaped
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.searcher import Searcher

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.extras import install_hint
+from bert_tf.metrics.candidates import best_candidates
 from bert_tf.search.analyzer import Analyzer
-from bert_tf.vectors.candidates import best_candidates
+from bert_tf.system.extras import install_hint
 
 # Anserini's values
 K1 = 0.9

@@ -18,8 +18,8 @@ from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_e
 from bert_tf.corpus.sentences import sentence_spans
 from bert_tf.corpus.text_lines import numbered_lines
 from bert_tf.corpus.unspaced_text import cut_units, join_lines, word_spans
-from bert_tf.examples.tables import list_tables, read_rows
-from bert_tf.files import not_utf8
+from bert_tf.system.files import not_utf8
+from bert_tf.tasks.base.examples.tables import list_tables, read_rows
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
 PASSAGE_WORDS = 100

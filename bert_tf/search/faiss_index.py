@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.corpus.checksums import file_crc
-from bert_tf.extras import install_hint
-from bert_tf.files import atomic_write, read_optional_json, write_json
 from bert_tf.search.index import RESCORED, Index
+from bert_tf.system.checksums import file_crc
+from bert_tf.system.extras import install_hint
+from bert_tf.system.files import atomic_write, read_optional_json, write_json
 
 KINDS = ("flat", "ivf_pq", "hnsw")
 TRAINED_ROWS = 256  # training vectors per centroid

@@ -29,16 +29,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.bounded_arrays import map_array
-from bert_tf.corpus.checksums import file_crcs
-from bert_tf.files import exclusive, new_folder_path
+from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.exact import DTYPES, top_k
+from bert_tf.metrics.quantization import quantize
 from bert_tf.search import strings
 from bert_tf.search.analyzer import TOKEN_RULE, check_language
 from bert_tf.search.fingerprint import is_same_model
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
-from bert_tf.vectors.candidates import best_candidates
-from bert_tf.vectors.exact import DTYPES, top_k
-from bert_tf.vectors.quantization import quantize
+from bert_tf.system.bounded_arrays import map_array
+from bert_tf.system.checksums import file_crcs
+from bert_tf.system.files import exclusive, new_folder_path
 
 SEGMENT_BYTES = 64 << 20  # as float32; a build holds two copies of a segment in memory
 RESCORED = 4  # candidates per requested document

@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.files import json_field, read_json, real_path, write_json
+from bert_tf.metrics.exact import DTYPES
 from bert_tf.search.analyzer import STEMMERS, TOKEN_RULE
-from bert_tf.vectors.exact import DTYPES
+from bert_tf.system.files import json_field, read_json, real_path, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -8,14 +8,14 @@ import numpy as np
 from absl import logging
 
 from bert_tf.corpus.splitmix import numpy_random_bits
-from bert_tf.examples.known_texts import key_of
-from bert_tf.files import atomic_write
+from bert_tf.metrics.exact import top_k
 from bert_tf.search.reranker import Reranker
+from bert_tf.system.files import atomic_write
+from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.embedding.beir import read_beir
 from bert_tf.tasks.embedding.examples import read_embedding_examples
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import to_comparable
-from bert_tf.vectors.exact import top_k
 
 
 class Collection(NamedTuple):

@@ -10,7 +10,7 @@ import typing
 import uuid
 from collections.abc import Iterable
 
-from bert_tf.extras import install_hint
+from bert_tf.system.extras import install_hint
 
 if typing.TYPE_CHECKING:
     from qdrant_client import QdrantClient

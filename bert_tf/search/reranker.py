@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
-from bert_tf.models.with_preprocessor import make_preprocessor
+from bert_tf.tasks.base.models.with_preprocessor import make_preprocessor
 from bert_tf.tasks.reranking.answers import activate, read_candidates
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.text.packing import PackedText

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.corpus.beam_examples import new_pipeline, raise_input_fault
-from bert_tf.extras import install_hint
-from bert_tf.processes import count_workers, map_in_processes
 from bert_tf.search.bulk import Job, embed_shard
+from bert_tf.system.extras import install_hint
+from bert_tf.system.processes import count_workers, map_in_processes
 
 RUNNERS = ("local", "beam", "spark")
 Step = Callable[[Job, Any], Any]

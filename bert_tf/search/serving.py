@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import check_utf8
-from bert_tf.serving.model import Outputs, Serving, Signatures
+from bert_tf.metrics.exact import best_of, score
+from bert_tf.metrics.quantization import quantize
+from bert_tf.tasks.base.serving.graph_tokens import check_utf8
+from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.reranking.serving import RerankingServing
-from bert_tf.vectors.exact import best_of, score
-from bert_tf.vectors.quantization import quantize
 
 CHUNK_ROWS = 16384
 RESCORED = 4  # candidates per requested document

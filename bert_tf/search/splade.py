@@ -10,12 +10,12 @@ from bert_tf.checkpoints.embedding import MOST_TOKENS
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.sentence_transformers import splade_length
-from bert_tf.examples.columns import read_texts
+from bert_tf.metrics.sparse import SparseVectors, sparse_row
+from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.embedding.splade_model import BertSplade
 from bert_tf.tasks.embedding.text_model import TextModel
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
-from bert_tf.vectors.sparse import SparseVectors, sparse_row
 
 
 class SparseEncoder(TextModel):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.bounded_arrays import map_array
+from bert_tf.system.bounded_arrays import map_array
 
 
 class Strings(Sequence):

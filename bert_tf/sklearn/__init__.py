@@ -6,7 +6,7 @@
 Needs the extra `sklearn`. TensorFlow is loaded by the first `fit`, after the input was checked.
 """
 
-from bert_tf.extras import install_hint
+from bert_tf.system.extras import install_hint
 
 try:
     import sklearn  # noqa: F401

@@ -16,7 +16,7 @@ from bert_tf.sklearn.input import (
     with_weight,
 )
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
-from bert_tf.type_names import Column, Labels, Texts
+from bert_tf.system.type_names import Column, Labels, Texts
 
 if TYPE_CHECKING:
     from bert_tf.tasks.classification.model import BertClassifier

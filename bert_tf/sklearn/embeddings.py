@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bert_tf.sklearn.input import read_single_texts
 from bert_tf.sklearn.text_estimator import BATCH_SIZE, TextEstimator
-from bert_tf.type_names import Labels, TextColumn
+from bert_tf.system.type_names import Labels, TextColumn
 
 
 class BertEmbeddings(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from bert_tf.examples.columns import is_missing, read_numbers, read_pairs, read_texts
-from bert_tf.type_names import Column, Labels, TextColumn, Texts
+from bert_tf.system.type_names import Column, Labels, TextColumn, Texts
+from bert_tf.tasks.base.examples.columns import is_missing, read_numbers, read_pairs, read_texts
 
 TextsOrPairs = list[str] | list[tuple[str, str]]
 

@@ -14,7 +14,7 @@ from bert_tf.sklearn.input import (
     with_weight,
 )
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
-from bert_tf.type_names import Column, Labels, Texts
+from bert_tf.system.type_names import Column, Labels, Texts
 
 
 class BertTextRegressor(RegressorMixin, TextPredictor):

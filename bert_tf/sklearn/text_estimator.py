@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bert_tf.sklearn.input import TextsOrPairs, read_texts_or_pairs
-from bert_tf.type_names import Labels, Model, Texts
+from bert_tf.system.type_names import Labels, Model, Texts
 
 if TYPE_CHECKING:
     from bert_tf.tasks.classification.model import BertClassifier

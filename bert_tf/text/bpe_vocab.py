@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf import bounded_files
-from bert_tf.files import atomic_write, json_field, read_json, read_optional_json
+from bert_tf.system import bounded_files
+from bert_tf.system.files import atomic_write, json_field, read_json, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.fast_tokenizers import check_token_lengths

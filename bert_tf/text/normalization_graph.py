@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
+from bert_tf.system.type_names import Tensor
 from bert_tf.text.byte_level import SPACES
 from bert_tf.text.charsmap import (
     MAX_CLUSTER_BYTES,
@@ -25,7 +26,6 @@ from bert_tf.text.charsmap import (
 from bert_tf.text.combining_marks import combining_classes
 from bert_tf.text.tensor_characters import count_up, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
-from bert_tf.type_names import Tensor
 
 _KEPT = -1  # of a segment that is not replaced
 # Three code points of 21 bits fit in an int64.

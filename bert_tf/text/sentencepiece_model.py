@@ -10,7 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import bounded_files
+from bert_tf.system import bounded_files
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab

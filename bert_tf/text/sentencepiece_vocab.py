@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.files import atomic_write, read_json
+from bert_tf.system.files import atomic_write, read_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import (
     TOKENIZER_FILE,

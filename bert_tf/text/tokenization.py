@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Protocol
 
-from bert_tf.files import read_json
+from bert_tf.system.files import read_json
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.sentencepiece import SentencePiece

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_tf import bounded_files
-from bert_tf.files import atomic_write, json_field, read_json, write_json
+from bert_tf.system import bounded_files
+from bert_tf.system.files import atomic_write, json_field, read_json, write_json
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 

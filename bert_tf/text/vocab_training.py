@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from absl import logging
 
-from bert_tf.processes import count_workers, map_in_processes
+from bert_tf.system.processes import count_workers, map_in_processes
 from bert_tf.text.unicode_tables import is_isolated
 from bert_tf.text.vocab import CLS, CONTINUATION_PREFIX, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 from bert_tf.text.wordpiece import split_chunks, split_words

@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
+from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Task
 from bert_tf.training.train_step import Gradients, ReplicaFunction, TrainStep, row_of, step_seed
-from bert_tf.type_names import Batch, Tensor
 
 Embeddings = tuple[Tensor, ...]
 

@@ -35,9 +35,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints.run_checkpoints import NAME_START, identity_tensors
+from bert_tf.checkpoints.run_identity import RunIdentity
 from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
-from bert_tf.files import atomic_write, json_field, read_json, write_json
-from bert_tf.run_identity import RunIdentity
+from bert_tf.system.files import atomic_write, json_field, read_json, write_json
 
 PREFIX = "model.ckpt"
 CHECKPOINT_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 Numbers = Sequence[float] | np.ndarray
 

@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.corpus.mapping import map_in_order
-from bert_tf.hosts import read_tf_config, worker_index
+from bert_tf.system.hosts import read_tf_config, worker_index
 from bert_tf.training.batch_ramp import check_ramp
 
 START_SECONDS = 300  # for TensorFlow on all workers to connect, once all workers have reported

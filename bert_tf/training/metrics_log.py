@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 
 Row = dict[str, float]
 Mark = list[int]

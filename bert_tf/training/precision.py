@@ -12,8 +12,8 @@ import time
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import TrainingConfig
-from bert_tf.run_record import recorded
 from bert_tf.training.distribution import from_chief, is_chief
 from bert_tf.training.flops import has_accelerator
 

@@ -13,7 +13,7 @@ import tqdm
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.files import atomic_write
+from bert_tf.system.files import atomic_write
 from bert_tf.training.distribution import worker_of
 from bert_tf.training.flops import peak_flops
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.files import write_json
+from bert_tf.system.files import write_json
 
 
 def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float]]:

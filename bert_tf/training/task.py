@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from bert_tf.network.losses import WeightedSum
-from bert_tf.type_names import Batch, Dataset, Model, Outputs, Tensor
+from bert_tf.system.type_names import Batch, Dataset, Model, Outputs, Tensor
 
 
 class Task(Protocol):

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.optimization.schedules import ByShare
 from bert_tf.training.batch_ramp import stage_of
+from bert_tf.training.schedules import ByShare
 
 TOLERANCE = 0.02  # Smaller changes of the last step, relative to the remaining steps, are ignored.
 FAR_AWAY = 1 << 24  # The last step before the first measurement: the share stays at 0.

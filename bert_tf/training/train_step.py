@@ -19,11 +19,11 @@ import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
-from bert_tf.optimization.optimizers import AdamWeightDecay
+from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.loss_spikes import LossGuard
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.task import Task
-from bert_tf.type_names import Batch, Tensor
 
 Gradients = list[Tensor]
 SUM = tf.distribute.ReduceOp.SUM

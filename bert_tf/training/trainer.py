@@ -16,9 +16,7 @@ from absl import logging
 
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.config import TrainingConfig
-from bert_tf.examples.packed_rows import pack_batch
-from bert_tf.files import atomic_write
-from bert_tf.optimization.optimizers import AdamWeightDecay
+from bert_tf.system.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
 from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
@@ -42,6 +40,8 @@ from bert_tf.training.metrics_log import (
     ratios,
     read_metrics,
 )
+from bert_tf.training.optimizers import AdamWeightDecay
+from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Bar, Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest

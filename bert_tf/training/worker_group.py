@@ -34,8 +34,8 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from bert_tf.hosts import LOST_WORKER_STATUS, SECRET_VARIABLE, read_secret, read_tf_config
-from bert_tf.printable import print_error
+from bert_tf.system.hosts import LOST_WORKER_STATUS, SECRET_VARIABLE, read_secret, read_tf_config
+from bert_tf.system.printable import print_error
 from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
 
 PATIENCE_SECONDS = 600.0  # For workers that do not start.

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.model import IDS, Serving
-from bert_tf.tasks.masked_words.serving import MASK_PREDICT, SCORE
+from bert_tf.pretraining.masked_words.serving import MASK_PREDICT, SCORE
+from bert_tf.tasks.base.serving.model import IDS, Serving
 from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import pack, pack_pair, pad_batch
 from bert_tf.text.tokenization import make_tokenizer

@@ -9,11 +9,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from bert_tf.printable import escaped
-from bert_tf.serving.metadata import Metadata
-from bert_tf.serving.model import IDS
-from bert_tf.serving.saved_models import check_files, read_card
-from bert_tf.serving.saving.warmup import read_warmup
+from bert_tf.system.printable import escaped
+from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.base.serving.model import IDS
+from bert_tf.tasks.base.serving.saved_models import check_files, read_card
+from bert_tf.tasks.base.serving.saving.warmup import read_warmup
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 

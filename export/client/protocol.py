@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bert_tf.printable import escaped
+from bert_tf.system.printable import escaped
 
 # Types of the models that this project exports; NumPy chooses for other types.
 DTYPES: dict[str, npt.DTypeLike] = {

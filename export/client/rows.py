@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.files import read_lines
+from bert_tf.system.files import read_lines
 
 # The inputs of one row by name, or its only input.
 Row = dict[str, Any] | str

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.serving.lite_model import LiteModel
-from bert_tf.serving.model import IDS, Serving, function_of_ids
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.model import IDS, Serving, function_of_ids
 from export.lite.conversion import answer, check_size
 from export.lite.judges import Judge, RowOutputs
 

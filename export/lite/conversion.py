@@ -29,18 +29,18 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.nested_layers import nested_layers
 from bert_tf.network import layout
 from bert_tf.network.activations import inference_form
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
-from bert_tf.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
-from bert_tf.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
-from bert_tf.serving.model import Batch, Outputs, Serving, function_of_ids
-from bert_tf.startup_lines import hidden_lines
+from bert_tf.system.nested_layers import nested_layers
+from bert_tf.system.startup_lines import hidden_lines
+from bert_tf.system.type_names import Model
+from bert_tf.tasks.base.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
+from bert_tf.tasks.base.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, function_of_ids
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
-from bert_tf.type_names import Model
 from export.lite.text_input import check_text_input, make_packer
 
 FORMS = ("none", "float16", "dynamic", "int8")

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bert_tf.checkpoints.hub import record_of
+from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import Config
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning.rows_task import RowsTask
-from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
+from bert_tf.config.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
 from bert_tf.inference.kinds import KINDS
-from bert_tf.run_record import recorded
-from bert_tf.serving.model import Serving
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.programs.rows_task import RowsTask
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.classification import task as classification
 from bert_tf.tasks.classification.examples import read_text_examples
 from bert_tf.tasks.classification.glue import glue_task, read_glue

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.serving.kind import SINGLE
-from bert_tf.serving.model import IDS, Batch, Serving
+from bert_tf.tasks.base.serving.kind import SINGLE
+from bert_tf.tasks.base.serving.model import IDS, Batch, Serving
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.files import atomic_write, read_lines
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.lite_model import LiteModel
-from bert_tf.serving.model import Serving
+from bert_tf.system.files import atomic_write, read_lines
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import make_tokenizer
 from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge

@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.network.encoder import BertEncoder
-from bert_tf.serving.model import Serving
+from bert_tf.system.type_names import Model
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.text.kinds import token_texts
-from bert_tf.type_names import Model
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_TOKENS = 60  # Tokens to show; more would be unreadable.

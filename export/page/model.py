@@ -18,10 +18,10 @@ from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
+from bert_tf.pretraining.masked_words.gap_filling import GAP, MaskedModel, fill_text
+from bert_tf.pretraining.masked_words.scores import rewrite, score_words
 from bert_tf.search.serving import SearchServing
-from bert_tf.serving.model import Serving
-from bert_tf.tasks.masked_words.gap_filling import GAP, MaskedModel, fill_text
-from bert_tf.tasks.masked_words.scores import rewrite, score_words
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
 from bert_tf.text.tokenization import make_tokenizer

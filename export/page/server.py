@@ -33,7 +33,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bert_tf.printable import escaped
+from bert_tf.system.printable import escaped
 
 if TYPE_CHECKING:
     from export.page.model import DemoModel

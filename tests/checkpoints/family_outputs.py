@@ -17,9 +17,9 @@ from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.config import DISENTANGLED_POSITIONS
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.objectives.electra import ElectraDiscriminator
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives.electra import ElectraDiscriminator
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 

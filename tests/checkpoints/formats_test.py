@@ -16,13 +16,13 @@ from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.checkpoint import head_shapes, without_task_heads
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import as_computed, left_out, read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.run_record import write_run_record
 from bert_tf.inference import serving_models as served
 from bert_tf.network.pretrained import assign_checkpoint
-from bert_tf.optimization.optimizers import AdamWeightDecay
-from bert_tf.run_record import write_run_record
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.optimizers import AdamWeightDecay
 from tests.checkpoints.made_checkpoint import PURPOSES, assert_same, make_checkpoint
 
 FORMS = ("bert_tf", "google", "huggingface", "keras_hub")

@@ -12,10 +12,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.conversion import outputs_of
+from bert_tf.inference.conversion import outputs_of
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.wordpiece import WordPiece

@@ -17,8 +17,8 @@ from bert_tf.checkpoints.formats import (
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import gather_positions
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.checkpoints.made_checkpoint import (
     assert_same,
     make_batch,

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from bert_tf import files, model_card
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.files import new_folder
+from bert_tf.inference import model_card
+from bert_tf.system import files
+from bert_tf.system.files import new_folder
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.programs import run
 from tests.shared_data import ROOT
@@ -27,8 +28,8 @@ runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
 """
 MOMENTS = [
     ("safetensors.numpy", "save_file"),
-    ("bert_tf.conversion", "compare_outputs"),
-    ("bert_tf.model_card", "_usage"),
+    ("bert_tf.inference.conversion", "compare_outputs"),
+    ("bert_tf.inference.model_card", "_usage"),
     ("pathlib.Path", "replace"),
 ]
 

@@ -27,8 +27,8 @@ from bert_tf.config import (
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import assign_checkpoint, checkpoint_variables
 from bert_tf.pretraining.build import make_model
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.checkpointing import RunDirectory

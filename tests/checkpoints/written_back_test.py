@@ -10,8 +10,8 @@ import safetensors.numpy
 
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint

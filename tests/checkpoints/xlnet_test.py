@@ -15,9 +15,9 @@ from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.objectives.mask_filling import fill_mask
+from bert_tf.pretraining.masked_words.mask_filling import fill_mask
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.text.tokenization import make_tokenizer
 from tests.float_bounds import assert_close

@@ -111,7 +111,7 @@ def test_a_long_line_in_a_small_file_takes_little_memory(tmp_path) -> None:
     # VmHWM begins with the program, while ru_maxrss includes the process that was forked.
     code = (
         "import pathlib, re, sys\n"
-        "from bert_tf.corpus.corpus import *; from bert_tf.examples import tables\n"
+        "from bert_tf.corpus.corpus import *; from bert_tf.tasks.base.examples import tables\n"
     )
     for read, message in (
         ("sum(1 for p in list_parts(sys.argv[1], 'lines') for d in read_documents(p))", ""),

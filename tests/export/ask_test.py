@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.saving.version_folders import ids_folder
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.saving.version_folders import ids_folder
+from bert_tf.tasks.base.serving.saving.writing import save
 from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
 from tests.export.made_models import TEXTS, write_model

@@ -14,10 +14,10 @@ import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.model import Serving
-from bert_tf.serving.saving.version_folders import ids_folder
-from bert_tf.serving.saving.warmup import read_log
-from bert_tf.serving.saving.writing import SAMPLES, save
+from bert_tf.tasks.base.serving.model import Serving
+from bert_tf.tasks.base.serving.saving.version_folders import ids_folder
+from bert_tf.tasks.base.serving.saving.warmup import read_log
+from bert_tf.tasks.base.serving.saving.writing import SAMPLES, save
 from export.check import name_folder
 from export.checks import answer_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.serving import lite_model
-from bert_tf.serving.lite_model import CHECKSUM_NAME, LiteModel, model_checksum
-from bert_tf.serving.saved_models import (
+from bert_tf.tasks.base.serving import lite_model
+from bert_tf.tasks.base.serving.lite_model import CHECKSUM_NAME, LiteModel, model_checksum
+from bert_tf.tasks.base.serving.saved_models import (
     CHECKSUMS,
     call_signature,
     load_signatures,

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.scores import rewrite, score_words
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, build_index
-from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.masked_words.model import BertPretrainer
-from bert_tf.tasks.masked_words.scores import rewrite, score_words
 from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.text.vocab import Vocab
 from export.lite.judges import make_judge, recorded_config
 from tests.tiny_model import tiny_words

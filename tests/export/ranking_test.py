@@ -10,14 +10,14 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
+from bert_tf.metrics.exact import top_k
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.serving import SearchServing, VectorStore
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.reranking.serving import NO_SCORE
-from bert_tf.vectors.exact import top_k
 from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read

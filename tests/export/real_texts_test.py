@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece

@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.inference.serving_models import load
 from bert_tf.network.encoder import BertEncoder
-from bert_tf.serving.model import IDS
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood, score_words
+from bert_tf.tasks.base.serving.model import IDS
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.masked_words.model import BertPretrainer
-from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, score_words
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadQuestion
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
@@ -154,7 +154,9 @@ def tags_of_words(folder, served, lists):
 
 @pytest.mark.slow
 def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bert_tf.serving.model.MAX_ROWS", 3)  # Several calls of the model.
+    monkeypatch.setattr(
+        "bert_tf.tasks.base.serving.model.MAX_ROWS", 3
+    )  # Several calls of the model.
     folder = write_model(tmp_path / "m", "tagger")
     served = load(str(folder), max_seq_length=LENGTH)
     rng = np.random.default_rng(5)
@@ -188,7 +190,7 @@ def squad_questions(rng, count):
 
 @pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
-    monkeypatch.setattr("bert_tf.serving.model.MAX_ROWS", 7)
+    monkeypatch.setattr("bert_tf.tasks.base.serving.model.MAX_ROWS", 7)
     run = {
         **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
         **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},

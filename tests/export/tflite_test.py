@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.lite_model import LiteModel
-from bert_tf.serving.metadata import ROW_OUTPUTS
-from bert_tf.serving.model import Serving
+from bert_tf.tasks.base.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
+from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.text.packing import PackedText, pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from export.lite import accuracy_gate

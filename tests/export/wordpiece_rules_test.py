@@ -13,8 +13,8 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.inference.serving_models import load
-from bert_tf.serving import lite_model
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving import lite_model
+from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from export.lite import conversion
 from tests.checkpoints.made_checkpoint import make_checkpoint

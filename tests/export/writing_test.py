@@ -10,10 +10,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.saved_models import read_card, versions
-from bert_tf.serving.saving import version_folders, writing
-from bert_tf.serving.saving.warmup import prediction_log
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.saved_models import read_card, versions
+from bert_tf.tasks.base.serving.saving import version_folders, writing
+from bert_tf.tasks.base.serving.saving.warmup import prediction_log
+from bert_tf.tasks.base.serving.saving.writing import save
 from tests.export.made_models import TEXTS, write_model
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference.serving_models import load
-from bert_tf.serving.lite_model import LiteModel
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from export.lite.conversion import convert
 from tests.float_bounds import assert_close

@@ -5,14 +5,18 @@ import re
 import pytest
 
 import bert_tf
-from bert_tf import model_card
 from bert_tf.checkpoints.checkpoint import HEADS
-from bert_tf.fine_tuning_config import PROBLEM_TYPES
-from bert_tf.inference import lite
+from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
+from bert_tf.inference import lite, model_card
 from bert_tf.inference.kinds import ANSWERING, KINDS
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
-from bert_tf.serving.metadata import CLASS_KINDS, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS, TEXT_OUTPUTS
+from bert_tf.tasks.base.serving.metadata import (
+    CLASS_KINDS,
+    OPTIONAL_ROW_OUTPUTS,
+    ROW_OUTPUTS,
+    TEXT_OUTPUTS,
+)
 from export.page import model as page
 from tests.programs import run
 from tests.shared_data import ROOT

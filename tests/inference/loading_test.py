@@ -17,8 +17,8 @@ from bert_tf.inference.lite import lite_answers
 from bert_tf.inference.loading import check_as_exported
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
-from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.serving.lite_model import LiteModel
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
+from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.tokenization import make_tokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
@@ -281,7 +281,7 @@ KINDS_OF_LITE = ("classifier", "multi_label", "regression", "tagger", "question_
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_exported_forms_answer_as_what_they_were_made_from(tmp_path, kind):
-    from bert_tf.serving.saving.writing import save
+    from bert_tf.tasks.base.serving.saving.writing import save
     from export.lite.conversion import convert
 
     folder = make_model(tmp_path, kind)
@@ -345,7 +345,7 @@ OWN_CLASSES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OWN_CLASSES)
 def test_a_keras_file_answers_as_the_methods_of_its_model(tmp_path, kind):
-    pytest.importorskip("bert_tf.models.with_preprocessor")
+    pytest.importorskip("bert_tf.tasks.base.models.with_preprocessor")
     shape = {**SHAPE, "num_hidden_layers": 1}
     made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **shape)
     options = {"use_next_sentence": False} if kind == "fill_mask" else {}

@@ -10,19 +10,19 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig, ObjectiveConfig, OptimizerConfig
-from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
-from bert_tf.objectives import distillation as losses
-from bert_tf.objectives.attention_relations import attention_vectors, relation_losses
-from bert_tf.objectives.distillation import Distillation
-from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.objectives.next_sentence import NextSentence
-from bert_tf.objectives.pretrainer import WithObjectives
-from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives import distillation as losses
+from bert_tf.pretraining.objectives.attention_relations import attention_vectors, relation_losses
+from bert_tf.pretraining.objectives.distillation import Distillation
+from bert_tf.pretraining.objectives.masked_lm import MaskedLM
+from bert_tf.pretraining.objectives.next_sentence import NextSentence
+from bert_tf.pretraining.objectives.pretrainer import WithObjectives
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.training.distribution import distribute
+from bert_tf.training.optimizers import build_optimizer
+from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.train_step import TrainStep
 from tests.float_bounds import assert_close, close_to
 from tests.training.toy_task import TOY as ONE_LAYER

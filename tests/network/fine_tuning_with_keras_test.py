@@ -15,12 +15,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.optimization.optimizers import AdamW, build_optimizer
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
+from bert_tf.training.optimizers import AdamW, build_optimizer
 from tests.float_bounds import assert_close
 from tests.tiny_model import tiny_words, write_tiny_model
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.optimization.optimizers import AdamWeightDecay
-from bert_tf.optimization.schedules import LinearWarmupLinearDecay
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.training.optimizers import AdamWeightDecay
+from bert_tf.training.schedules import LinearWarmupLinearDecay
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
 

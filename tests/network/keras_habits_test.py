@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.models.label_accuracy import LabelAccuracy
-from bert_tf.optimization.optimizers import AdamW
-from bert_tf.optimization.schedules import LinearWarmupLinearDecay
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
+from bert_tf.training.optimizers import AdamW
+from bert_tf.training.schedules import LinearWarmupLinearDecay
 from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 

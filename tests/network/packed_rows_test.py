@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import find_layout
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import assert_close
 from tests.network.toy_heads import (
     BATCH,

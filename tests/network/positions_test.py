@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network import attention, position_schemes, positions
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform
 from bert_tf.network.layout import find_layout
+from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
 from tests.shared_data import golden_file

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.network import attention
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
+from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import assert_close
 from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
 

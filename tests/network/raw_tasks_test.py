@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference.serving_models import load
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier

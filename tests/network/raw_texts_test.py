@@ -13,10 +13,10 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import OptimizerConfig
-from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
-from bert_tf.fine_tuning_defaults import default_learning_rate
-from bert_tf.models.fit_input import count_steps, split_off
-from bert_tf.models.preprocessor import BertPreprocessor
+from bert_tf.config.fine_tuning_defaults import default_learning_rate
+from bert_tf.tasks.base.models.fit_input import count_steps, split_off
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
+from bert_tf.tasks.base.programs.program import DEFAULT_OPTIMIZER
 from bert_tf.tasks.classification.model import BertClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import assert_close, close_to

@@ -12,7 +12,7 @@ from bert_tf.checkpoints.checkpoint import encoder_shapes
 from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.objectives.electra import generator_config
+from bert_tf.pretraining.objectives.electra import generator_config
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.training.freezing import freeze
 from tests.checkpoints.made_checkpoint import make_checkpoint

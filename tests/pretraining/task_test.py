@@ -3,9 +3,9 @@
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.objectives.electra import ElectraPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives.electra import ElectraPretrainer
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from tests.tasks.models_test import CONFIG, make_batch
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.run_record import write_calibration
+from bert_tf.checkpoints.run_record import write_calibration
 from tests.export.made_models import ODD_TEXT, write_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
 from tests.fine_tune import fine_tune, read_tsv, write_table

@@ -14,10 +14,10 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.inference import graphs, serving_models
 from bert_tf.inference.predictor import Predictor
-from bert_tf.serving import model as serving_model
-from bert_tf.serving.model import Serving
-from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
-from bert_tf.serving.saving import writing
+from bert_tf.tasks.base.serving import model as serving_model
+from bert_tf.tasks.base.serving.model import Serving
+from bert_tf.tasks.base.serving.saved_models import call_signature, load_signatures, read_card
+from bert_tf.tasks.base.serving.saving import writing
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from export.lite.conversion import convert
 

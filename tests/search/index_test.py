@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bert_tf.corpus.checksums import file_crc
+from bert_tf.metrics.quantization import quantize
 from bert_tf.search import index as index_module
 from bert_tf.search.index import Batch, Index, Manifest, add_to_index, build_index
 from bert_tf.search.manifest import _digest
-from bert_tf.vectors.quantization import quantize
+from bert_tf.system.checksums import file_crc
 from tests.float_bounds import bound
 
 

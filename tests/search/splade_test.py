@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.metrics.sparse import SparseIndex, SparseVectors
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.search.splade import SparseEncoder
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.packing import PackedText
-from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 

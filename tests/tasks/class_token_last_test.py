@@ -16,8 +16,8 @@ from bert_tf.corpus.record_form import RecordForm
 from bert_tf.corpus.static_masks import never_masked
 from bert_tf.corpus.token_store import TokenStore, write_part
 from bert_tf.diagnosis.examples import Examples, find_faults
+from bert_tf.pretraining.masked_words.answers import read_masked_text
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
-from bert_tf.tasks.masked_words.answers import read_masked_text
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion, make_features
 from bert_tf.tasks.question_answering.serving import QuestionAnsweringServing

@@ -11,8 +11,8 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import cross_entropy
-from bert_tf.optimization.optimizers import AdamW
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.training.optimizers import AdamW
 from tests.float_bounds import assert_close
 from tests.reference.numpy_bert import NumpyBert
 

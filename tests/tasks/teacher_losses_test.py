@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import TeacherConfig
-from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.tasks.tagging.task import TaggingTask

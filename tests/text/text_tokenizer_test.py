@@ -11,8 +11,8 @@ import pytest
 import tokenizers
 
 import bert_tf
+from bert_tf.checkpoints.run_record import write_run_record
 from bert_tf.config import ModelConfig
-from bert_tf.run_record import write_run_record
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab

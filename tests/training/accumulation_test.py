@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.text.packing import PackedText
+from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import TrainStep
 from tests.float_bounds import close_to
 from tests.training.toy_fine_tuning import TINY, toy_task

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.config import OptimizerConfig
-from bert_tf.examples.contrastive_batches import ContrastiveDataset
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.losses import cosent, in_batch_negatives, matryoshka, same_label
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.cached_step import CachedStep
+from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import step_seed
 from tests.training.toy_fine_tuning import LONGEST, TINY, toy_texts
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.run_record import has_checkpoints
 from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.config import OptimizerConfig
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.run_record import has_checkpoints
 from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.optimizers import build_optimizer
 from tests.training.toy_task import ToyTask
 
 

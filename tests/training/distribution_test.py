@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
-from bert_tf.hosts import tf_config, worker_index
+from bert_tf.system.hosts import tf_config, worker_index
 from bert_tf.training import distribution
 from bert_tf.training.distribution import (
     any_worker,

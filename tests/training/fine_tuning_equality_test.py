@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.examples.packed_rows import pack_batch
-from bert_tf.examples.rows import length_buckets
-from bert_tf.optimization.optimizers import build_optimizer, decays
+from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.training.distribution import distribute
+from bert_tf.training.optimizers import build_optimizer, decays
+from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.train_step import TrainStep
 from tests.float_bounds import assert_close
 from tests.reference.optimizers import Twin, clip_by_global_norm, linear_schedule

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.training.flops import (
     DEVICES,
     attended_tokens,

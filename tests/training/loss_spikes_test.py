@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import TrainStep
 from tests.float_bounds import close_to
 from tests.training.toy_task import ToyTask

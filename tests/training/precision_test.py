@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.network.xla_region import compile_xla_regions
-from bert_tf.tasks.masked_words.model import BertPretrainer
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.training import precision
 from bert_tf.training.precision import choose_precision, compilation
 from tests.training.toy_task import TOY, toy_batch

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig, TrainingConfig
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.optimization.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
 from bert_tf.training import trainer as trainer_module
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress
+from bert_tf.training.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
 from bert_tf.training.time_budget import TimeBudget
 from bert_tf.training.trainer import Trainer
 from tests.training.toy_task import TOY, ToyTask

@@ -3,9 +3,9 @@
 import numpy as np
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning.rows_task import RowsTask
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
 from bert_tf.tasks.question_answering.model import BertSpanLabeler

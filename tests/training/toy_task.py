@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
 from bert_tf.corpus.mapping import map_in_order
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.vocab import Vocab
 
 TOY = ModelConfig(

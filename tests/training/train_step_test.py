@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.examples.packed_rows import pack_batch
-from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.distribution import distribute
+from bert_tf.training.optimizers import build_optimizer
+from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep, step_seed
 from tests.float_bounds import assert_close
 from tests.reference.optimizers import clip_by_global_norm

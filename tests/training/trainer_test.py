@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig, TrainingConfig
-from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training import trainer as trainer_module
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.time_budget import FAR_AWAY

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bert_tf.hosts import SECRET_VARIABLE, tf_config
 from bert_tf.launch import free_ports
+from bert_tf.system.hosts import SECRET_VARIABLE, tf_config
 from bert_tf.training import worker_group
 from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
 from bert_tf.training.worker_group import WorkerGroup, joined_workers, own_address

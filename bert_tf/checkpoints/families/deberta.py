@@ -27,7 +27,7 @@ from bert_tf.checkpoints.families.family import (
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import DISENTANGLED_POSITIONS, ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 START = "deberta."
 LM_HEAD = "lm_predictions.lm_head"

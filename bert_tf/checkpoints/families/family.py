@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import LABEL_HEADS
 from bert_tf.checkpoints.weight_names import Row
 from bert_tf.config import BIASES, ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 # Names of transformers, which means the exact form by gelu alone.
 ACTIVATIONS = {

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.families.family import (
 )
 from bert_tf.checkpoints.weight_names import Row, dense, joined, norm, scores, table
 from bert_tf.config import BIASES, ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 FIELDS = {
     "vocab_size": "vocab_size",

@@ -16,7 +16,7 @@ from bert_tf.checkpoints.families.family import (
 from bert_tf.checkpoints.families.roberta import head_rows, masked_lm_copies
 from bert_tf.checkpoints.weight_names import Row, dense, norm, table
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 START = "mpnet."
 # Constants of transformers' code, which computes with them whatever config.json says.

@@ -7,7 +7,7 @@ from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields,
 from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50265) -> ModelConfig:

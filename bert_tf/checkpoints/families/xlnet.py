@@ -20,7 +20,7 @@ from bert_tf.checkpoints.families.family import (
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import TRANSFORMER_XL_BIASES, ModelConfig
-from bert_tf.files import json_field
+from bert_tf.system.files import json_field
 
 FIELDS = {
     "vocab_size": "vocab_size",

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty, read_pairs
-from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.metrics.classification import check_threshold, labels_above
+from bert_tf.system.type_names import TextColumn, Texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_pairs
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import make_examples
@@ -26,7 +27,6 @@ from bert_tf.tasks.classification.zero_shot import (
 )
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import TextColumn, Texts
 
 BATCH_SIZE = 32
 

@@ -16,8 +16,6 @@ from typing import Any, Self
 import numpy as np
 from absl import logging
 
-from bert_tf.examples.labels import LabelNames
-from bert_tf.fine_tuning.label_order import plain_name
 from bert_tf.metrics.calibration import (
     best_temperature,
     best_threshold,
@@ -25,6 +23,8 @@ from bert_tf.metrics.calibration import (
     reliability,
 )
 from bert_tf.metrics.classification import THRESHOLD, sigmoid, softmax
+from bert_tf.tasks.base.examples.labels import LabelNames
+from bert_tf.tasks.base.programs.label_order import plain_name
 
 MAX_SHOWN = 10
 

@@ -11,11 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.cells import looks_like_list, read_list
-from bert_tf.examples.columns import is_missing
-from bert_tf.examples.labels import SEPARATOR, LabelNames, unify_spellings
-from bert_tf.examples.tables import RowError, RowErrors, list_tables, read_rows, split_names
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
+from bert_tf.tasks.base.examples.cells import looks_like_list, read_list
+from bert_tf.tasks.base.examples.columns import is_missing
+from bert_tf.tasks.base.examples.labels import SEPARATOR, LabelNames, unify_spellings
+from bert_tf.tasks.base.examples.tables import (
+    RowError,
+    RowErrors,
+    list_tables,
+    read_rows,
+    split_names,
+)
 
 OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
 MAX_SHOWN = 10

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.text.packing import pack, pack_windows
 from bert_tf.text.tokenization import Tokenizer

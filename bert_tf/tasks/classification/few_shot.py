@@ -19,12 +19,18 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import is_row_of_bits, read_label_ids, read_label_sets, read_texts
-from bert_tf.examples.labels import check_distinct
-from bert_tf.examples.rows import TokenizedDataset, longest_first
-from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.system.type_names import Labels, TextColumn
+from bert_tf.tasks.base.examples.columns import (
+    is_row_of_bits,
+    read_label_ids,
+    read_label_sets,
+    read_texts,
+)
+from bert_tf.tasks.base.examples.labels import check_distinct
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
+from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
 from bert_tf.tasks.classification.examples import TextExample, label_names
 from bert_tf.tasks.classification.features import TextExamples, make_examples
@@ -38,7 +44,6 @@ from bert_tf.tasks.classification.pairs import (
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
 from bert_tf.text.packing import INPUTS
-from bert_tf.type_names import Labels, TextColumn
 
 VECTOR_BATCH_SIZE = 32
 

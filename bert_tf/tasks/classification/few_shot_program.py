@@ -14,18 +14,18 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.config import OptimizerConfig, TrainingConfig
-from bert_tf.fine_tuning.program import Configs, Examples
-from bert_tf.fine_tuning.run import Run
-from bert_tf.fine_tuning_config import (
+from bert_tf.checkpoints.run_record import has_checkpoints
+from bert_tf.config import OptimizerConfig, TrainingConfig, config_flags
+from bert_tf.config.fine_tuning_config import (
     FEW_SHOT_BATCH_SIZE,
     FEW_SHOT_RATE,
     FineTuningConfig,
     RetrieverConfig,
 )
-from bert_tf.run_record import has_checkpoints
+from bert_tf.tasks.base.programs.fine_tuner import FineTuner
+from bert_tf.tasks.base.programs.program import Configs, Examples
+from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.examples import label_ids, label_rows
 from bert_tf.tasks.classification.few_shot import classifier_config, fit_head
 from bert_tf.tasks.classification.inputs import LabelledTexts
@@ -34,7 +34,6 @@ from bert_tf.tasks.classification.program import Classifier
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
-from bert_tf.training.fine_tuner import FineTuner
 
 
 class EmbedderOfPairs(Retriever):

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.files import read_json, write_json
-from bert_tf.fine_tuning.program import Configs
-from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning.run import Run
+from bert_tf.system.files import read_json, write_json
+from bert_tf.system.type_names import Outputs
+from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.results import table_text, write_texts
+from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.program import Classifier, answer_texts
 from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
 from bert_tf.training.seeds import write_summary
-from bert_tf.type_names import Outputs
 
 TABLE = "out_of_fold.tsv"
 DONE = "fold.json"

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.labels import LabelNames
-from bert_tf.examples.tables import read_cells, read_table, read_tfds_table, wrong_width
+from bert_tf.tasks.base.examples.labels import LabelNames
+from bert_tf.tasks.base.examples.tables import read_cells, read_table, read_tfds_table, wrong_width
 from bert_tf.tasks.classification.examples import TextExample
 
 MAX_BROKEN_ROWS = 100

@@ -3,7 +3,7 @@
 import typing
 from typing import Any
 
-from bert_tf.serving.kind import PAIR, SINGLE, Kind, recorded_labels
+from bert_tf.tasks.base.serving.kind import PAIR, SINGLE, Kind, recorded_labels
 from bert_tf.tasks.classification.decisions import arguments_of
 from bert_tf.tasks.classification.glue import reads_pairs
 

@@ -12,15 +12,7 @@ from absl import logging
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import (
-    numbers_of,
-    read_label_ids,
-    read_label_sets,
-    read_numbers,
-)
-from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import (
+from bert_tf.config.fine_tuning_config import (
     BALANCED,
     FEW_SHOT_RATE,
     LONG_TEXTS,
@@ -29,12 +21,27 @@ from bert_tf.fine_tuning_config import (
     SAME_LABEL_PAIRS,
     LabelLossConfig,
 )
-from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.label_checks import checked_ids, one_hot_ids
-from bert_tf.models.text_fit import INPUTS, KerasBatch
+from bert_tf.config.renamed import accepts_earlier_names, with_new_settings
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
-from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.renamed import accepts_earlier_names, with_new_settings
+from bert_tf.pretraining.objectives.distillation import SOFT_LOSSES
+from bert_tf.system.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
+from bert_tf.tasks.base.examples.columns import (
+    numbers_of,
+    read_label_ids,
+    read_label_sets,
+    read_numbers,
+)
+from bert_tf.tasks.base.examples.labels import (
+    BOOLEANS,
+    NUMBERS,
+    WHOLE,
+    kind_of_spelling,
+    spelling_key,
+)
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.label_checks import checked_ids, one_hot_ids
+from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
 from bert_tf.tasks.classification.answers import (
     BATCH_SIZE,
     ClassifierAnswers,
@@ -50,7 +57,6 @@ from bert_tf.tasks.classification.decisions import (
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 from bert_tf.tasks.classification.task import balanced_pos_weight
-from bert_tf.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

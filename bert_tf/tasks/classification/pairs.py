@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.fine_tuning_config import OVERSAMPLING, SAME_LABEL_PAIRS
+from bert_tf.config.fine_tuning_config import OVERSAMPLING, SAME_LABEL_PAIRS
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 
 # Above this many pairs without a common label, they are drawn instead of listed.

@@ -7,14 +7,19 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.run_record import (
+    CALIBRATION_NAME,
+    read_record,
+    recorded,
+    write_calibration,
+)
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
-from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
-from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
+from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
-from bert_tf.run_record import CALIBRATION_NAME, read_record, recorded, write_calibration
+from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData, source_of
+from bert_tf.tasks.base.programs.results import table_text, write_texts
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
+from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.tasks.classification.decisions import (
     Decisions,
     arguments_of,

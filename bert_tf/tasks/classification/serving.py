@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.metrics.classification import THRESHOLD
-from bert_tf.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.text.tensor_packing import cut_windows, pack_rows
 

@@ -1,9 +1,8 @@
 """The files of a classification run: a GLUE task's, or the tables that the flags name."""
 
-from bert_tf import config_flags
-from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.program import Configs, asked_files, asked_for
-from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.config import DataConfig, config_flags
+from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.tasks.base.programs.program import Configs, asked_files, asked_for
 
 # Flags of tables, which a GLUE task replaces.
 TABLE_FLAGS = (

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 from bert_tf.tasks.classification.zero_shot import SLOT, TEMPLATE, check_template, find_classes
 from bert_tf.text.packing import text_room
 from bert_tf.text.tensor_packing import cut, pack_rows

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.examples.tables import read_cells, read_table
+from bert_tf.tasks.base.examples.tables import read_cells, read_table
 
 _ENDINGS = ("", ".xz", ".gz", ".bz2")
 _HEADER = ("query-id", "corpus-id", "score")

@@ -20,9 +20,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.examples.tables import (
+from bert_tf.config.fine_tuning_config import TableConfig
+from bert_tf.system.type_names import Labels, Texts
+from bert_tf.tasks.base.examples.cells import as_list
+from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
+from bert_tf.tasks.base.examples.tables import (
     RowError,
     RowErrors,
     is_plain_text,
@@ -30,11 +32,9 @@ from bert_tf.examples.tables import (
     read_plain_text,
     read_rows,
 )
-from bert_tf.examples.void_rows import ACCEPTED
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.tasks.base.examples.void_rows import ACCEPTED
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
-from bert_tf.type_names import Labels, Texts
 
 COLUMNS = {
     "query": ("query", "anchor", "question", "sentence1", "text_a"),

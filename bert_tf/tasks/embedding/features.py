@@ -7,10 +7,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
-from bert_tf.examples.contrastive_batches import ContrastiveDataset
-from bert_tf.examples.known_texts import pair_keys, text_keys
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset
+from bert_tf.tasks.base.examples.known_texts import pair_keys, text_keys
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.beir import Beir
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.losses import (

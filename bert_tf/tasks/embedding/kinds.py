@@ -2,7 +2,7 @@
 
 import typing
 
-from bert_tf.serving.kind import Kind
+from bert_tf.tasks.base.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -30,5 +30,5 @@ ENCODER = Kind(
     head="",
     methods=(),
     model="bert_tf.network.encoder.BertEncoder",
-    serving="bert_tf.serving.encoder.EncoderServing",
+    serving="bert_tf.tasks.base.serving.encoder.EncoderServing",
 )

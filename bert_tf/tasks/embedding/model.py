@@ -18,17 +18,23 @@ from keras import ops
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
+from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.corpus.input_shard import ALL
-from bert_tf.examples.columns import read_texts
-from bert_tf.examples.contrastive_batches import (
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pooled_layers import add_layers, apply_layers
+from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
+from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.tasks.base.examples.columns import read_texts
+from bert_tf.tasks.base.examples.contrastive_batches import (
     ContrastiveDataset,
     contrastive_batches,
     evaluation_contrastive_batches,
 )
-from bert_tf.examples.known_texts import KnownTexts
-from bert_tf.examples.rows import TokenizedDataset, length_buckets
-from bert_tf.fine_tuning_config import RetrieverConfig
-from bert_tf.models.raw_batches import (
+from bert_tf.tasks.base.examples.known_texts import KnownTexts
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
+from bert_tf.tasks.base.models.raw_batches import (
     first_batch,
     holds_texts,
     is_stream,
@@ -36,16 +42,7 @@ from bert_tf.models.raw_batches import (
     unpack_batch,
     unpack_text_columns,
 )
-from bert_tf.models.text_fit import (
-    BATCH_SIZE,
-    KerasBatch,
-    TextFitMixin,
-)
-from bert_tf.network.encoder import BertEncoder
-from bert_tf.network.losses import WeightedSum
-from bert_tf.network.pooled_layers import add_layers, apply_layers
-from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
-from bert_tf.renamed import accepts_earlier_names
+from bert_tf.tasks.base.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
@@ -55,7 +52,6 @@ from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 from bert_tf.text.text_counts import TextCounts, counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
-from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
-from bert_tf.config import DataConfig, ModelConfig
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.config import DataConfig, ModelConfig, config_flags
+from bert_tf.config.fine_tuning_config import RetrieverConfig
 from bert_tf.metrics.trec import run_lines
+from bert_tf.system.type_names import Model, Outputs, Strategy
+from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.features import (
     RankingExamples,
@@ -27,7 +27,6 @@ from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Model, Outputs, Strategy
 
 
 class Retriever(Program):

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import check_utf8
-from bert_tf.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.base.serving.graph_tokens import check_utf8
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 
 
 class EmbeddingServing(Serving):

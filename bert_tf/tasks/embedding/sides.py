@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.network.dropout import mix
+from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.embedding.features import SIDES
 from bert_tf.text.packing import INPUTS
-from bert_tf.type_names import Batch, Tensor
 
 
 def embed_sides(

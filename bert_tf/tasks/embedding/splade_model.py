@@ -15,10 +15,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.encoder import HeadOnEncoder
-from bert_tf.objectives.masked_lm import MaskedLM
-from bert_tf.renamed import accepts_earlier_names
-from bert_tf.type_names import Tensor
+from bert_tf.pretraining.objectives.masked_lm import MaskedLM
+from bert_tf.system.type_names import Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

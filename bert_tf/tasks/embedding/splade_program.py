@@ -6,15 +6,14 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.hub import record_of
+from bert_tf.checkpoints.run_record import recorded
 from bert_tf.checkpoints.sentence_transformers import splade_length
-from bert_tf.config import DataConfig, ModelConfig
-from bert_tf.fine_tuning.program import Examples
-from bert_tf.fine_tuning_config import RetrieverConfig
-from bert_tf.run_record import recorded
+from bert_tf.config import DataConfig, ModelConfig, config_flags
+from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.tasks.base.programs.program import Examples
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.splade_model import BertSplade, check_head

@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.metrics.sparse import SparseIndex, SparseVectors
 from bert_tf.tasks.embedding.features import RankingExamples
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.task import Batch
-from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 
 MAX_TOKENS = 1024  # evaluations keep the largest weights of each text
 

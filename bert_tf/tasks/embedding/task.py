@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config.fine_tuning_config import RetrieverConfig
 from bert_tf.corpus.input_shard import InputShard
-from bert_tf.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
-from bert_tf.fine_tuning.rows_task import RowsTask
-from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.metrics.exact import top_k
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
 from bert_tf.network.losses import WeightedSum, weigh
-from bert_tf.objectives.distillation import EMBEDDING_DISTANCES
+from bert_tf.pretraining.objectives.distillation import EMBEDDING_DISTANCES
+from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
+from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.embedding.features import SIDES, RankingExamples, ScoredExamples
 from bert_tf.tasks.embedding.losses import Loss, in_batch_accuracy
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.training.cached_step import CachedStep, Embeddings
 from bert_tf.training.task import Batch
-from bert_tf.vectors.exact import top_k
 
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100", "accuracy@1")
 DEPTH = 100  # documents per query in a run

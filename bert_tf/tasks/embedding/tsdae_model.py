@@ -23,8 +23,6 @@ from keras import ops
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.input_shard import ALL
-from bert_tf.examples.columns import read_texts
-from bert_tf.models.raw_batches import KerasBatch
 from bert_tf.network import layout as layouts
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.configured import ConfiguredLayer
@@ -34,6 +32,9 @@ from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.losses import WeightedSum, cross_entropy
 from bert_tf.network.positions import initializer
+from bert_tf.system.type_names import Batch, Tensor, TextColumn
+from bert_tf.tasks.base.examples.columns import read_texts
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_noise import (
@@ -43,7 +44,6 @@ from bert_tf.tasks.embedding.tsdae_noise import (
     damaged_batches,
     make_denoising_examples,
 )
-from bert_tf.type_names import Batch, Tensor, TextColumn
 
 
 class CausalPattern(AttentionPattern):

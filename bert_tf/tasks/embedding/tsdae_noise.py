@@ -20,8 +20,8 @@ from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.corpus.splitmix import uniform
-from bert_tf.examples.known_texts import text_keys
-from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.known_texts import text_keys
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.text.packing import INPUTS, PackedText

@@ -7,8 +7,8 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.embedding import DECODER
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import RowsTaskData
 from bert_tf.network.pretrained import assign_checkpoint
+from bert_tf.tasks.base.programs.program import RowsTaskData
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks

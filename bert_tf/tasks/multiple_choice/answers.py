@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty, read_column, read_pairs, read_texts
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
+from bert_tf.system.type_names import Column, Texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_column, read_pairs, read_texts
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.multiple_choice.features import pair_rows
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Column, Texts
 
 
 class ChoiceAnswers(abc.ABC):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import Tokenizer

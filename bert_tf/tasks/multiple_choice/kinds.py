@@ -1,6 +1,6 @@
 """Registers multiple choice as a kind of model; its exports are of the kind `regression`."""
 
-from bert_tf.serving.kind import PAIR, Kind
+from bert_tf.tasks.base.serving.kind import PAIR, Kind
 
 MULTIPLE_CHOICE = Kind(
     name="multiple_choice",

@@ -8,17 +8,17 @@ from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import read_label_ids, read_numbers
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.models.label_checks import checked_ids
-from bert_tf.models.label_loss import LabelLossModel
-from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
+from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.tasks.base.examples.columns import read_label_ids, read_numbers
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.label_checks import checked_ids
+from bert_tf.tasks.base.models.label_loss import LabelLossModel
+from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
 from bert_tf.tasks.multiple_choice.losses import choice_losses
-from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -7,18 +7,18 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.inputs import read_inputs
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
-from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
+from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
+from bert_tf.system.type_names import Outputs, Strategy
+from bert_tf.tasks.base.programs.inputs import read_inputs
+from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.results import table_text, write_texts
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
+from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Outputs, Strategy
 
 MAX_ERRORS = 50
 

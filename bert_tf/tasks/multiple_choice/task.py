@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.classification import accuracy
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
-from bert_tf.objectives.distillation import soft_class_losses
+from bert_tf.pretraining.objectives.distillation import soft_class_losses
+from bert_tf.system.type_names import Tensor
+from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.features import make_examples as make_examples
 from bert_tf.tasks.multiple_choice.losses import choice_losses
 from bert_tf.training.task import Batch
-from bert_tf.type_names import Tensor
 
 
 class MultipleChoiceTask(RowsTask):

@@ -31,10 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.system.type_names import Column, TextColumn
+from bert_tf.tasks.base.examples.columns import is_empty
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.question_answering.columns import read_asked
 from bert_tf.tasks.question_answering.features import (
     QUESTION_REMEDY,
@@ -45,7 +46,6 @@ from bert_tf.tasks.question_answering.features import (
 )
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Column, TextColumn
 
 # The odds of a question without any span, above every threshold; the original's initial value.
 NO_SPAN_ODDS = 1e6

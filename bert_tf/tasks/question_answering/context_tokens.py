@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import Characters, GraphTokens
-from bert_tf.serving.model import Outputs
+from bert_tf.tasks.base.serving.graph_tokens import Characters, GraphTokens
+from bert_tf.tasks.base.serving.model import Outputs
 
 
 class ContextTokens:

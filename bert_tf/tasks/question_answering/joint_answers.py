@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import (
     NO_SPAN_ODDS,
     Answer,

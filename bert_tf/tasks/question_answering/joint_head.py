@@ -22,7 +22,7 @@ from bert_tf.network.activations import gelu_exact
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.heads import gather_positions
 from bert_tf.network.losses import class_losses
-from bert_tf.type_names import Batch, Shape, Tensor
+from bert_tf.system.type_names import Batch, Shape, Tensor
 
 START = "start_logits"
 END = "end_logits"

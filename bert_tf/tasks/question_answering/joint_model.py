@@ -9,9 +9,10 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.models.text_fit import KerasBatch
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.system.type_names import Batch, Tensor
+from bert_tf.tasks.base.models.text_fit import KerasBatch
 from bert_tf.tasks.question_answering.answers import Answer
 from bert_tf.tasks.question_answering.features import SquadExamples
 from bert_tf.tasks.question_answering.joint_answers import Beams, best_beam_answers
@@ -25,7 +26,6 @@ from bert_tf.tasks.question_answering.joint_head import (
     joint_losses,
 )
 from bert_tf.tasks.question_answering.model import CLASSES_OF_HEADS, BertSpanLabeler
-from bert_tf.type_names import Batch, Tensor
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

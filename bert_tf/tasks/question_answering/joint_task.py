@@ -4,13 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.features import SquadExamples
 from bert_tf.tasks.question_answering.joint_answers import Beams, make_beam_predictions
 from bert_tf.tasks.question_answering.joint_head import BEAM, NO_ANSWER, joint_losses
 from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.training.task import Batch
-from bert_tf.type_names import Outputs
 
 
 class JointSquadTask(SquadTask):

@@ -4,8 +4,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.serving.kind import Kind
+from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.tasks.base.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

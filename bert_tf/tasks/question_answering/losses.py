@@ -3,9 +3,9 @@
 from typing import Any
 
 from bert_tf.network.losses import mask_scores, span_losses
-from bert_tf.objectives.distillation import soft_class_losses
+from bert_tf.pretraining.objectives.distillation import soft_class_losses
+from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.question_answering.answers import END, START
-from bert_tf.type_names import Batch, Tensor
 
 
 def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dict[str, Tensor]:

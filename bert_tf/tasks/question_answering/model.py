@@ -8,22 +8,22 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import check_count, read_column, read_numbers
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
-from bert_tf.fine_tuning_defaults import SPAN_LENGTH
-from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.label_accuracy import LabelAccuracy
-from bert_tf.models.text_fit import INPUTS, KerasBatch
+from bert_tf.config.fine_tuning_config import SquadConfig, reading_of_rows
+from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
+from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, weigh
-from bert_tf.renamed import accepts_earlier_names
+from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.tasks.base.examples.columns import check_count, read_column, read_numbers
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
+from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
+from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
 from bert_tf.tasks.question_answering.kinds import recorded_reading
 from bert_tf.tasks.question_answering.losses import position_losses
-from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.inputs import read_inputs
-from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.results import write_texts
-from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
-from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.fine_tuning_defaults import SPAN_LENGTH
+from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
+from bert_tf.system.type_names import Outputs, Strategy
+from bert_tf.tasks.base.programs.inputs import read_inputs
+from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.results import write_texts
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
+from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.features import QUESTION_REMEDY
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
@@ -22,7 +23,6 @@ from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.report import worst_answers_text
 from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Outputs, Strategy
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.fine_tuning_config import reading_of_rows
-from bert_tf.serving.graph_tokens import GraphTokens, check_utf8, find_tokens
-from bert_tf.serving.model import Batch, Outputs, Serving
-from bert_tf.serving.segments import first_of_largest
+from bert_tf.config.fine_tuning_config import reading_of_rows
+from bert_tf.tasks.base.serving.graph_tokens import GraphTokens, check_utf8, find_tokens
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
 from bert_tf.tasks.question_answering.context_tokens import ContextTokens
 from bert_tf.tasks.question_answering.joint_answers import (

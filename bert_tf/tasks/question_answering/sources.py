@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.corpus.corpus_format import COMPRESSED
-from bert_tf.examples.tables import read_json_rows
-from bert_tf.files import read_json_data
+from bert_tf.system.files import read_json_data
+from bert_tf.tasks.base.examples.tables import read_json_rows
 
 TFDS = "tfds:"
 
@@ -136,7 +136,7 @@ def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
 def _tfds_paragraphs(name: str) -> Iterator[tuple[Any, str]]:
     """Yields a paragraph for each question: TFDS repeats the context with every question."""
     # Imported here because it loads tensorflow_datasets.
-    from bert_tf.examples.tables import read_tfds_table
+    from bert_tf.tasks.base.examples.tables import read_tfds_table
 
     for where, row in read_tfds_table(name):
         given = field(row, "answers", dict, where)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.fine_tuning.rows_task import RowsTask
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.network.losses import WeightedSum
+from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.question_answering.answers import (
     END,
     START,

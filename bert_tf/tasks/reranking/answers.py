@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.system.type_names import Column, Texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.text.text_counts import counts_texts
-from bert_tf.type_names import Column, Texts
 
 
 class RerankerAnswers(abc.ABC):

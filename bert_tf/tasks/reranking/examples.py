@@ -18,13 +18,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.examples.tables import Row, RowError, RowErrors, list_tables, read_rows
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.metrics.ranking import Run, rank
+from bert_tf.system.type_names import Labels, Texts
+from bert_tf.tasks.base.examples.cells import as_list
+from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
+from bert_tf.tasks.base.examples.tables import Row, RowError, RowErrors, list_tables, read_rows
 from bert_tf.tasks.embedding.beir import read_beir
-from bert_tf.type_names import Labels, Texts
 
 
 class RankingExample(NamedTuple):

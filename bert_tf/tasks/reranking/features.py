@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.examples.known_texts import key_of
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import POINTWISE_LOSSES
+from bert_tf.config.fine_tuning_config import POINTWISE_LOSSES
+from bert_tf.tasks.base.examples.known_texts import key_of
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.reranking.examples import RankingExample
 from bert_tf.text.packing import add_special_tokens, pack_pair
 from bert_tf.text.tokenization import Tokenizer

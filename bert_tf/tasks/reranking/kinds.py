@@ -5,7 +5,7 @@ import typing
 from typing import Any
 
 from bert_tf.checkpoints.cross_encoder_settings import stated_activation
-from bert_tf.serving.kind import Kind
+from bert_tf.tasks.base.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

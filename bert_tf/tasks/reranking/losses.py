@@ -19,7 +19,7 @@ from typing import Any
 from keras import ops
 
 from bert_tf.network.losses import WeightedSum
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 Losses = tuple[Any, Any]
 # The score of padding: a softmax gives it no probability, and a sort puts it last. Finite, because

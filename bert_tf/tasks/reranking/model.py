@@ -13,20 +13,20 @@ from bert_tf.checkpoints.cross_encoder import check_one_label
 from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated_length
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import ModelConfig
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_config import RerankerConfig
-from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.raw_batches import unpack_text_columns
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
-from bert_tf.models.with_preprocessor import FROM_CHECKPOINT, make_preprocessor
+from bert_tf.config.fine_tuning_config import RerankerConfig
+from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.losses import WeightedSum
-from bert_tf.renamed import accepts_earlier_names
+from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
+from bert_tf.tasks.base.models.raw_batches import unpack_text_columns
+from bert_tf.tasks.base.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.tasks.base.models.with_preprocessor import FROM_CHECKPOINT, make_preprocessor
 from bert_tf.tasks.reranking.answers import RerankerAnswers, read_query_pairs
 from bert_tf.tasks.reranking.examples import read_ranking_columns
 from bert_tf.tasks.reranking.features import RankingExamples, training_rows
 from bert_tf.tasks.reranking.losses import RankingLoss
 from bert_tf.text.packing import PackedText, pack_pair
-from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -7,18 +7,18 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.inputs import read_inputs
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning_config import POINTWISE_LOSSES
+from bert_tf.config.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
+from bert_tf.system.type_names import Outputs
+from bert_tf.tasks.base.programs.inputs import read_inputs
+from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.reranking.examples import is_folder
 from bert_tf.tasks.reranking.features import RankingExamples, evaluation_examples, training_rows
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.reranking.task import MEASURES, RerankingTask
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Outputs
 
 MAX_ERRORS = 50
 

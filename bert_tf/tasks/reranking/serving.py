@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.model import Batch, Outputs, Serving
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 
 NO_SCORE = -1e9  # score of "": below all others; JSON has no -infinity
 

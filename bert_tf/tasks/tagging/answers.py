@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.columns import is_empty, read_column, read_texts
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
+from bert_tf.system.type_names import Texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_column, read_texts
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.features import TagRow, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.sentences import read_words
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_offsets
-from bert_tf.type_names import Texts
 
 Word = dict[str, Any]  # word, label, score; for a raw text also start and end
 

@@ -11,9 +11,9 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from bert_tf.examples.offsets import code_points, find_unit
-from bert_tf.examples.tables import Row, RowError, read_plain_text
-from bert_tf.files import read_lines
+from bert_tf.system.files import read_lines
+from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.tables import Row, RowError, read_plain_text
 
 BRAT = ".ann"
 _ENTITY = re.compile(r"T\S+\t(\S+) ([0-9]+) ([0-9]+(?:;[0-9]+ [0-9]+)*)\t(.*)")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.files import TaggedSentence, tag_ids
 from bert_tf.text.packing import PackedText, add_special_tokens
 from bert_tf.text.text_counts import count_text

@@ -28,14 +28,14 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
 from bert_tf.corpus.text_lines import read_whole_lines
 from bert_tf.corpus.tfrecords import list_record_files
-from bert_tf.examples.columns import is_integer_text
-from bert_tf.examples.labels import LabelNames, unify_spellings
-from bert_tf.examples.tables import RowError, RowErrors
-from bert_tf.files import atomic_write
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.system.files import atomic_write
+from bert_tf.tasks.base.examples.columns import is_integer_text
+from bert_tf.tasks.base.examples.labels import LabelNames, unify_spellings
+from bert_tf.tasks.base.examples.tables import RowError, RowErrors
 from bert_tf.tasks.tagging.schemes import respelled_tags
 from bert_tf.tasks.tagging.tables import (
     check_is_no_table,

@@ -2,10 +2,10 @@
 
 from absl import logging
 
-from bert_tf.examples.labels import LabelNames
-from bert_tf.fine_tuning.inputs import labels_of_run
-from bert_tf.fine_tuning.program import Configs
-from bert_tf.fine_tuning_config import TaggerConfig
+from bert_tf.config.fine_tuning_config import TaggerConfig
+from bert_tf.tasks.base.examples.labels import LabelNames
+from bert_tf.tasks.base.programs.inputs import labels_of_run
+from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.tagging.files import (
     TaggedSentence,
     column_of,

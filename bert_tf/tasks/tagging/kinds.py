@@ -2,7 +2,7 @@
 
 import typing
 
-from bert_tf.serving.kind import Kind, recorded_labels
+from bert_tf.tasks.base.serving.kind import Kind, recorded_labels
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_tf.network.losses import LabelLoss
-from bert_tf.type_names import Tensor
+from bert_tf.system.type_names import Tensor
 
 
 def word_losses(logits: Tensor, tag_ids: Tensor, label_loss: LabelLoss | None = None) -> Any:

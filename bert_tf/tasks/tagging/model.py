@@ -9,20 +9,25 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import check_count, read_column, read_label_ids, read_numbers
-from bert_tf.examples.rows import TokenizedDataset
-from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.label_checks import checked_ids
-from bert_tf.models.label_loss import LabelLossModel
-from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
+from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.tasks.base.examples.columns import (
+    check_count,
+    read_column,
+    read_label_ids,
+    read_numbers,
+)
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.label_checks import checked_ids
+from bert_tf.tasks.base.models.label_loss import LabelLossModel
+from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.tasks.tagging.schemes import respelled_tags, with_entity_names
 from bert_tf.tasks.tagging.sentences import read_sentences
-from bert_tf.type_names import Batch, Column, Labels, Tensor, Texts
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

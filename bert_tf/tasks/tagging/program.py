@@ -6,13 +6,14 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.inputs import read_inputs
-from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
-from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
+from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.network.losses import label_loss_of
+from bert_tf.system.type_names import Outputs, Strategy
+from bert_tf.tasks.base.programs.inputs import read_inputs
+from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
+from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.tasks.tagging.features import truncation_report
 from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
@@ -20,7 +21,6 @@ from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
 from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.type_names import Outputs, Strategy
 
 
 class Tagger(Program):

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.examples.columns import read_column, read_texts
-from bert_tf.type_names import Texts
+from bert_tf.system.type_names import Texts
+from bert_tf.tasks.base.examples.columns import read_column, read_texts
 
 
 def read_sentences(x: Texts) -> list[list[str]]:

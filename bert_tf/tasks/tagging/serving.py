@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import Characters, check_utf8
-from bert_tf.serving.model import Batch, Outputs, Serving, Signatures
-from bert_tf.serving.segments import first_of_largest
+from bert_tf.system.type_names import Tensor
+from bert_tf.tasks.base.serving.graph_tokens import Characters, check_utf8
+from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures
+from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.text.byte_level import SPACES
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
-from bert_tf.type_names import Tensor
 
 NOWHERE = -1
 # White space and combining marks: marks belong to the character before them, and alone they are not

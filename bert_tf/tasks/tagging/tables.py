@@ -25,11 +25,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
-from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import is_missing
-from bert_tf.examples.offsets import code_points, find_unit
-from bert_tf.examples.tables import (
+from bert_tf.metrics.entities import spans as entity_spans
+from bert_tf.tasks.base.examples.cells import as_list
+from bert_tf.tasks.base.examples.columns import is_missing
+from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.tables import (
     DELIMITERS,
     EXCEL,
     JSON,
@@ -41,8 +43,6 @@ from bert_tf.examples.tables import (
     read_json_rows,
     read_rows,
 )
-from bert_tf.fine_tuning_config import TableConfig
-from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.tasks.tagging.brat import BRAT, read_brat
 from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
 

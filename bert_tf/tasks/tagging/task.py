@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.entities import EntityReport, evaluate_entities
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
-from bert_tf.objectives.distillation import soft_class_losses
+from bert_tf.pretraining.objectives.distillation import soft_class_losses
+from bert_tf.system.type_names import Tensor
+from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples
 from bert_tf.tasks.tagging.features import make_examples as make_examples
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.training.task import Batch
-from bert_tf.type_names import Tensor
 
 ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.classification.examples import (
     TextExample,
     describe,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.examples.rows import length_buckets
+from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import (

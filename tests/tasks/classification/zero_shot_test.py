@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.checkpoints.run_record import write_inputs
 from bert_tf.inference.lite import LiteClassifier, LiteZeroShot
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.inference.serving_models import load
-from bert_tf.run_record import write_inputs
-from bert_tf.serving.lite_model import LiteModel
-from bert_tf.serving.saving.writing import save
+from bert_tf.tasks.base.serving.lite_model import LiteModel
+from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.zero_shot import check_template, find_classes, hypothesis_rows
 from export.ask import ExportedModel, readable

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.embedding.examples import (
     EmbeddingExample,
     read_beir_examples,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample, read_swag
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import (
     NO_SPAN_ODDS,
     best_answers,

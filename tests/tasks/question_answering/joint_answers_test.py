@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import choose_answers
 from bert_tf.tasks.question_answering.features import make_examples, read_squad
 from bert_tf.tasks.question_answering.joint_answers import (

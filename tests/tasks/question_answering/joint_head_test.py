@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import left_out, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import write_bundle
-from bert_tf.conversion import outputs_of
+from bert_tf.inference.conversion import outputs_of
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.tasks.question_answering.joint_head import (
     AnswerableHead,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.tasks.question_answering.answers import choose_answers
 from bert_tf.tasks.question_answering.features import read_squad

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.reranking.examples import read_beir_ranking, read_ranking
 from tests.tasks.embedding.beir_test import write
 

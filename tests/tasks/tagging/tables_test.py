@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.tagging.files import (
     predictions_name,
     read_tagged,

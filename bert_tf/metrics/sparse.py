@@ -1,0 +1,101 @@
+"""Sparse vectors, and exact search over them."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bert_tf.metrics.candidates import best_candidates
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseVectors:
+    """Rows of weights by token id, of which only those above 0 are stored.
+
+    Row i has weights[starts[i]:starts[i + 1]] for token_ids[starts[i]:starts[i + 1]], ascending.
+    """
+
+    starts: np.ndarray  # int64 [N + 1]
+    token_ids: np.ndarray  # int32 [starts[N]]
+    weights: np.ndarray  # float32 [starts[N]]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[np.ndarray]) -> "SparseVectors":
+        """Converts dense rows, each float32 [V]."""
+        return cls.from_tokens(list(map(sparse_row, rows)))
+
+    @classmethod
+    def from_tokens(cls, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> "SparseVectors":
+        """Concatenates the token ids, ascending, and the weights of each row."""
+        # The empty arrays give the dtype where there are no rows.
+        all_ids = [np.zeros([0], np.int32)]
+        all_weights = [np.zeros([0], np.float32)]
+        sizes = [0]
+        for token_ids, weights in rows:
+            all_ids.append(token_ids)
+            all_weights.append(weights)
+            sizes.append(len(token_ids))
+        starts = np.cumsum(sizes, dtype=np.int64)
+        return cls(starts, np.concatenate(all_ids), np.concatenate(all_weights))
+
+    def row(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the token ids int32 [n] and weights float32 [n] of a row."""
+        part = slice(self.starts[index], self.starts[index + 1])
+        return self.token_ids[part], self.weights[part]
+
+
+def sparse_row(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the token ids int32 [n] and weights float32 [n] of a dense row [V], as copies."""
+    token_ids = np.flatnonzero(row > 0).astype(np.int32)
+    return token_ids, row[token_ids].astype(np.float32)
+
+
+class SparseIndex:
+    """Finds the documents with the highest dot products, with an inverted index of the tokens.
+
+    Args:
+      documents: the vectors of the documents.
+
+    Raises:
+      ValueError: if there are no documents.
+    """
+
+    def __init__(self, documents: SparseVectors) -> None:
+        if not len(documents):
+            raise ValueError("There is no document to search in; the corpus is empty.")
+        self._count = len(documents)
+        rows = np.repeat(np.arange(self._count, dtype=np.int64), np.diff(documents.starts))
+        # The inverted index: all documents of a token are consecutive.
+        order = np.argsort(documents.token_ids, kind="stable")
+        self._rows = rows[order]
+        self._weights = documents.weights[order]
+        self._token_ids = documents.token_ids[order]
+
+    def search(self, queries: SparseVectors, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores float32 [Q, k], descending, and rows int64 [Q, k]; see `top_k`.
+
+        Raises:
+          ValueError: k above the number of documents.
+        """
+        if not 1 <= k <= self._count:
+            raise ValueError(
+                f"k is {k}, but there are {self._count} documents; k must be in that range."
+            )
+        best_scores = np.empty([len(queries), k], np.float32)
+        best_rows = np.empty([len(queries), k], int)
+        rows = np.arange(self._count)[None]  # [1, N]
+        # One query at a time: the scores of all would need [Q, N] numbers.
+        for index in range(len(queries)):
+            total = np.zeros(self._count)
+            for token_id, weight in zip(*queries.row(index), strict=True):
+                # Token ids are sorted: the documents of a token are the range from first to last.
+                first, last = np.searchsorted(self._token_ids, [token_id, token_id + 1])
+                # A document has a token at most once, so the rows differ and += adds to each.
+                total[self._rows[first:last]] += weight * self._weights[first:last]
+            scores, documents = best_candidates(total[None].astype(np.float32), rows, k)
+            best_scores[index] = scores[0]
+            best_rows[index] = documents[0]
+        return best_scores, best_rows

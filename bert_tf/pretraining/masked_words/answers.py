@@ -1,0 +1,215 @@
+"""Answers of masked language models: the likeliest tokens of masks, and next sentences.
+
+The Keras model, `bert_tf.load` and the programs all decode with these functions.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.metrics.classification import softmax
+from bert_tf.system.type_names import Texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.text.kinds import encode_with_masks, token_texts
+from bert_tf.text.packing import PackedText, pack
+from bert_tf.text.text_counts import counts_texts
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
+from bert_tf.text.vocab import MASK
+
+TokenAnswer = dict[str, Any]  # `piece`: the token as text; `score`: its probability
+
+
+class MaskedRow(NamedTuple):
+    """A tokenized text with special tokens, and the positions of its masks."""
+
+    ids: list[int]
+    positions: list[int]
+
+
+class FillMaskAnswers(abc.ABC):
+    """Gives `fill_mask` to a class that computes the logits of masks."""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+
+    @property
+    @abc.abstractmethod
+    def max_seq_length(self) -> int:
+        """Maximum length of a row; longer texts are truncated."""
+
+    @abc.abstractmethod
+    def compute_mask_logits(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
+    ) -> list[np.ndarray]:
+        """Returns the logits at the P positions of each row of ids, float32 [P, V]."""
+
+    @counts_texts
+    def fill_mask(
+        self, texts: Texts, top_k: int = 5, batch_size: int = 32
+    ) -> list[list[list[TokenAnswer]]]:
+        """Returns the likeliest tokens for each [MASK] of each text, best first.
+
+        Args:
+          texts: texts, each with at least one `[MASK]`; the mask token of byte-level BPE works too.
+          top_k: tokens for each mask; special tokens are left out.
+          batch_size: maximum number of texts per batch.
+
+        Returns:
+          For each text and each of its masks, dicts of `piece` and `score`: the token as text, and
+          its probability among all tokens that are not special.
+
+        Raises:
+          ValueError: if top_k is below 1, a text has no mask, or a mask is not among the first
+            `max_seq_length` tokens.
+        """
+        check_top_k(top_k)
+        if is_empty(texts):
+            return []
+        vocab = self.tokenizer.vocab
+        rows = []
+        for index, text in enumerate(read_texts(texts)):
+            row = read_masked_text(text, self.tokenizer, self.max_seq_length)
+            num_written = count_masks(text, vocab.mask)
+            check_masks_are_read(index, num_written, len(row.positions), self.max_seq_length)
+            rows.append(row)
+        logits = self.compute_mask_logits(
+            [row.ids for row in rows], [row.positions for row in rows], batch_size
+        )
+        names = token_texts(vocab)
+        special = special_tokens(vocab)
+        answers = []
+        for text_logits in logits:  # [P, V]
+            log_probabilities = token_log_probabilities(text_logits, special)
+            answers_of_text = []
+            for values in log_probabilities:  # [V]
+                answers_of_text.append(_likeliest(values, names, special, top_k))
+            answers.append(answers_of_text)
+        return answers
+
+
+class NextSentenceAnswers(abc.ABC):
+    """Gives `score` to a class that computes the logits of the next-sentence head."""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+
+    @property
+    @abc.abstractmethod
+    def max_seq_length(self) -> int:
+        """Maximum length of a row; in a longer pair, the longer text is truncated."""
+
+    @abc.abstractmethod
+    def compute_next_sentence_logits(
+        self, rows: Sequence[PackedText], batch_size: int
+    ) -> np.ndarray:
+        """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
+
+    @counts_texts
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
+        """Returns for each pair the probability that the second text follows the first.
+
+        Args:
+          texts: a list of pairs, or a tuple of two columns: (first texts, second texts).
+          batch_size: maximum number of pairs per batch.
+
+        Raises:
+          ValueError: if the model has no next-sentence head, or the texts are not pairs.
+        """
+        if is_empty(texts):
+            return []
+        firsts, seconds = read_pairs(texts)
+        if seconds is None:
+            raise ValueError(
+                "texts are single texts; expected pairs: a list of ('A text.', 'Another.'), or a "
+                "tuple of two columns."
+            )
+        rows = []
+        for first, second in zip(firsts, seconds, strict=True):
+            ids_a = self.tokenizer.encode(first)
+            ids_b = self.tokenizer.encode(second)
+            rows.append(pack(self.tokenizer.vocab, ids_a, ids_b, self.max_seq_length))
+        logits = self.compute_next_sentence_logits(rows, batch_size)
+        return [float(value) for value in softmax(logits.astype(np.float64))[:, 0]]
+
+
+def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:
+    """Tokenizes and truncates a text in which `[MASK]` stands for the mask token."""
+    vocab = tokenizer.vocab
+    tokens = encode_with_masks(tokenizer, text)
+    ids = pack(vocab, tokens, (), max_seq_length).ids
+    positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
+    return MaskedRow(ids, positions)
+
+
+def count_masks(text: str, mask: str) -> int:
+    """Counts the masks of a text, written as `[MASK]` or as the vocabulary names the mask token."""
+    # A set: with BERT's vocabulary both names are the same.
+    return sum(text.count(name) for name in {MASK, mask})
+
+
+def check_top_k(top_k: int, most: int = 0) -> None:
+    """Raises ValueError unless top_k is at least 1, and at most `most`; 0 means no maximum."""
+    if top_k < 1 or (most and top_k > most):
+        bounds = f"1 .. {most}, with which the model was exported" if most else "1 or more"
+        raise ValueError(f"top_k is {top_k}, expected {bounds}.")
+
+
+def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_length: int) -> None:
+    """Raises ValueError if a text has no mask, or a mask was truncated.
+
+    Args:
+      index: index of the text.
+      num_written: masks in the text.
+      num_read: masks among the tokens that the model reads.
+      max_seq_length: maximum length of a row.
+    """
+    if num_read == 0 or num_read < num_written:
+        raise ValueError(
+            f"texts[{index}] has {num_written} {MASK}, {num_read} of them among the "
+            f"{max_seq_length} tokens that are read; write {MASK} where a word should be filled in."
+        )
+
+
+def special_tokens(vocab: AnyVocab) -> np.ndarray:
+    """Returns a mask of the special tokens, which are never filled in, bool [V]."""
+    is_special = np.zeros(len(vocab), bool)
+    is_special[sorted(vocab.special_ids)] = True
+    return is_special
+
+
+def token_log_probabilities(logits: np.ndarray, is_special: np.ndarray) -> np.ndarray:
+    """Returns log-probabilities among the tokens that are not special.
+
+    Args:
+      logits: float [..., V].
+      is_special: bool [V].
+
+    Returns:
+      float64 [..., V], -inf at special tokens.
+    """
+    scores = np.where(is_special, -np.inf, logits.astype(np.float64))
+    # A log-softmax; the shift by the maximum keeps the exponentials from overflowing.
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def token_answer(token: str, probability: float) -> TokenAnswer:
+    """Returns a token and its probability in the format of `fill_mask`."""
+    return {"piece": token, "score": float(probability)}
+
+
+def _likeliest(
+    log_probabilities: np.ndarray, names: Sequence[str], is_special: np.ndarray, top_k: int
+) -> list[TokenAnswer]:
+    """Returns the likeliest tokens of a mask, from log-probabilities float64 [V]."""
+    # The log-probabilities of special tokens are -inf: a larger top_k would reach them.
+    count = min(top_k, int((~is_special).sum()))
+    # A stable sort: among equally likely tokens, the one with the lower id is first.
+    order = np.argsort(-log_probabilities, kind="stable")[:count]
+    return [token_answer(names[token], np.exp(log_probabilities[token])) for token in order]

@@ -1,0 +1,43 @@
+"""The kinds of pre-trained models: masked words and next sentences."""
+
+import typing
+from typing import Any
+
+from bert_tf.tasks.base.serving.kind import PAIR, Kind
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+MODEL = "bert_tf.pretraining.masked_words.model.BertPretrainer"
+
+
+def has_masked_lm(checkpoint: "Checkpoint", folder: str) -> bool:
+    """Returns whether a checkpoint has the head of a masked language model."""
+    return "masked_lm" in checkpoint.heads
+
+
+def pairs(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
+    """Returns that requests hold two texts."""
+    return {"texts": PAIR}
+
+
+FILL_MASK = Kind(
+    name="fill_mask",
+    request="text with [MASK]",
+    head="masked_lm",
+    methods=("fill_mask", "score", "continue_text"),
+    model=MODEL,
+    serving="bert_tf.pretraining.masked_words.serving.FillMaskServing",
+    is_default=has_masked_lm,
+    options=("top_k", "rounds"),
+    model_options={"use_next_sentence": False, "use_pooler": False},
+)
+NEXT_SENTENCE = Kind(
+    name="next_sentence",
+    request="text, text_b",
+    head="next_sentence",
+    methods=("score",),
+    model=MODEL,
+    serving="bert_tf.pretraining.masked_words.next_sentence_serving.NextSentenceServing",
+    recorded=pairs,
+)

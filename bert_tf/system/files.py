@@ -1,0 +1,324 @@
+"""Atomic writing of files and folders, locks between processes, reading of JSON and text."""
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+
+from absl import logging
+
+from bert_tf.system import bounded_files
+from bert_tf.system.printable import show
+from bert_tf.system.temporaries import temporary
+
+NEWLINE = b"\n"
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+    """Opens a temporary file next to `path`, and renames it to `path` after the block succeeds.
+
+    If the block raises, the temporary file is deleted and `path` stays unchanged. After a kill the
+    next process that writes `path` deletes it.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoding = None if "b" in mode else "utf8"
+    with temporary(path) as hidden:
+        with hidden.open(mode, encoding=encoding) as file:
+            yield file
+            # On the disk before the rename: after a crash the path never has a part of the content.
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(path)
+
+
+def real_path(path: str | os.PathLike) -> pathlib.Path:
+    """Returns an absolute path with ~ expanded and links followed.
+
+    Raises:
+      ValueError: if a link leads to itself, or ~ names an unknown user.
+    """
+    try:
+        return pathlib.Path(path).expanduser().resolve()
+    except RuntimeError as error:
+        raise ValueError(f"{path} is no path: {error}; correct it.") from None
+
+
+def new_folder_path(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
+    """Checks and returns the path of a new folder that will be renamed into place.
+
+    Args:
+      folder: the path; ~ is expanded and links are followed, as a rename does neither.
+      remedy: advice for the message if the folder exists.
+
+    Raises:
+      ValueError: if the path exists, or is a mount point, which a rename cannot replace.
+    """
+    path = real_path(folder)
+    if path.is_symlink():  # Python 3.13 resolves links that lead to themselves.
+        raise ValueError(f"{path} is a link that leads nowhere; {remedy}.")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} already exists; {remedy}.")
+    if path.is_mount():
+        raise ValueError(
+            f"{path} is a mount point, which a finished folder cannot replace; name a folder in it."
+        )
+    return path
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yields a hidden folder, which is renamed to the new folder after the block succeeds.
+
+    If the block raises, or the process is killed, the new folder does not appear. The next process
+    that writes the same folder deletes the files of a killed one.
+
+    Args:
+      folder: the path; the hidden folder has the same name, in another folder.
+
+    Raises:
+      ValueError: see `new_folder_path`, or if another process is writing the folder.
+    """
+    path = new_folder_path(folder)
+    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as has_lock:
+        if not has_lock:
+            raise ValueError(f"Another process is writing {path}; wait until it ends.")
+        # This process has the lock, so any leftovers are those of killed processes.
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            # The folder has its final name from the start, because a model card contains it.
+            inner = hidden / path.name
+            inner.mkdir(parents=True)
+            yield inner
+            inner.replace(path)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+def check_writable(path: str | os.PathLike, flag: str) -> None:
+    """Checks that a file can be written, before its content is computed.
+
+    Raises:
+      ValueError: naming the flag, if it is a folder, or its folder cannot be written.
+    """
+    path = pathlib.Path(path).expanduser()
+    reason = "is a folder"
+    if not path.is_dir():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Permissions do not show everything: the disk may be read-only.
+            with tempfile.TemporaryFile(dir=path.parent):
+                return
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror})"
+    raise ValueError(f"--{flag}={path} {reason}; name a file in a writable folder.")
+
+
+def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:
+    """Returns the folder of prepared data that runs share: OUTPUT_DIR/../bert_tf_cache."""
+    return pathlib.Path(os.path.normpath(pathlib.Path(output_dir, "..", "bert_tf_cache")))
+
+
+@contextlib.contextmanager
+def exclusive(
+    path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"
+) -> Iterator[bool]:
+    """Locks a file and yields whether it has the lock; the file is deleted after the block.
+
+    The system releases the lock when a process ends in any way; the next process reuses its file.
+
+    Args:
+      path: the lock file; its folder is created.
+      waits: whether to wait while another process has the lock, instead of yielding False.
+      flag: the flag by which the user can name another folder.
+
+    Raises:
+      ValueError: if the file cannot be written.
+    """
+    path = pathlib.Path(path)
+    while True:
+        with _open_lock(path, flag) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waits:
+                    yield False
+                    return
+                logging.info("Another process is using %s; waiting for it.", path.parent)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # The previous process may have deleted the file while this one waited for the lock.
+            if _is_same(file, path):
+                try:
+                    yield True
+                finally:
+                    path.unlink(missing_ok=True)  # While locked: no other process can own it.
+                return
+
+
+def _open_lock(path: pathlib.Path, flag: str) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError as error:
+        raise ValueError(
+            f"Cannot write in the folder {path.parent} ({error.strerror}); name a writable folder "
+            f"with --{flag}."
+        ) from error
+
+
+def _is_same(file: IO[str], path: pathlib.Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def read_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a JSON object from a file, within the limits of `bounded_files`.
+
+    Raises:
+      ValueError: if it is not JSON, not an object, too large, or not a regular file.
+    """
+    return as_object(bounded_files.parse_json(bounded_files.read_bytes(path), path), path)
+
+
+def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a file as `read_json` does; {} if it does not exist."""
+    return read_json(path) if pathlib.Path(path).exists() else {}
+
+
+def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a JSON object of any size, also from a pipe.
+
+    Raises:
+      ValueError: if it is not JSON, or not an object.
+    """
+    try:
+        values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from None
+    return as_object(values, path)
+
+
+def as_object(values: object, path: str | os.PathLike) -> dict[str, Any]:
+    """Returns parsed JSON after checking that it is an object.
+
+    Raises:
+      ValueError: if it is not an object.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"{path} must contain a JSON object, but contains a {type(values).__name__}."
+        )
+    return values
+
+
+def write_json(path: str | os.PathLike, values: object) -> None:
+    """Writes JSON atomically."""
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    try:
+        text.encode("utf8")
+    except UnicodeEncodeError:  # A file name that is not UTF-8.
+        text = json.dumps(values, indent=2)
+    with atomic_write(path) as file:
+        file.write(f"{text}\n")
+
+
+def json_field(
+    values: dict[str, Any],
+    key: str,
+    kind: type,
+    path: str | os.PathLike,
+    *,
+    nullable: bool = False,
+) -> Any:
+    """Returns a field of a JSON object; None if it is missing.
+
+    Args:
+      values: the object.
+      key: name of the field.
+      kind: type of the field; a boolean is not an int.
+      path: the file, for messages.
+      nullable: whether null means the same as a missing field. The programs that write these files
+        often distinguish the two, so null is an error by default.
+
+    Raises:
+      ValueError: if the field has another type.
+    """
+    if key not in values:
+        return None
+    value = values[key]
+    if value is None and nullable:
+        return None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        shown = "null" if value is None else f"{value!r:.200}"
+        raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
+    return value
+
+
+def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str]:
+    """Reads the lines of a UTF-8 file; only a newline ends a line.
+
+    Args:
+      path: the file.
+      is_bounded: whether the limits of `bounded_files` apply, as for files of a model folder.
+
+    Raises:
+      ValueError: if it is not UTF-8, or exceeds the limits.
+    """
+    if is_bounded:
+        content = bounded_files.read_bytes(path)
+        bounded_files.check_lines(content, path)
+    else:
+        content = pathlib.Path(path).expanduser().read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
+        raise not_utf8(where, path, error) from None
+    # `splitlines` also splits at other characters, such as U+2028.
+    return text.removesuffix("\n").split("\n")
+
+
+def not_utf8(
+    where: str, path: str | os.PathLike, error: UnicodeDecodeError, offset: int | None = None
+) -> ValueError:
+    """Returns the error for text in another encoding.
+
+    Args:
+      where: the file, with the line if it is known.
+      path: the file.
+      error: the decoding error.
+      offset: offset of the decoded bytes in the file, if known.
+    """
+    is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+    # CP1252 has all printable characters of Latin-1, and curly quotes instead of control
+    # characters.
+    encoding = "UTF-16" if is_utf16 else "CP1252"
+    bad = error.object[error.start : error.start + 1]
+    at = "" if offset is None else f" at offset {offset + error.start}"
+    return ValueError(
+        f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
+        f"iconv -f {encoding} -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
+    )
+
+
+def typed_lines(prompt: str) -> Iterator[str]:
+    """Yields the lines of the terminal or of standard input, up to the first empty line."""
+    if sys.stdin.isatty():
+        show(prompt)
+    for line in sys.stdin:
+        if not line.strip():
+            return
+        yield line.strip()

@@ -1,0 +1,132 @@
+"""Default settings of a fine-tuning program that depend on the model and the data.
+
+The rules are those of `bert_tf.config.fine_tuning_defaults`, which `fit` uses as well. The chosen values
+become part of the run's record, and a resumed run takes them from there.
+"""
+
+import dataclasses
+import pathlib
+from typing import NamedTuple
+
+from absl import flags, logging
+
+from bert_tf.checkpoints.run_record import recorded
+from bert_tf.config import DataConfig, OptimizerConfig, config_flags
+from bert_tf.config.fine_tuning_config import FineTuningConfig
+from bert_tf.config.fine_tuning_defaults import (
+    default_epochs,
+    default_learning_rate,
+    default_length,
+    most_default_length,
+)
+from bert_tf.tasks.base.programs.program import (
+    FOLLOWING,
+    Configs,
+    Examples,
+    first_record,
+    source_of,
+)
+
+
+class Choice(NamedTuple):
+    """The settings to choose.
+
+    Attributes:
+      names: settings to choose, a subset of FOLLOWING.
+      lengths: the smallest and the largest default length of a sequence.
+    """
+
+    names: frozenset[str]
+    lengths: tuple[int, int] = (0, 0)
+
+
+def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Choice:
+    """Returns the settings that are neither given by a flag nor recorded by the run.
+
+    Args:
+      configs: the run's configuration.
+      lengths: `Program.default_lengths`.
+    """
+    if lengths is None:
+        return Choice(frozenset())
+    training = configs.training
+    given: set[str] = set()
+    for group in (DataConfig, OptimizerConfig, FineTuningConfig):
+        given.update(config_flags.given(group))
+    if "num_train_steps" in given:  # Epochs have no effect.
+        given.add("num_train_epochs")
+    # Training continues the record of its folder; otherwise the record of the weights counts.
+    if training.do_train:
+        source = str(first_record(pathlib.Path(training.output_dir)))
+    else:
+        source = source_of(training)
+    given.update(name for name in FOLLOWING if recorded(source, name))
+    return Choice(frozenset(FOLLOWING) - given, lengths)
+
+
+def with_recorded(configs: Configs) -> Configs:
+    """Returns the configuration with the settings that its run recorded and no flag gives.
+
+    Programs with several runs, for example one per fold, know the directory of a run only here.
+    """
+    if not configs.training.do_train:
+        return configs
+    source = str(first_record(pathlib.Path(configs.training.output_dir)))
+    groups = {}
+    for key in ("data", "optimizer", "tuning"):
+        group = getattr(configs, key)
+        given = config_flags.given(type(group))
+        values = {}
+        for name in FOLLOWING:
+            text = recorded(source, name)
+            if text and name in group.names() and name not in given:
+                values[name] = flags.FLAGS[name].parser.parse(text)
+        groups[key] = dataclasses.replace(group, **values)
+    return configs._replace(**groups)
+
+
+def before_reading(choice: Choice, configs: Configs) -> Configs:
+    """Returns the configuration to read examples with, at the largest default length."""
+    if "max_seq_length" not in choice.names:
+        return configs
+    most = most_default_length(configs.model.longest_row, choice.lengths[1])
+    return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
+
+
+def after_reading(
+    choice: Choice, configs: Configs, examples: Examples, num_classes: int
+) -> Configs:
+    """Returns the configuration with the settings chosen for these examples, and logs them.
+
+    Args:
+      choice: the settings to choose.
+      configs: the run's configuration.
+      examples: the examples, at the largest default length.
+      num_classes: number of classes of texts; 0 for tasks without classes.
+    """
+    data = configs.data
+    optimizer = configs.optimizer
+    tuning = configs.tuning
+    chosen = []
+    if "max_seq_length" in choice.names:
+        read = [*examples.eval.values(), *examples.predict.values()]
+        if examples.train:
+            read.append(examples.train)
+        longest = max(int(dataset.rows.lengths.max(initial=0)) for dataset in read)
+        # No sequence is longer than the length that examples were read with.
+        length = default_length(longest, data.max_seq_length, choice.lengths[0])
+        data = dataclasses.replace(data, max_seq_length=length)
+        chosen.append(f"--max_seq_length={length} (the longest text has {longest} tokens)")
+    if configs.training.do_train and "learning_rate" in choice.names:
+        width = configs.model.hidden_size
+        rate = default_learning_rate(width)
+        optimizer = dataclasses.replace(optimizer, learning_rate=rate)
+        chosen.append(f"--learning_rate={rate:g} (hidden_size {width})")
+    if configs.training.do_train and "num_train_epochs" in choice.names:
+        num_rows = len(examples.train.rows)
+        epochs = default_epochs(num_rows, num_classes)
+        tuning = dataclasses.replace(tuning, num_train_epochs=float(epochs))
+        chosen.append(f"--num_train_epochs={epochs} ({num_rows:,} examples)")
+    if chosen:
+        logging.info("Chosen for this model and these data: %s.", ", ".join(chosen))
+    return configs._replace(data=data, optimizer=optimizer, tuning=tuning)

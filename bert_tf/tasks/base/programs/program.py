@@ -1,0 +1,424 @@
+"""The definition of a fine-tuning program, and its configuration.
+
+This module does not load TensorFlow, which takes seconds, so that errors in flags come first.
+"""
+
+import abc
+import pathlib
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from absl import flags
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.hub import record_of
+from bert_tf.checkpoints.run_identity import check_files
+from bert_tf.checkpoints.run_record import has_checkpoints, is_same_path, recorded, shared_values
+from bert_tf.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    config_flags,
+)
+from bert_tf.config.fine_tuning_config import FineTuningConfig
+from bert_tf.system.type_names import Model, Strategy
+from bert_tf.tasks.base.examples.rows import TaskExamples
+from bert_tf.text.text_counts import Remedy
+from bert_tf.text.tokenization import Tokenizer
+from bert_tf.training.stopping import stoppable
+from bert_tf.training.worker_group import joined_workers
+
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
+    from bert_tf.tasks.base.programs.rows_task import RowsTask
+
+# The fields of DataConfig that are flags of a program.
+DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
+WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
+GOOGLES = ("warmup_proportion",)  # flags of google-research/bert's programs
+# Settings that depend on the model and the data unless a flag gives them; see
+# `fine_tuning.defaults`.
+FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
+NAMES_DATA = ("data_dir", "eval_file", "predict_file")
+# Flags that ask for work on the development examples; a later command does not repeat them, as it
+# does not repeat cross-validation.
+CALIBRATING = ("calibrate", "choose_thresholds")
+DONE_ONCE = (
+    *CALIBRATING,
+    "folds",
+    "few_shot",
+    "pair_sampling",
+    "pairs_per_example",
+    "unlabelled_file",
+)
+# Adam with bias correction. Without it, as in google-research/bert, the first hundred updates are
+# up to six times as large; see configs/google_fine_tuning.flags and the comparison in
+# docs/results.md.
+DEFAULT_OPTIMIZER = "adamw"
+
+# Lets --help list the flags under the program instead of this module.
+flags.disclaim_key_flags()
+TaskType = TypeVar("TaskType", bound="RowsTask")
+ExamplesType = TypeVar("ExamplesType", bound=TaskExamples)
+# The arguments of `RowsTask` after the model.
+RowsTaskData = tuple[Any, Any, list[int], int]
+
+
+class Configs(NamedTuple):
+    """The groups of a run's configuration."""
+
+    model: ModelConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    training: TrainingConfig
+    tuning: FineTuningConfig
+    task: Any  # The configuration of the program's task.
+
+
+class Examples(NamedTuple):
+    """All examples of a run; empty for uses that the run does not need.
+
+    Examples to predict also have `is_labelled`; labelled ones are evaluated as well.
+    """
+
+    train: Any  # `TaskExamples` of the task, None without training
+    eval: dict[str, Any]  # by name; the first is evaluated during training
+    predict: dict[str, Any]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of_files(cls, by_use: dict[str, Any], labels: tuple[str, ...] = ()) -> "Examples":
+        """Returns the examples of one file for each use."""
+        evaluated = {"": by_use["eval"]} if "eval" in by_use else {}
+        predicted = {"": by_use["predict"]} if "predict" in by_use else {}
+        return cls(by_use.get("train"), evaluated, predicted, labels)
+
+
+class Program(abc.ABC, Generic[TaskType, ExamplesType]):
+    """The parts of a fine-tuning program that `fine_tuning.run` needs.
+
+    Args:
+      configs: the configuration of the command; a run's may differ in the seed and settings that
+        depend on it.
+      files: the files of examples by use: train, eval, predict.
+      inputs: the content of the files, by use.
+
+    Attributes:
+      head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
+      needs_pooler: whether the head's input is the pooler's output.
+      plot_titles: titles of the curves by metric.
+      default_lengths: smallest and largest default length of a sequence; None: learning rate,
+        epochs and lengths do not depend on the data, see `fine_tuning.defaults`.
+      needs_head: whether weights without the head must be trained first.
+      kept_heads: other heads of the initial weights to keep.
+      results_start: prefix of the keys in eval_results.txt.
+    """
+
+    head: str
+    needs_pooler: bool
+    plot_titles: dict[str, str]
+    default_lengths: tuple[int, int] | None = None
+    needs_head = True
+    kept_heads: tuple[str, ...] = ()
+    results_start = "eval_"
+
+    def __init__(
+        self, configs: Configs, files: dict[str, str], inputs: dict[str, Any] | None = None
+    ) -> None:
+        self.configs = configs
+        self.files = files
+        self.inputs = inputs or {}
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:  # noqa: B027
+        """Receives the initial weights before examples are read; may change `configs`.
+
+        Args:
+          weights: a `Checkpoint`; None: the checkpoints of the run directory.
+        """
+
+    def check_missing_head(self, weights: Checkpoint | None, do_train: bool) -> None:  # noqa: B027
+        """Checks the initial weights, a `Checkpoint`, before their heads are removed.
+
+        Raises:
+          ValueError: if they require another setting.
+        """
+
+    def load_initial_weights(
+        self, model: Model, start: Checkpoint, allow_missing: Sequence[str]
+    ) -> None:
+        """Assigns the initial weights to the model.
+
+        Args:
+          model: the model of `make_task`.
+          start: a `Checkpoint`.
+          allow_missing: prefixes of the names of weights that may be missing.
+        """
+        from bert_tf.network.pretrained import assign_checkpoint
+
+        assign_checkpoint(model, start, allow_missing)
+
+    def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
+        """Writes files of the model besides configuration and labels into a run directory."""
+
+    def compute_teacher_outputs(  # noqa: B027
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
+    ) -> None:
+        """Adds the outputs of --teacher to the training examples; called if there is a teacher."""
+
+    @abc.abstractmethod
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Tokenizes the examples; `labels` are the labels of the weights, if any."""
+
+    @abc.abstractmethod
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: bool
+    ) -> TaskType:
+        """Builds the model, with `options`, and its task, in the strategy's scope.
+
+        Args:
+          config: configuration of the encoder.
+          labels: the labels of `Examples`.
+          data: the arguments of `RowsTask` after the model.
+        """
+
+    def text_remedy(self, long_texts: str = "") -> Remedy:
+        """Returns the flags with which the model reads more of each text.
+
+        Args:
+          long_texts: the part of a long text that is kept; "": the program has no such flag.
+        """
+        return Remedy(
+            "--max_seq_length={}",
+            self.configs.model.longest_row,
+            long_texts or "head",
+            "--long_texts=windows" if long_texts else "",
+        )
+
+    def read_calibration(self, folder: pathlib.Path, task: TaskType) -> None:  # noqa: B027
+        """Uses the choice of an earlier `calibrate`, if the run directory has one."""
+
+    def calibrate(  # noqa: B027
+        self,
+        folder: pathlib.Path | None,
+        task: TaskType,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
+    ) -> None:
+        """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
+
+        Args:
+          folder: the run directory, to record the choice in; None if another worker does.
+          task: the result of `make_task`, which the choice is assigned to.
+          examples, outputs: development examples, and the outputs of the model.
+        """
+
+    def draw_plots(  # noqa: B027
+        self,
+        folder: pathlib.Path,
+        ending: str,
+        task: TaskType,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
+    ) -> None:
+        """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
+
+    def write_page(  # noqa: B027
+        self,
+        folder: pathlib.Path,
+        task: TaskType,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
+        results: dict[str, float],
+    ) -> None:
+        """Writes a page about an evaluation of the run's evaluation file, after all other files."""
+
+    @abc.abstractmethod
+    def report(
+        self, task: TaskType, examples: ExamplesType, outputs: "CollectedOutputs"
+    ) -> dict[str, str]:
+        """Returns the texts that accompany an evaluation, by file name."""
+
+    def write_predictions(  # noqa: B027
+        self,
+        folder: pathlib.Path,
+        task: TaskType,
+        name: str,
+        examples: ExamplesType,
+        outputs: "CollectedOutputs",
+    ) -> None:
+        """Writes the predictions of a program that has --do_predict."""
+
+
+def define_flags(task_config: type[Config]) -> None:
+    """Defines the flags of a program, including those of its task."""
+    groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
+    config_flags.define_flags(*groups, without=WITHOUT_EFFECT, shown=GOOGLES)
+    config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+    config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
+
+
+def run(
+    task_config: type[Config],
+    find_files: Callable[[Configs], dict[str, str]],
+    execute: Callable[[Configs, dict[str, str]], int],
+) -> int:
+    """Runs the program; returns the exit status, `PREEMPTED` after a signal.
+
+    Args:
+      task_config: the configuration of the program's task.
+      find_files: see `asked_files`.
+      execute: runs the program, and loads TensorFlow.
+
+    Raises:
+      ValueError: for errors in flags or input, and losses that are not finite.
+    """
+
+    def work() -> int:
+        configs = read_configs(task_config)
+        files = find_files(configs)
+        check_start(configs)
+        with joined_workers(configs.training.distribution, shared_values(*configs)):
+            return execute(configs, files)
+
+    return stoppable(work)
+
+
+def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
+    """Returns the directory of the run whose weights are used without training."""
+    source = training.init_checkpoint
+    folder = str(pathlib.Path(training.output_dir, seed_folder))
+    if not source or is_same_path(source, recorded(folder, "init_checkpoint")):
+        return folder
+    return str(record_of(source))
+
+
+def read_configs(task_config: type[Config]) -> Configs:
+    """Creates the configuration from the flags and the run's record.
+
+    Flags have precedence. A run otherwise continues with the optimizer and the settings of
+    FOLLOWING that it recorded. Without training, all settings of the task are those that the run of
+    the weights recorded, except for settings of the data if the command names other data.
+
+    Raises:
+      ValueError: if there is nothing to do, or no run directory is given.
+    """
+    training = config_flags.from_flags(TrainingConfig)
+    tuning = config_flags.from_flags(FineTuningConfig)
+    seed = config_flags.from_flags(DataConfig).random_seed
+    seed_folder = f"seed-{seed}" if tuning.num_seeds > 1 else ""
+    if training.do_train:
+        source = str(first_record(pathlib.Path(training.output_dir, seed_folder)))
+        names = ["optimizer", *FOLLOWING]
+    else:
+        source = source_of(training, seed_folder)
+        names = [name for name in task_config.names() if name not in DONE_ONCE]
+        for group in (DataConfig, OptimizerConfig, FineTuningConfig):
+            names += group.names(from_run=True)
+        given = [name for name in NAMES_DATA if name in flags.FLAGS and flags.FLAGS[name].present]
+        # Other data may have another format than those of the run.
+        if given and not (training.do_eval and given == ["predict_file"]):
+            names = [name for name in names if name not in task_config.names(of_data=True)]
+        if "data_dir" in given:
+            names.remove("eval_file")
+    defaults = {}
+    for name in names:
+        if value := recorded(source, name):
+            defaults[name] = value
+    config_flags.set_defaults(**defaults)
+    configs = Configs(
+        model=config_flags.from_flags(ModelConfig),
+        data=config_flags.from_flags(DataConfig),
+        optimizer=config_flags.from_flags(OptimizerConfig),
+        training=config_flags.from_flags(TrainingConfig),
+        tuning=config_flags.from_flags(FineTuningConfig),
+        task=config_flags.from_flags(task_config),
+    )
+    if not training.output_dir:
+        raise ValueError("--output_dir is empty; name the run directory, for example runs/my_task.")
+    if not (training.do_train or training.do_eval or configs.tuning.do_predict):
+        raise ValueError("At least one of --do_train, --do_eval, --do_predict must be true.")
+    return configs
+
+
+def first_record(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the run directory whose recorded settings a run uses.
+
+    Args:
+      folder: the run directory. Of several seeds, the first with a record is used.
+    """
+    candidates = [folder]
+    if folder.name.startswith("seed-"):
+        candidates += sorted(folder.parent.glob("seed-*"))
+    return next((path for path in candidates if (path / "run.flags").exists()), folder)
+
+
+def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
+    """Returns whether a run resumes from its own checkpoints.
+
+    Without training, an --init_checkpoint other than the run's initial one has precedence.
+    """
+    named = training.init_checkpoint
+    initial = recorded(str(folder), "init_checkpoint")
+    if named and not training.do_train and not is_same_path(named, initial):
+        return False
+    return has_checkpoints(folder)
+
+
+def check_start(configs: Configs) -> None:
+    """Checks that there are initial weights, and that the run's files are unchanged.
+
+    Raises:
+      ValueError: if there are neither weights nor a vocabulary, or files were changed.
+    """
+    training = configs.training
+    folder = pathlib.Path(training.output_dir)
+    candidates = (folder, *folder.glob("seed-*"), *folder.glob("fold-*"))
+    trained = [path for path in candidates if has_own_weights(training, path)]
+    for path in trained:
+        check_files(path)
+    is_new = configs.data.vocab_file and training.do_train
+    if not (trained or training.init_checkpoint or is_new):
+        raise ValueError("There are no initial weights; give them as --init_checkpoint.")
+
+
+def asked_for(configs: Configs) -> dict[str, str]:
+    """Returns for each use (train, eval, predict) the flag that needs examples, or ""."""
+    training = configs.training
+    needed_by = {"train": "", "eval": "", "predict": ""}
+    if training.do_train:
+        needed_by["train"] = "--do_train"
+        for name in ("early_stopping_evaluations", "eval_steps"):
+            if value := getattr(training, name):  # evaluations during training
+                needed_by["eval"] = f"--{name}={value}"
+    for name in CALIBRATING:
+        if getattr(configs.task, name, False):
+            needed_by["eval"] = f"--{name}"
+    if training.do_eval:
+        needed_by["eval"] = "--do_eval"
+    if configs.tuning.do_predict:
+        needed_by["predict"] = "--do_predict"
+    return needed_by
+
+
+def asked_files(configs: Configs) -> dict[str, str]:
+    """Returns the files that the flags need, by use: train, eval, predict.
+
+    Raises:
+      ValueError: if one of them is not named.
+    """
+    tuning = configs.tuning
+    named = {
+        "train": tuning.train_file,
+        "eval": configs.data.eval_file,
+        "predict": tuning.predict_file,
+    }
+    files = {}
+    for use, flag in asked_for(configs).items():
+        if flag and not named[use]:
+            raise ValueError(f"--{use}_file is empty; name the file, which {flag} needs.")
+        if flag:
+            files[use] = named[use]
+    return files

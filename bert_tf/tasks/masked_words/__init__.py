@@ -1,1 +1,0 @@
-"""Masked words: the likeliest tokens, scores of texts, texts with filled gaps."""

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags, logging
 
-from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig, config_flags
 from bert_tf.search.language_flag import define_language
 from bert_tf.system.files import new_folder_path
+from bert_tf.system.model_names import absolute_path
 from bert_tf.text.text_counts import Remedy, counting_texts
 
 if typing.TYPE_CHECKING:

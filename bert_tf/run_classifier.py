@@ -19,7 +19,7 @@ google-research/bert's run_classifier.py where it has them.
 
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig, config_flags
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
-from bert_tf.inference.zero_shot_program import ZeroShotConfig, ZeroShotRun
+from bert_tf.inference.loading import load
 from bert_tf.tasks.base.programs.program import Configs, define_flags, run
 from bert_tf.tasks.classification.few_shot_inputs import (
     check_few_shot_flags,
@@ -28,6 +28,7 @@ from bert_tf.tasks.classification.few_shot_inputs import (
 )
 from bert_tf.tasks.classification.inputs import LabelledTexts, check_folds
 from bert_tf.tasks.classification.sources import find_files, reads_glue
+from bert_tf.tasks.classification.zero_shot_program import ZeroShotConfig, ZeroShotRun
 
 define_flags(ClassifierConfig)
 config_flags.define_flags(ZeroShotConfig)
@@ -78,7 +79,7 @@ def read_zero_shot() -> ZeroShotRun | None:
 
 def main(_: list[str]) -> int:
     if zero_shot := read_zero_shot():
-        return zero_shot.execute()
+        return zero_shot.execute(load)
     return run(ClassifierConfig, find_files, execute)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import pathlib
 import subprocess
 import sys
@@ -12,123 +13,139 @@ from bert_tf import config
 from bert_tf.config import fine_tuning_config
 from tests.shared_data import ROOT
 
-# A line may import those above it, and itself. Programs and tests may import everything.
+# A package may import those of the lines above its own, and itself. Programs and tests may import
+# everything.
 LAYERS = """
-model_names help_text
-renamed printable bounded_files bounded_arrays bounded_patterns temporaries files processes hosts
-flagfiles around_import extras fetching
-nested_layers type_names
-keras_classes startup_lines
-config fine_tuning_config fine_tuning_defaults
-combined_flags
-config_flags
+system
+config
 text metrics
-vectors
-checkpoints run_record run_identity
+checkpoints
 corpus
-examples
-network optimization
-models
-objectives
+network
 training
-serving
-fine_tuning
 tasks
-search sklearn
-conversion inference diagnosis
-model_card
-publishing
 pretraining
+inference
+search sklearn diagnosis
 """.strip().splitlines()
 # The methods `save_pretrained` and `export` of models import the code that writes them when called:
 # it makes models of any kind, so it needs all their classes.
-UPWARD = {("network.pretrained", "bert_tf.inference.publishing")}
+UPWARD = ("bert_tf.network.pretrained", "bert_tf.inference.publishing")
 # Processes that prepare data, answer by LiteRT or check a command line load no TensorFlow: it takes
-# seconds and hundreds of megabytes each. Types for signatures come from `bert_tf.system.type_names`.
+# seconds and hundreds of megabytes each. Types for signatures come from `system.type_names`.
 WITHOUT_TENSORFLOW = """
-type_names config.* combined_flags config_flags run_record run_identity
+system.type_names config.*
+metrics.calibration metrics.candidates metrics.classification metrics.entities metrics.quantization
+metrics.ranking metrics.regression metrics.sparse metrics.squad metrics.trec
 checkpoints.adapt checkpoints.cross_encoder_settings checkpoints.families.*
-checkpoints.hub* checkpoints.load_tokenizer
+checkpoints.hub* checkpoints.load_tokenizer checkpoints.run_identity checkpoints.run_record
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
 corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation
 corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run
-examples.columns examples.labels examples.rows examples.tables examples.text_columns
-fine_tuning.inputs fine_tuning.program fine_tuning.results
 inference.kinds inference.lite inference.loading inference.output_answers inference.predictor
-metrics.* pretraining.mask_samples
+pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_words.kinds
 search.bm25 search.bulk search.documents search.fusion search.qdrant search.runners
-search.saved_embedder serving.kind serving.lite_model serving.metadata
+search.saved_embedder
+tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
+tasks.base.examples.tables tasks.base.examples.text_columns
+tasks.base.programs.inputs tasks.base.programs.program tasks.base.programs.results
+tasks.base.serving.kind tasks.base.serving.lite_model tasks.base.serving.metadata
 tasks.*.answers tasks.*.examples tasks.*.inputs tasks.*.kinds tasks.*.report tasks.*.sources
 text.*_training text.kinds text.sentencepiece text.text_tokenizer text.tokenization text.wordpiece
 training.curves training.metrics_log training.stopping training.worker_group
-vectors.candidates vectors.quantization vectors.sparse
 """
 
 
-def is_program(path: pathlib.Path) -> bool:
-    return "config_flags.run(" in path.read_text(encoding="utf8")
+@functools.cache
+def modules() -> dict[str, pathlib.Path]:
+    """Returns the file of each module by its dotted name; a package's is its __init__.py."""
+    files = {}
+    for path in sorted((ROOT / "bert_tf").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        files[name.removesuffix(".__init__")] = path
+    return files
 
 
-def imported(path: pathlib.Path) -> list[str]:
-    """Returns the dotted names a file imports; `from a import b` gives a.b."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+def is_type_checking(node: ast.AST) -> bool:
+    """Whether a statement is `if TYPE_CHECKING:`, which no running program enters."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imported(tree: ast.AST) -> list[str]:
+    """Returns the dotted names that a tree imports, also inside functions.
+
+    `from a import b` gives a.b.
+    """
+    names = []
+    for node in ast.iter_child_nodes(tree):
+        if is_type_checking(node):
+            continue
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        names += imported(node)
+    return names
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Returns the modules of bert_tf that each of its modules imports."""
+    files = modules()
+    found = {}
+    for module, path in files.items():
+        found[module] = set()
+        for name in imported(ast.parse(path.read_text(encoding="utf8"))):
+            assert name.partition(".")[0] not in ("export", "tests", "benchmarks", "examples"), path
+            while name and name not in files:
+                name = name.rpartition(".")[0]
+            if name and name != module and (module, name) != UPWARD:
+                found[module].add(name)
     return found
 
 
-def layer(module: str) -> int:
-    """Returns the line of the table with a dotted name below bert_tf, or with its package."""
-    names = module.split(".")
-    for length in range(len(names), 0, -1):
-        name = ".".join(names[:length])
-        for number, line in enumerate(LAYERS):
-            if name in line.split():
-                return number
-    raise AssertionError(f"{module} is in no line of the table")
+def package_of(module: str) -> str:
+    """Returns the package of a module below bert_tf; "" for programs and for bert_tf itself."""
+    names = module.split(".")[1:]
+    is_package = modules()[module].name == "__init__.py"
+    return names[0] if len(names) > 1 or (names and is_package) else ""
+
+
+def floor(package: str) -> int:
+    """Returns the line of the table that has a package; that of programs is below the table."""
+    if not package:
+        return len(LAYERS)
+    return next(number for number, line in enumerate(LAYERS) if package in line.split())
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for path in sorted((ROOT / "bert_tf").rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT / "bert_tf").with_suffix("").parts)
-        if is_program(path) or module in ("__init__", "__main__"):
+    for module, others in imports().items():
+        package = package_of(module)
+        if not package:
             continue
-        for name in imported(path):
-            package, _, rest = name.partition(".")
-            if (module, name) in UPWARD:
-                continue
-            if package in ("export", "tests", "benchmarks", "examples"):
-                wrong.append(f"{module} imports {name}")
-            elif package == "bert_tf" and rest:
-                file = (ROOT / "bert_tf" / rest.split(".")[0]).with_suffix(".py")
-                if (file.exists() and is_program(file)) or layer(rest) > layer(module):
-                    wrong.append(f"{module} imports {name}")
+        for other in others - {"bert_tf"}:
+            if package_of(other) != package and floor(package_of(other)) >= floor(package):
+                wrong.append(f"{module} imports {other}")
     assert not wrong, "\n".join(wrong)
 
 
-def modules_imported(path: pathlib.Path) -> set[pathlib.Path]:
-    """Returns the modules of its own folder that a file imports, also inside functions."""
-    found = set()
-    for name in imported(path):
-        for dotted in (name, name.rpartition(".")[0]):
-            file = ROOT.joinpath(*dotted.split(".")).with_suffix(".py")
-            if file.parent == path.parent and file.exists() and file != path:
-                found.add(file)
-    return found
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # Each module may import bert_tf for its names, which are imported when they are used.
+    left = {module: others for module, others in imports().items() if module != "bert_tf"}
+    while free := [module for module, others in left.items() if not others & left.keys()]:
+        for module in free:
+            del left[module]
+    assert not left, "\n".join(left)
 
 
-def test_modules_of_a_folder_import_each_other_in_no_circle() -> None:
-    files = sorted((ROOT / "bert_tf").rglob("*.py"))
-    left = {path: modules_imported(path) for path in files if path.name != "__init__.py"}
-    while free := [path for path, names in left.items() if not names & left.keys()]:
-        for path in free:
-            del left[path]
-    circles = sorted(str(path.relative_to(ROOT)) for path in left)
-    assert not circles, "\n".join(circles)
+def test_only_programs_are_at_the_top() -> None:
+    loose = []
+    for path in sorted((ROOT / "bert_tf").glob("*.py")):
+        is_program = 'if __name__ == "__main__":' in path.read_text(encoding="utf8")
+        if not is_program and path.name != "__init__.py":
+            loose.append(path.name)
+    assert not loose
 
 
 def test_modules_of_the_list_load_no_tensorflow() -> None:

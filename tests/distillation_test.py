@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names
-from bert_tf.pretraining.objectives.distillation import soft_class_losses, squared_distances
+from bert_tf.network.soft_losses import soft_class_losses, squared_distances
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.training.metrics_log import read_metrics

@@ -51,7 +51,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
+from bert_tf.checkpoints.embedding import HEAD, MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import (
     BIAS_POSITIONS,
     DISENTANGLED_POSITIONS,
@@ -406,3 +406,26 @@ def count_layers(names: Iterable[str]) -> int:
         if match := re.match(r"bert/encoder/layer_(\d+)/", name):
             count = max(count, int(match[1]) + 1)
     return count
+
+
+def embedding_of(
+    checkpoint: Checkpoint, pooling: str = "", max_seq_length: int = 0
+) -> EmbeddingConfig:
+    """Returns the settings by which a model embeds texts.
+
+    Args:
+      checkpoint: the model.
+      pooling: overrides the model's pooling; "": the model's, by default the mean.
+      max_seq_length: tokens a text is cut to; 0: the model's limit, by default `MOST_TOKENS`.
+
+    Raises:
+      ValueError: if the pooling is not known.
+    """
+    longest = checkpoint.config.longest_row
+    default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))
+    embedding = checkpoint.embedding or default
+    if pooling:
+        embedding = dataclasses.replace(embedding, pooling=(pooling,))
+    if max_seq_length:
+        embedding = dataclasses.replace(embedding, max_seq_length=max_seq_length)
+    return embedding

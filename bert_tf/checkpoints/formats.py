@@ -23,7 +23,7 @@ from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.cross_encoder_settings import stated_activation
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
-from bert_tf.checkpoints.hub import is_hub_name, local_path, record_of
+from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.huggingface import (
     family_and_heads,
     is_huggingface,
@@ -52,7 +52,7 @@ from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import new_folder, new_folder_path
-from bert_tf.system.model_names import advice
+from bert_tf.system.model_names import advice, is_hub_name
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,

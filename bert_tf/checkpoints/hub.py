@@ -66,19 +66,6 @@ FIRST_FILES = ("config.json", "modules.json", "bert_config.json", "adapter_confi
 KERAS_HUB_TOKENIZER = ("config.json", "tokenizer.json", "assets/tokenizer/vocabulary.txt")
 
 
-def is_hub_name(path: str | os.PathLike) -> bool:
-    """True for the name of a model on a hub."""
-    return HUB_NAME.fullmatch(os.fspath(path)) is not None
-
-
-def absolute_path(path: str | os.PathLike) -> str:
-    """Returns a path that is the same in every folder and process; the name of a model as it is."""
-    if is_hub_name(path):
-        return os.fspath(path)
-    # A shell leaves --flag=~/x as it is.
-    return os.path.abspath(pathlib.Path(path).expanduser())  # noqa: PTH100
-
-
 def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Path:
     """Returns the path of a model; downloads a name on a hub first if it is not in the cache.
 

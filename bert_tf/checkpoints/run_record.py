@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.checkpoints.keras_archive import is_keras_file, read_settings
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config.config_flags import FILE_FLAGS, flagfile, read_flagfile
 from bert_tf.system.bounded_files import read_text
 from bert_tf.system.files import atomic_write, exclusive, real_path
+from bert_tf.system.model_names import absolute_path
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bert_tf.system.bounded_files import read_text
 
-_PACKAGE = pathlib.Path(__file__).resolve().parent
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 # An installed package contains the flagfiles; in the source tree they are next to the package.
 SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()), None)
 RECORD = re.compile(r"# \w+Config\n")  # first line of a run.flags, see `config_flags.flagfile`

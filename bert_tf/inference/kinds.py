@@ -16,6 +16,7 @@ SEARCH = Kind(
     methods=(),
     model="bert_tf.tasks.embedding.model.BertEmbedder",
     serving="bert_tf.search.serving.SearchServing",
+    loader="bert_tf.search.loading.load_search",
     options=("index", "store", "rerank", "rerank_k"),
     inputs=("query",),
 )

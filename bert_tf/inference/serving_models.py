@@ -4,31 +4,21 @@ import pathlib
 import typing
 from typing import Any
 
-import numpy as np
-
-from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint, embedding_of
 from bert_tf.checkpoints.cross_encoder_settings import stated_length
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
-from bert_tf.search.embedding import embedding_of
-from bert_tf.search.fingerprint import fingerprint
-from bert_tf.search.index import Index
-from bert_tf.search.manifest import Manifest, model_of_index
-from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.system.type_names import Fields, Model
+from bert_tf.tasks.base.serving.kind import import_object
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.packing import prompt_length
-from bert_tf.tasks.embedding.serving import EmbeddingServing
-from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
-from bert_tf.tasks.question_answering.serving import (
-    JointQuestionAnsweringServing,
-)
-from bert_tf.tasks.reranking.serving import RerankingServing
 from bert_tf.text.tokenization import AnyVocab
+
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.embedding.model import BertEmbedder
 
 
 class EmbeddingOptions(typing.TypedDict, total=False):
@@ -66,8 +56,9 @@ def load(
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
         has fewer positions than `max_seq_length`, or an option belongs to another kind.
     """
-    if kind == "search":
-        return load_search(model_dir, max_seq_length, unpad, **options)
+    if kind in KINDS and KINDS[kind].loader:
+        load_kind = import_object(KINDS[kind].loader)
+        return load_kind(model_dir, max_seq_length, unpad, **options)
     trained = read_model(model_dir, kind)
     checkpoint, kind, folder = trained
     check_options(options, kind, model_dir)
@@ -82,7 +73,7 @@ def load(
         options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
-    return class_of(kind, model)(
+    return KINDS[kind].import_serving(checkpoint)(
         model,
         trained.vocab,
         checkpoint.config.do_lower_case,
@@ -134,61 +125,6 @@ def check_options(options: Fields, kind: str, model_dir: str) -> None:
             raise ValueError(
                 f"{shown} is for {', '.join(owners)}; {model_dir} is served as {kind}."
             )
-
-
-def class_of(kind: str, model: Model) -> type[Serving]:
-    """Returns the class that serves a model as a kind."""
-    if isinstance(model, BertJointSpanLabeler):
-        return JointQuestionAnsweringServing
-    return KINDS[kind].import_serving()
-
-
-def load_search(
-    model_dir: str,
-    max_seq_length: int = 0,
-    unpad: bool = True,
-    *,
-    index: str,
-    store: str = "",
-    rerank: str = "",
-    rerank_k: int = 50,
-) -> SearchServing:
-    """Makes the serving functions of the search in an index.
-
-    Args:
-      model_dir: the model that the index was made with; "": its folder at that time.
-      max_seq_length, unpad: see `load`; 0: as the model's folder states.
-      index: directory of `bert_tf.build_index`.
-      store: form of the vectors, of `VectorStore`; "": that of the index.
-      rerank: a cross-encoder; "" leaves the order of the search.
-      rerank_k: number of documents that the cross-encoder reads.
-
-    Raises:
-      ValueError: if model and index disagree, or there are no texts to rerank.
-    """
-    source = model_of_index(index, model_dir)
-    checkpoint = read_checkpoint(local_path(source))
-    pooling = Manifest.read(pathlib.Path(index)).pooling
-    embedding = embedding_of(checkpoint, pooling, max_seq_length)
-    # An index of another model is refused.
-    found = Index(index, fingerprint(checkpoint, embedding))
-    if rerank and not found.manifest.has_texts:
-        raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")
-    # The graph computes dot products, which are cosines of vectors of length 1.
-    is_unit = embedding.normalize or found.manifest.similarity == "cosine"
-    options: Fields = {"normalize": is_unit, "side": "query"}
-    if pooling:
-        options["pooling"] = pooling
-    length = embedding.max_seq_length
-    embedder = load(source, "embeddings", length, unpad, "float32", **options)
-    return SearchServing(
-        typing.cast(EmbeddingServing, embedder),
-        VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
-        found.ids,
-        [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
-        typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad)) if rerank else None,
-        rerank_k,
-    )
 
 
 def check_is_finished(folder: str) -> None:
@@ -259,7 +195,7 @@ def make_model(
     return kinds.find(kind).import_model().from_checkpoint(checkpoint, **options)
 
 
-def prompt_options(model: BertEmbedder, side: str) -> Fields:
+def prompt_options(model: "BertEmbedder", side: str) -> Fields:
     """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:

@@ -27,13 +27,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents
 from bert_tf.search.fingerprint import fingerprint, is_same_model
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import drop, file_crc, file_crcs, is_whole, write_checksum
 from bert_tf.system.files import atomic_write, read_json, write_json
+from bert_tf.system.model_names import absolute_path
 from bert_tf.tasks.base.examples.tables import list_tables
 from bert_tf.text.text_counts import Remedy, TextCounts, counting_texts
 
@@ -155,8 +155,8 @@ def make_job(
     Raises:
       ValueError: if a file is missing, or the model cannot be read or cannot embed texts this long.
     """
+    from bert_tf.checkpoints.checkpoint import embedding_of
     from bert_tf.checkpoints.formats import read_checkpoint
-    from bert_tf.search.embedding import embedding_of
 
     names = list_tables(input_file, "--input_file")
     inputs = []

@@ -1,6 +1,5 @@
 """Embeds texts for an index, by a bi-encoder with its recorded pooling, length and prompts."""
 
-import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -8,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
+from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.manifest import Manifest, model_of_index
@@ -21,8 +19,8 @@ class SearchEmbedder:
 
     Args:
       path: a checkpoint in any form.
-      pooling: see `embedding_of`.
-      max_seq_length: see `embedding_of`.
+      pooling: see `checkpoints.checkpoint.embedding_of`.
+      max_seq_length: see `checkpoints.checkpoint.embedding_of`.
       batch_size: texts per batch.
 
     Attributes:
@@ -82,29 +80,6 @@ def embedder_of_index(
             f"{folder} was built with {source!r}, which cannot be read: {error} If the model has "
             "moved, give its path as --init_checkpoint."
         ) from None
-
-
-def embedding_of(
-    checkpoint: Checkpoint, pooling: str = "", max_seq_length: int = 0
-) -> EmbeddingConfig:
-    """Returns the settings by which a model embeds texts.
-
-    Args:
-      checkpoint: the model.
-      pooling: overrides the model's pooling; "": the model's, by default the mean.
-      max_seq_length: tokens a text is cut to; 0: the model's limit, by default `MOST_TOKENS`.
-
-    Raises:
-      ValueError: if the pooling is not known.
-    """
-    longest = checkpoint.config.longest_row
-    default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))
-    embedding = checkpoint.embedding or default
-    if pooling:
-        embedding = dataclasses.replace(embedding, pooling=(pooling,))
-    if max_seq_length:
-        embedding = dataclasses.replace(embedding, max_seq_length=max_seq_length)
-    return embedding
 
 
 def stated_similarity(name: str) -> str:

@@ -56,6 +56,19 @@ MODEL_FLAGS = (
 )
 
 
+def is_hub_name(path: str | os.PathLike) -> bool:
+    """True for the name of a model on a hub."""
+    return HUB_NAME.fullmatch(os.fspath(path)) is not None
+
+
+def absolute_path(path: str | os.PathLike) -> str:
+    """Returns a path that is the same in every folder and process; the name of a model as it is."""
+    if is_hub_name(path):
+        return os.fspath(path)
+    # A shell leaves --flag=~/x as it is.
+    return os.path.abspath(pathlib.Path(path).expanduser())  # noqa: PTH100
+
+
 def proposed_name(name: str) -> str:
     """Returns the hub name of a well-known model that was named without its hub; "" for others."""
     organization, _, model = name.rstrip("/").rpartition("/")

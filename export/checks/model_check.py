@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from bert_tf.checkpoints.hub import is_hub_name
+from bert_tf.system.model_names import is_hub_name
 from export.checks.answer_check import (
     Answer,
     broken_request,

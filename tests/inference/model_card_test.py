@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
+from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.model_card import base_model, read_results, write_model_card
-from bert_tf.search.embedding import embedding_of
 from tests import programs
 from tests.export.made_models import write_model
 

@@ -22,8 +22,8 @@ from bert_tf.network.layer_norm import LayerNorm
 from bert_tf.training.optimizers import AdamW, build_optimizer
 
 SMALL = ModelConfig(vocab_size=9, hidden_size=4, num_attention_heads=2, layer_norm_eps=1e-6)
-PACKAGES = ("network", "models", "objectives", "optimization", "tasks")
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGES = ("network", "training", "tasks", "pretraining")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_every_class_is_listed():

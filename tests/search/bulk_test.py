@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker, write_record
+from bert_tf.system.model_names import absolute_path
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, make
 from tests.shared_data import ROOT

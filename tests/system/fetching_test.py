@@ -31,7 +31,7 @@ sys.exit(stoppable(work))
 def test_a_signal_ends_a_download(number):
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
-        cwd=pathlib.Path(fetching.__file__).parents[1],
+        cwd=pathlib.Path(fetching.__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -90,7 +90,7 @@ with exclusive(folder / "lock") as is_ours, atomic_write(folder / "file") as fil
 def test_a_killed_process_leaves_the_old_file_and_holds_no_lock(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_text("old", encoding="utf8")
-    root = pathlib.Path(__file__).parents[1]
+    root = pathlib.Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=root)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text(encoding="utf8") == "old"

@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.system.processes import count_workers, map_in_processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 # Run in worker processes, which import them from here.

@@ -23,7 +23,7 @@ from bert_tf.config.fine_tuning_config import (
 )
 from bert_tf.config.renamed import accepts_earlier_names, with_new_settings
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
-from bert_tf.pretraining.objectives.distillation import SOFT_LOSSES
+from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.system.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
 from bert_tf.tasks.base.examples.columns import (
     numbers_of,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.metrics import classification, regression
 from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, log_losses, reliability
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
-from bert_tf.pretraining.objectives.distillation import SOFT_LOSSES
+from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.tasks.base.examples.labels import LabelNames
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.classification.answers import mean_of_rows

@@ -17,7 +17,7 @@ from keras import ops
 
 from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.encoder import HeadOnEncoder
-from bert_tf.pretraining.objectives.masked_lm import MaskedLM
+from bert_tf.network.heads import MaskedLMHead
 from bert_tf.system.type_names import Tensor
 
 if typing.TYPE_CHECKING:
@@ -48,7 +48,10 @@ class BertSplade(HeadOnEncoder):
     electra_network = "generator"
 
     def build_head(self) -> None:
-        MaskedLM().build(self)
+        self.predictions = MaskedLMHead(self.config, name="predictions", dtype=self.dtype_policy)
+        self.predictions.build()
+        self.head = self.predictions
+        self.embeddings = self.bert.embeddings
 
     @property
     def dimension(self) -> int:

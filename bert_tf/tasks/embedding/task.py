@@ -11,7 +11,7 @@ from bert_tf.metrics.exact import top_k
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
 from bert_tf.network.losses import WeightedSum, weigh
-from bert_tf.pretraining.objectives.distillation import EMBEDDING_DISTANCES
+from bert_tf.network.soft_losses import EMBEDDING_DISTANCES
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.embedding.features import SIDES, RankingExamples, ScoredExamples

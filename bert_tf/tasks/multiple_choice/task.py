@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.classification import accuracy
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
-from bert_tf.pretraining.objectives.distillation import soft_class_losses
+from bert_tf.network.soft_losses import soft_class_losses
 from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples

@@ -57,6 +57,9 @@ QUESTION_ANSWERING = Kind(
     methods=("answer",),
     model="bert_tf.tasks.question_answering.model.BertSpanLabeler",
     serving="bert_tf.tasks.question_answering.serving.QuestionAnsweringServing",
+    serving_of_heads={
+        "joint_squad": "bert_tf.tasks.question_answering.serving.JointQuestionAnsweringServing"
+    },
     is_default=finds_spans,
     recorded=recorded_windows,
     options=("null_score_diff_threshold",),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_tf.network.losses import mask_scores, span_losses
-from bert_tf.pretraining.objectives.distillation import soft_class_losses
+from bert_tf.network.soft_losses import soft_class_losses
 from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.question_answering.answers import END, START
 

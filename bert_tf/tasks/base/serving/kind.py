@@ -37,6 +37,8 @@ class Kind:
       methods: the methods of a `Predictor` that answer requests.
       model: location of the Keras class, as "package.module.Class".
       serving: location of the class with the serving functions.
+      serving_of_heads: location of another such class, by the head that a checkpoint must have.
+      loader: location of a function that makes the serving functions, instead of `serving_models`.
       is_default: whether a checkpoint, with the folder of its run, is of this kind unless another
         kind is requested. If several kinds match, the first of `inference.kinds.KINDS` is used.
       recorded: returns the options of the serving class that a run recorded.
@@ -62,6 +64,8 @@ class Kind:
     inputs: tuple[str, ...] = SINGLE
     problem_type: str = ""
     reads_windows: bool = False
+    serving_of_heads: dict[str, str] = dataclasses.field(default_factory=dict)
+    loader: str = ""
 
     @property
     def model_name(self) -> str:
@@ -77,8 +81,11 @@ class Kind:
         """Imports the Keras class."""
         return import_object(self.model)
 
-    def import_serving(self) -> Any:
-        """Imports the class with the serving functions."""
+    def import_serving(self, checkpoint: "Checkpoint") -> Any:
+        """Imports the class with the serving functions of a checkpoint."""
+        for head, serving in self.serving_of_heads.items():
+            if head in checkpoint.heads:
+                return import_object(serving)
         return import_object(self.serving)
 
 

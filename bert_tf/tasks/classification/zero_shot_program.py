@@ -8,6 +8,8 @@ report.txt          scores of each candidate, and the confusions
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -110,10 +112,12 @@ class ZeroShotRun:
                 "--text_b_column and --problem_type=regression out."
             )
 
-    def execute(self) -> int:
-        """Computes and writes the answers; returns the exit status."""
-        from bert_tf.inference.loading import load
+    def execute(self, load: Callable[..., Any]) -> int:
+        """Computes and writes the answers; returns the exit status.
 
+        Args:
+          load: `bert_tf.load`, which makes the predictor of the model.
+        """
         configs = self.configs
         length = config_flags.given(DataConfig).get("max_seq_length", 0)
         predictor = load(

@@ -1,0 +1,66 @@
+"""Loads the search in an index as serving functions, for its export."""
+
+import pathlib
+import typing
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import embedding_of
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.serving_models import load
+from bert_tf.search.fingerprint import fingerprint
+from bert_tf.search.index import Index
+from bert_tf.search.manifest import Manifest, model_of_index
+from bert_tf.search.serving import SearchServing, VectorStore
+from bert_tf.system.type_names import Fields
+from bert_tf.tasks.embedding.serving import EmbeddingServing
+from bert_tf.tasks.reranking.serving import RerankingServing
+
+
+def load_search(
+    model_dir: str,
+    max_seq_length: int = 0,
+    unpad: bool = True,
+    *,
+    index: str,
+    store: str = "",
+    rerank: str = "",
+    rerank_k: int = 50,
+) -> SearchServing:
+    """Makes the serving functions of the search in an index.
+
+    Args:
+      model_dir: the model that the index was made with; "": its folder at that time.
+      max_seq_length, unpad: see `load`; 0: as the model's folder states.
+      index: directory of `bert_tf.build_index`.
+      store: form of the vectors, of `VectorStore`; "": that of the index.
+      rerank: a cross-encoder; "" leaves the order of the search.
+      rerank_k: number of documents that the cross-encoder reads.
+
+    Raises:
+      ValueError: if model and index disagree, or there are no texts to rerank.
+    """
+    source = model_of_index(index, model_dir)
+    checkpoint = read_checkpoint(local_path(source))
+    pooling = Manifest.read(pathlib.Path(index)).pooling
+    embedding = embedding_of(checkpoint, pooling, max_seq_length)
+    # An index of another model is refused.
+    found = Index(index, fingerprint(checkpoint, embedding))
+    if rerank and not found.manifest.has_texts:
+        raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")
+    # The graph computes dot products, which are cosines of vectors of length 1.
+    is_unit = embedding.normalize or found.manifest.similarity == "cosine"
+    options: Fields = {"normalize": is_unit, "side": "query"}
+    if pooling:
+        options["pooling"] = pooling
+    length = embedding.max_seq_length
+    embedder = load(source, "embeddings", length, unpad, "float32", **options)
+    return SearchServing(
+        typing.cast(EmbeddingServing, embedder),
+        VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
+        found.ids,
+        [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
+        typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad)) if rerank else None,
+        rerank_k,
+    )

@@ -1,8 +1,8 @@
 """LiteRT files with texts: rows and windows made in Python, without TensorFlow.
 
-The answers are those of `bert_tf.tasks.base.serving`, whose classes compute them in the graph. Here the file
-computes only probabilities or logits of rows; the answers are made of them in Python, by the same
-classes as in the programs.
+The answers are those of `bert_tf.tasks.base.serving`, whose classes compute them in the graph. Here
+the file computes only probabilities or logits of rows; the answers are made of them in Python, by
+the same classes as in the programs.
 """
 
 from collections.abc import Sequence

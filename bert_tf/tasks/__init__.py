@@ -1,1 +1,4 @@
-"""Fine-tuning tasks, a folder each: examples, model, losses, answers, serving, program."""
+"""Fine-tuning tasks, a folder each: examples, model, losses, answers, serving, program.
+
+base/ has the parts that they share.
+"""

@@ -1,0 +1,1 @@
+"""The parts that all tasks share: examples/, models/, programs/ and serving/."""

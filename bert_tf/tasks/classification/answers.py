@@ -4,7 +4,7 @@
         --mean_of_rows--> logits of texts [E, C] --> labels, probabilities or numbers
 
 The Keras model, LiteRT files and the program all use these functions. The serving graph in
-`serving.py` computes the same in TensorFlow.
+`tasks.base.serving.py` computes the same in TensorFlow.
 """
 
 import abc

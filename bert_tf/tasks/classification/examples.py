@@ -362,7 +362,7 @@ def label_text(value: Any, where: str) -> str:
 def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -> tuple[str, ...]:
     """Returns the labels that occur: by value if all are integers, else in the order of text.
 
-    Spellings of one label are unified, see `examples.labels`.
+    Spellings of one label are unified, see `tasks.base.examples.labels`.
 
     Args:
       examples: unlabelled ones do not count.

@@ -104,7 +104,7 @@ def run_few_shot(
     """
     folder = pathlib.Path(configs.training.output_dir)
     configs = with_defaults(configs, len(texts.splits["train"]))
-    strategy: Any = None  # All runs share one; see `fine_tuning.run.run_program`.
+    strategy: Any = None  # All runs share one; see `tasks.base.programs.run.run_program`.
     # A saved classifier needs no embedder any more.
     if not has_checkpoints(folder):
         loss = pair_loss(configs.task.pair_sampling)

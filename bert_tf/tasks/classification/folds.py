@@ -156,7 +156,7 @@ def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> 
     examples = texts.splits["train"]
     folds = assign_folds(examples, num_folds, configs.data.random_seed, texts.kind == "regression")
     results: dict[int, dict[str, float]] = {}
-    strategy = None  # All folds share one; see `fine_tuning.run.run_program`.
+    strategy = None  # All folds share one; see `tasks.base.programs.run.run_program`.
     for fold in range(1, num_folds + 1):
         is_held_out = folds == fold - 1
         rows = np.flatnonzero(is_held_out)

@@ -615,7 +615,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
     def _indices_of_names(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the indices of label names in the graph, in any spelling of `examples.labels`."""
+        """Returns the indices of label names in the graph, in any of their spellings."""
         names = self.labels or ()
         kind = kind_of_spelling(names)
         key = spelling_key(kind)

@@ -286,7 +286,7 @@ def with_entity_tags(
 def with_known_tags(
     sentences: Iterable[TaggedSentence], labels: Sequence[str]
 ) -> list[TaggedSentence]:
-    """Returns the sentences with tags in the spelling of the labels, see `examples.labels`."""
+    """Returns the sentences with tags in the spelling of the labels."""
     known = LabelNames(labels)
     respelled = []
     for sentence in sentences:

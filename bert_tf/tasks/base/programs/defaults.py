@@ -1,7 +1,7 @@
 """Default settings of a fine-tuning program that depend on the model and the data.
 
-The rules are those of `bert_tf.config.fine_tuning_defaults`, which `fit` uses as well. The chosen values
-become part of the run's record, and a resumed run takes them from there.
+The rules are those of `bert_tf.config.fine_tuning_defaults`, which `fit` uses as well. The chosen
+values become part of the run's record, and a resumed run takes them from there.
 """
 
 import dataclasses

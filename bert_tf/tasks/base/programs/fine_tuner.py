@@ -27,7 +27,8 @@ class FineTuningTask(Task, Protocol):
     """A task whose evaluation needs all predictions.
 
     Attributes:
-      buckets: lengths that batches are padded to; see `bert_tf.tasks.base.examples.rows.length_buckets`.
+      buckets: lengths that batches are padded to; see
+        `bert_tf.tasks.base.examples.rows.length_buckets`.
       eval_examples: the examples to evaluate during training.
     """
 

@@ -21,8 +21,8 @@ def plain_name(label: str) -> str:
 def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:
     """Returns the index in `names` of each wanted label; None if the labels differ.
 
-    Two names match if they are spellings of one label (`bert_tf.tasks.base.examples.labels`), or differ only
-    in case and separators and the match is unique.
+    Two names match if they are spellings of one label (`bert_tf.tasks.base.examples.labels`), or
+    differ only in case and separators and the match is unique.
     """
     # From the strictest comparison to the most tolerant.
     for key in (str, spelling_key(kind_of_spelling(names)), plain_name):

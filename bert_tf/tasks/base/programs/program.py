@@ -40,7 +40,7 @@ DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
 GOOGLES = ("warmup_proportion",)  # flags of google-research/bert's programs
 # Settings that depend on the model and the data unless a flag gives them; see
-# `fine_tuning.defaults`.
+# `tasks.base.programs.defaults`.
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
 NAMES_DATA = ("data_dir", "eval_file", "predict_file")
 # Flags that ask for work on the development examples; a later command does not repeat them, as it
@@ -98,7 +98,7 @@ class Examples(NamedTuple):
 
 
 class Program(abc.ABC, Generic[TaskType, ExamplesType]):
-    """The parts of a fine-tuning program that `fine_tuning.run` needs.
+    """The parts of a fine-tuning program that `tasks.base.programs.run` needs.
 
     Args:
       configs: the configuration of the command; a run's may differ in the seed and settings that
@@ -111,7 +111,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
       needs_pooler: whether the head's input is the pooler's output.
       plot_titles: titles of the curves by metric.
       default_lengths: smallest and largest default length of a sequence; None: learning rate,
-        epochs and lengths do not depend on the data, see `fine_tuning.defaults`.
+        epochs and lengths do not depend on the data, see `tasks.base.programs.defaults`.
       needs_head: whether weights without the head must be trained first.
       kept_heads: other heads of the initial weights to keep.
       results_start: prefix of the keys in eval_results.txt.

@@ -121,8 +121,8 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
 
     @abc.abstractmethod
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, Tensor]:
-        """See `training.fine_tuner.FineTuningTask`."""
+        """See `tasks.base.programs.fine_tuner.FineTuningTask`."""
 
     @abc.abstractmethod
     def metrics(self, examples: ExamplesType, outputs: CollectedOutputs) -> dict[str, float]:
-        """See `training.fine_tuner.FineTuningTask`."""
+        """See `tasks.base.programs.fine_tuner.FineTuningTask`."""

@@ -2,7 +2,7 @@
 
     answer: reject, ignore                  Prodigy
     status: discarded, rejected ...         Argilla
-    was_cancelled, skipped: true            Label Studio (also in "annotations")
+    was_cancelled, skipped: true            Label Studio
     is_rejected, is_deleted, ignored: true  others
     gold_label: -                           SNLI and MultiNLI: the annotators did not agree
 

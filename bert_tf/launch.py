@@ -5,15 +5,12 @@
 
 `--local_workers` starts that many processes here and ends them together. `--slurm` and `--hosts`
 start only the process of this host. The program gets TF_CONFIG and --distribution=multi_worker.
-Local workers also get a random BERT_TF_WORKER_SECRET, by which they recognize each other; for
-workers on several hosts, set it yourself, to the same value everywhere.
 """
 
 import ctypes
 import dataclasses
 import os
 import pathlib
-import secrets
 import signal
 import socket
 import subprocess
@@ -27,9 +24,7 @@ from absl import logging
 from bert_tf.config import Config, config_flags, option
 from bert_tf.system.hosts import (
     LOST_WORKER_STATUS,
-    SECRET_VARIABLE,
     listed_config,
-    read_secret,
     slurm_config,
     tf_config,
 )
@@ -121,7 +116,6 @@ class Workers:
         self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
         logging.info("The output of workers 1 and up is in %s/worker-*.log.", folder)
         self.processes: list[subprocess.Popen] = []
-        self._secret = ""
         self._signal = 0
 
     def run(self) -> int:
@@ -129,8 +123,6 @@ class Workers:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
         old = {number: signal.signal(number, self._forward_signal) for number in numbers}
         hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
-        given = read_secret().decode("utf8", "surrogateescape")
-        self._secret = given or secrets.token_hex(32)
         self.processes = []
         try:
             for index in range(len(hosts)):
@@ -156,7 +148,6 @@ class Workers:
     def _start(self, hosts: list[str], index: int) -> subprocess.Popen:
         environment = {
             "TF_CONFIG": tf_config(hosts, index),
-            SECRET_VARIABLE: self._secret,
             **self.gpu_shares[index],
         }
         # Appended, so that a restart keeps the output of the attempt that failed.

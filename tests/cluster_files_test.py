@@ -18,12 +18,11 @@ def slurm(tmp_path):
     """Runs slurm.sh where srun ends with one status after the other; returns (status, calls)."""
 
     def run(*statuses):
-        log, left, secrets = tmp_path / "calls", tmp_path / "left", tmp_path / "secrets"
+        log, left = tmp_path / "calls", tmp_path / "left"
         log.write_text("")
         left.write_text("".join(f"{status}\n" for status in statuses))
         scripts = {
-            "srun": f'echo "srun $*" >>{log}\necho "$BERT_TF_WORKER_SECRET" >>{secrets}\n'
-            f"n=$(head -1 {left})\nsed -i 1d {left}\nexit $n\n",
+            "srun": f'echo "srun $*" >>{log}\nn=$(head -1 {left})\nsed -i 1d {left}\nexit $n\n',
             "scontrol": f'echo "scontrol $*" >>{log}\n',
         }
         for name, text in scripts.items():
@@ -58,16 +57,6 @@ CALL = (
 )
 def test_the_slurm_script_starts_again_after_a_loss(slurm, statuses, status, calls):
     assert slurm(*statuses) == (status, calls)
-
-
-def test_the_workers_get_one_secret(slurm, tmp_path):
-    slurm(69, 0)
-    first, second = (tmp_path / "secrets").read_text().splitlines()
-    assert first == second and re.fullmatch(r"[0-9a-f]{64}", first)
-    text = (FOLDER / "kubernetes.yaml").read_text(encoding="utf8")
-    name, key = re.search(r"secretKeyRef: {name: (\S+), key: (\w+)}", text).groups()
-    assert "- name: BERT_TF_WORKER_SECRET" in text
-    assert f"kubectl create secret generic {name} --from-literal={key}=" in text
 
 
 def test_the_pods_are_those_that_the_launcher_is_told():

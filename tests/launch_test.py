@@ -119,14 +119,6 @@ def test_all_start_again_after_a_loss(tmp_path):
     assert status == 1 and "Restarting" not in printed
 
 
-def test_local_workers_share_a_secret_that_nobody_else_knows(tmp_path):
-    code = f"open(f'{tmp_path}/{{os.getpid()}}', 'w').write(os.environ['BERT_TF_WORKER_SECRET'])"
-    status, printed = ended(start_workers(f"0:{code}", f"1:{code}", local_workers=2))
-    assert status == 0, printed
-    first, second = (path.read_text() for path in tmp_path.iterdir())
-    assert first == second and len(first) == 64 and first not in printed
-
-
 def launched(monkeypatch, given, *command):
     """Returns what the launcher would become: (its words, TF_CONFIG)."""
     started = []

@@ -1,4 +1,4 @@
-"""TF_CONFIG: the hosts that train together, the index of this host, and their secret.
+"""TF_CONFIG: the hosts that train together and the index of this host.
 
 The hosts come from a list, or from the variables that Slurm sets for every task. TensorFlow's
 SlurmClusterResolver is not used, because it sorts host names alphabetically: with n9 and n10, task
@@ -12,9 +12,6 @@ import re
 from collections.abc import Mapping
 
 LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that lost another worker.
-
-SECRET_VARIABLE = "BERT_TF_WORKER_SECRET"
-MIN_SECRET = 16  # characters
 
 FIRST_PORT = 10000  # for jobs under Slurm; below Linux's ports of outgoing connections
 NUM_PORTS = 20000
@@ -59,21 +56,6 @@ def read_tf_config() -> tuple[list[str], int]:
             '"task": {"type": "worker", "index": 0}}; bert_tf.launch sets it.'
         )
     return hosts, index
-
-
-def read_secret() -> bytes:
-    """Returns the secret that the workers of a run share; empty if not set.
-
-    Raises:
-      ValueError: if it is too short.
-    """
-    secret = os.environ.get(SECRET_VARIABLE, "").strip()  # Files of secrets end with a newline.
-    if 0 < len(secret) < MIN_SECRET:
-        raise ValueError(
-            f"{SECRET_VARIABLE} has {len(secret)} characters, expected at least {MIN_SECRET} "
-            "random ones, the same for all workers; for example: openssl rand -hex 32"
-        )
-    return secret.encode("utf8", "surrogateescape")
 
 
 def worker_index(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:

@@ -14,8 +14,7 @@ open. They prevent these hangs and anonymous failures:
 Worker 0 tells all others which worker is lost; each ends with one line and status
 `LOST_WORKER_STATUS`.
 
-Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers with the same secret
-can take part, and every message is signed.
+Worker 0 trusts every client that can connect, as TensorFlow's own server at the same port does.
 """
 
 import asyncio
@@ -34,9 +33,8 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from bert_tf.system.hosts import LOST_WORKER_STATUS, SECRET_VARIABLE, read_secret, read_tf_config
+from bert_tf.system.hosts import LOST_WORKER_STATUS, read_tf_config
 from bert_tf.system.printable import print_error
-from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
 
 PATIENCE_SECONDS = 600.0  # For workers that do not start.
 NOTICE_SECONDS = 30.0  # Between lines that say for whom we wait.
@@ -49,11 +47,6 @@ MESSAGE_BYTES = 1 << 16
 VALUE_CHARACTERS = 200  # The longest value of a flag that is sent whole.
 MAX_STRANGERS = 64  # Clients that are connected and not identified.
 
-MOST_WARNINGS = 5  # Of clients without the secret.
-SAME_SECRET = (
-    "start all workers with the same one; bert_tf.launch --local_workers sets it by itself."
-)
-
 Message = dict[str, Any]
 ClientHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -65,7 +58,6 @@ class Link:
         self.reader = reader
         self.writer = writer
         self.heard = time.monotonic()  # The last sign of life.
-        self.signer: MessageSigner | None = None
         # Linux closes a connection whose data are not acknowledged for this long.
         milliseconds = int(1000 * NETWORK_SECONDS)
         connection = writer.get_extra_info("socket")
@@ -73,18 +65,15 @@ class Link:
 
     def send(self, **message: object) -> None:
         """Sends a message; does nothing if the other end is gone, which reading reports."""
-        content = json.dumps(message).encode()
-        self.writer.write((self.signer.sign(content) if self.signer else content) + b"\n")
+        self.writer.write(json.dumps(message).encode() + b"\n")
 
     async def read(self) -> Message | None:
         """Returns the next message; None if the other end is gone.
 
-        A peer that sends anything else, or a message above `MESSAGE_BYTES`, or one with a wrong
-        signature counts as gone.
+        A peer that sends anything else, or a message above `MESSAGE_BYTES`, counts as gone.
         """
         try:
-            line = (await self.reader.readline()).removesuffix(b"\n")
-            message = json.loads(self.signer.check(line) if self.signer else line)
+            message = json.loads(await self.reader.readline())
         except (OSError, ValueError, RecursionError):
             return None
         self.heard = time.monotonic()
@@ -98,17 +87,13 @@ class WorkerGroup:
       hosts: "name:port" of all workers.
       index: index of this worker.
       values: settings that all must share, by name.
-      secret: that all workers must share; "" admits every client.
 
     Raises:
-      ValueError: if a worker does not start in time, or has other values or another secret.
+      ValueError: if a worker does not start in time, or has other values.
     """
 
-    def __init__(
-        self, hosts: list[str], index: int, values: Mapping[str, str], secret: bytes = b""
-    ) -> None:
+    def __init__(self, hosts: list[str], index: int, values: Mapping[str, str]) -> None:
         self.hosts = hosts
-        self._secret = secret
         self._links: dict[int, Link] = {}  # Of worker 0 to every other, of the others to worker 0.
         self._told: list[int] = []  # Workers that worker 0 reported as silent.
         self._loss = ""
@@ -179,7 +164,7 @@ class WorkerGroup:
                 async with strangers:
                     # It is cancelled if the run ends first.
                     with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                        hello = await asyncio.wait_for(self._hello(link), HELLO_SECONDS)
+                        hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
             match hello:
                 case {"index": int(index), "values": dict(theirs)} if 0 < index < len(self.hosts):
                     hellos.put_nowait((link, index, theirs))
@@ -214,64 +199,6 @@ class WorkerGroup:
         if fault:
             raise ValueError(fault)
 
-    async def _hello(self, link: Link) -> Message | None:
-        """Returns how a client introduces itself; None if it does not have the secret.
-
-        A worker whose secret is missing is told so: it ends at once, instead of after minutes.
-        """
-        first = await link.read()
-        if not self._secret:
-            match first:
-                case {"nonce": str()}:
-                    fault = f"This worker has a {SECRET_VARIABLE}, but worker 0 has none"
-                    link.send(fault=f"{fault}: {SAME_SECRET}")
-                    return None
-            return first
-        match first:
-            case {"nonce": str(caller)}:
-                receiver = new_nonce()
-                link.send(nonce=receiver, proof=proof(self._secret, caller, receiver))
-                link.signer = MessageSigner(self._secret, caller, receiver, is_caller=False)
-                if hello := await link.read():
-                    return hello
-            case {"index": int(), "values": dict()}:
-                fault = f"Worker 0 has a {SECRET_VARIABLE}, but this worker has none"
-                link.send(fault=f"{fault}: {SAME_SECRET}")
-        self._warn_of(link)
-        return None
-
-    def _warn_of(self, link: Link) -> None:
-        """Logs a connection without the secret: perhaps a worker that was started wrongly."""
-        address = (link.writer.get_extra_info("peername") or ["unknown"])[0]
-        logging.log_first_n(
-            logging.WARNING,
-            "A client at %s does not have the %s of this run; it is refused.",
-            MOST_WARNINGS,
-            address,
-            SECRET_VARIABLE,
-        )
-
-    async def _introduce(self, link: Link) -> bool:
-        """Another worker: exchanges proofs of the secret with worker 0.
-
-        Returns:
-          Whether it succeeded; if not, something else listens there, or worker 0 is gone again.
-
-        Raises:
-          ValueError: if worker 0 has another secret or none.
-        """
-        caller = new_nonce()
-        link.send(nonce=caller)
-        match await asyncio.wait_for(link.read(), HELLO_SECONDS):
-            case {"nonce": str(receiver), "proof": str(given)}:
-                if not is_proof(given, self._secret, caller, receiver):
-                    raise ValueError(f"Worker 0 has another {SECRET_VARIABLE}: {SAME_SECRET}")
-                link.signer = MessageSigner(self._secret, caller, receiver, is_caller=True)
-                return True
-            case {"fault": str(fault)}:
-                raise ValueError(fault)
-        return False
-
     async def _report(self, index: int, values: Mapping[str, str], end: float) -> None:
         """Another worker: reports to worker 0, and receives errors from it."""
         logging.info("Reporting to worker 0 (%s).", self.hosts[0])
@@ -280,15 +207,14 @@ class WorkerGroup:
             with contextlib.suppress(OSError):  # It has not started; its name is not known yet.
                 connect = asyncio.open_connection(*_split(self.hosts[0]), limit=MESSAGE_BYTES)
                 link = self._links[0] = Link(*await asyncio.wait_for(connect, HELLO_SECONDS))
-                if not self._secret or await self._introduce(link):
-                    link.send(index=index, values=dict(values))
-                    # The other worker may have begun to wait later.
-                    verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
-                    match verdict:
-                        case {"fault": ""}:
-                            return
-                        case {"fault": str(fault)}:
-                            raise ValueError(fault)
+                link.send(index=index, values=dict(values))
+                # The other worker may have begun to wait later.
+                verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
+                match verdict:
+                    case {"fault": ""}:
+                        return
+                    case {"fault": str(fault)}:
+                        raise ValueError(fault)
                 link.writer.close()
             await asyncio.sleep(0.2)
         raise ValueError(f"Did not start within {seconds:.0f} s: {self._names([0])}.")
@@ -382,10 +308,7 @@ def joined_workers(distribution: str, values: Mapping[str, str]) -> Iterator[Non
     if len(hosts) < 2:
         yield
         return
-    secret = read_secret()
-    if not secret and not index:
-        logging.info("No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE)
-    group = WorkerGroup(hosts, index, values, secret)
+    group = WorkerGroup(hosts, index, values)
     try:
         yield
     except BaseException as error:

@@ -24,9 +24,6 @@ LOST=69
 KILLED=137
 MOST_RESTARTS=5
 
-# The workers recognize each other by it; srun hands it on to all tasks.
-export BERT_TF_WORKER_SECRET="${BERT_TF_WORKER_SECRET:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}"
-
 for ((restart = 0; restart <= MOST_RESTARTS; restart++)); do
   # block: tasks are numbered node by node, as the launcher expects. Not --kill-on-bad-exit: workers
   # find out themselves who is gone, and say so.

@@ -1,7 +1,6 @@
 """The group of workers: who is missing, who has other flags, and who dies."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -14,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bert_tf.launch import free_ports
-from bert_tf.system.hosts import SECRET_VARIABLE, tf_config
+from bert_tf.system.hosts import tf_config
 from bert_tf.training import worker_group
-from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
 from bert_tf.training.worker_group import WorkerGroup, joined_workers, own_address
 from tests.tiny_training import write_examples
 
@@ -153,13 +151,13 @@ def test_tensorflow_itself_misses_a_worker_that_is_stopped(tmp_path, victim):
     assert re.match(rf"ERROR: Worker {victim} .*\({hosts[victim]}\) .*answer", line)
 
 
-def join_all(hosts, values, secrets=()):
+def join_all(hosts, values):
     """Lets workers, whose values are given by index, join and leave; returns each one's
-    error, "" without. The secrets are given by index, too."""
+    error, "" without."""
 
     def call(index):
         try:
-            return WorkerGroup(hosts, index, values[index], dict(secrets).get(index, b""))
+            return WorkerGroup(hosts, index, values[index])
         except ValueError as error:
             return error
 
@@ -270,135 +268,6 @@ def test_strangers_at_the_port_are_sent_away(monkeypatch):
                     stranger.sendall(worker_group.MESSAGE_BYTES * b"x")
         for _ in range(worker_group.MAX_STRANGERS + 10):  # They say nothing, and stay.
             stack.enter_context(socket.create_connection(address, timeout=5))
-
-
-SECRET = b"a secret of all workers"
-
-
-def test_workers_with_one_secret_begin_and_say_which_flags_differ(monkeypatch):
-    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 10.0)
-    secrets = dict.fromkeys(range(3), SECRET)
-    hosts = hosts_of(3)
-    assert join_all(hosts, {0: {}, 1: {}, 2: {}}, secrets) == ["", "", ""]
-    hosts = hosts_of(3)
-    (said,) = set(join_all(hosts, {0: {"a": "1"}, 1: {"a": "1"}, 2: {"a": "2"}}, secrets))
-    assert "--a=2" in said and hosts[2] in said
-
-
-@pytest.mark.parametrize(
-    "secrets",
-    [{0: SECRET, 1: SECRET + b"!"}, {0: SECRET}, {1: SECRET}],
-    ids=["another secret", "only worker 0 has it", "only worker 1 has it"],
-)
-def test_a_worker_with_another_secret_is_sent_away_at_once(monkeypatch, secrets):
-    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 60.0)
-    hosts = hosts_of(2)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(join_all, hosts, {0: {}}, secrets)
-        (said,) = join_all(hosts, {1: {}}, secrets)
-        assert SECRET_VARIABLE in said
-        assert not first.done()  # Its patience has not ended: it takes the true worker.
-        assert join_all(hosts, {1: {}}, {1: secrets.get(0, b"")}) == first.result() == [""]
-
-
-def exchange(host, *lines):
-    """Sends lines to worker 0; returns what it answers until it closes the connection."""
-    name, port = host.split(":")
-    with socket.create_connection((name, int(port)), timeout=5) as stranger:
-        for line in lines:
-            stranger.sendall(line + b"\n")
-        answer = b""
-        with contextlib.suppress(ConnectionResetError):
-            while part := stranger.recv(1 << 16):
-                answer += part
-        return answer
-
-
-def test_strangers_without_the_secret_cannot_be_workers(monkeypatch):
-    monkeypatch.setattr(worker_group, "PATIENCE_SECONDS", 20.0)
-    monkeypatch.setattr(worker_group, "HELLO_SECONDS", 1.0)
-    hosts = hosts_of(2)
-    hello = b'{"index": 1, "values": {}}'
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(join_all, hosts, {0: {}}, {0: SECRET})
-        while not can_connect(hosts[0]):
-            time.sleep(0.02)
-        assert SECRET_VARIABLE.encode() in exchange(hosts[0], hello)
-        nonce = json.dumps({"nonce": new_nonce()}).encode()
-        forged = b"0" * 64 + b" " + hello
-        for line in (hello, forged, b"0" * 64, b"", b"\xff" * 80):
-            challenge = json.loads(exchange(hosts[0], nonce, line))
-            assert set(challenge) == {"nonce", "proof"}
-        for odd in (b'{"nonce": 7}', b'{"nonce": null}', b"[]", b"{}"):
-            assert exchange(hosts[0], odd) == b""
-        assert not first.done()
-        assert join_all(hosts, {1: {}}, {1: SECRET}) == first.result() == [""]
-
-
-def test_whoever_listens_in_the_place_of_worker_0_needs_the_secret():
-    port = free_ports(1)[0]
-    forged = json.dumps({"nonce": new_nonce(), "proof": "0" * 64}).encode() + b"\n"
-    with socket.create_server(("127.0.0.1", port)) as listener, ThreadPoolExecutor(1) as pool:
-        hosts = [f"127.0.0.1:{port}", "127.0.0.1:1"]
-        called = pool.submit(join_all, hosts, {1: {}}, {1: SECRET})
-        connection, _ = listener.accept()
-        with connection:
-            received = connection.recv(1 << 16)
-            connection.sendall(forged)
-            assert SECRET not in received and set(json.loads(received)) == {"nonce"}
-            (said,) = called.result()
-    assert SECRET_VARIABLE in said
-
-
-def test_signatures_hold_for_one_message_in_one_direction_once():
-    numbers = new_nonce(), new_nonce()
-    caller = MessageSigner(SECRET, *numbers, is_caller=True)
-    receiver = MessageSigner(SECRET, *numbers, is_caller=False)
-    first, second = caller.sign(b"first"), caller.sign(b"second")
-    for wrong in (second, first + b"x", b"1" + first[1:], b"", b"first", "\u00e9".encode() * 70):
-        if wrong == first:  # Its first digit may be 1.
-            continue
-        with pytest.raises(ValueError):
-            receiver.check(wrong)
-    assert receiver.check(first) == b"first"
-    with pytest.raises(ValueError):
-        receiver.check(first)  # Again.
-    assert receiver.check(second) == b"second"
-    with pytest.raises(ValueError):
-        caller.check(caller.sign(b"back to its sender"))
-    others = [
-        MessageSigner(SECRET + b"!", *numbers, is_caller=False),
-        MessageSigner(SECRET, *reversed(numbers), is_caller=False),
-        MessageSigner(SECRET, numbers[0], new_nonce(), is_caller=False),
-    ]
-    for other in others:
-        with pytest.raises(ValueError):
-            other.check(first)
-    assert is_proof(proof(SECRET, *numbers), SECRET, *numbers)
-    assert not is_proof(proof(SECRET, *numbers), SECRET + b"!", *numbers)
-    assert not is_proof(proof(SECRET, *numbers), SECRET, *reversed(numbers))
-    assert not is_proof("\udce9", SECRET, *numbers)
-
-
-def test_the_secret_of_the_environment_is_used(monkeypatch):
-    given = []
-    monkeypatch.setenv("TF_CONFIG", tf_config(hosts_of(2), 1))
-    monkeypatch.setattr(
-        worker_group, "WorkerGroup", lambda *arguments: given.append(arguments) or Left()
-    )
-    for value, expected in ((None, b""), ("", b""), (f"{SECRET.decode()}\n", SECRET)):
-        if value is not None:
-            monkeypatch.setenv(SECRET_VARIABLE, value)
-        with joined_workers("multi_worker", {}):
-            assert given.pop()[3] == expected
-    monkeypatch.setenv(SECRET_VARIABLE, "short")
-    with pytest.raises(ValueError, match=SECRET_VARIABLE), joined_workers("multi_worker", {}):
-        pass
-
-
-class Left:
-    def leave(self):
-        pass
 
 
 def test_one_device_and_one_worker_need_no_call(monkeypatch):

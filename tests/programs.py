@@ -81,6 +81,22 @@ def run(program: str, *arguments: str, **values) -> Done:
     return Done(int(status or 0), stdout.getvalue(), printed.getvalue())
 
 
+def defined_flags(program: str) -> dict[str, flags.Flag]:
+    """Returns the flags of a program of absl by their names."""
+    module, given = command(program, ("--help",), {})
+    with (
+        own_flags(),
+        mock.patch.object(sys, "argv", [module, *given]),
+        contextlib.redirect_stdout(io.StringIO()),
+        own_logging(),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+        with contextlib.suppress(SystemExit):
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return {name: flags.FLAGS[name] for name in flags.FLAGS}
+
+
 class _Tee(io.TextIOBase):
     """Writes to several files."""
 

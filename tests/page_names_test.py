@@ -7,6 +7,7 @@ import inspect
 import pathlib
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from bert_tf.__main__ import PROGRAMS
 from tests.docs_test import DOCUMENTS, PACKAGES, ROOT, documented_programs, known_flags, name_of
 from tests.programs import defined_flags
 
+THIS_FILE = pathlib.Path(__file__).resolve()
 PAGES = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 SOURCES = sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
 ENDINGS = "py|flags|yaml|toml|sh|md|config|txt"
@@ -24,6 +26,29 @@ ELSEWHERE = {
     "tf2_bert_encoder_checkpoint_converter.py",
     "scripts/configs/pretrain_config.sh",
     "hour64.flags",
+}
+FOREIGN = {  # Names of Python, its packages, TensorFlow Serving and other programs.
+    "explicit_init_py",
+    "hub_name",
+    "REQUESTS_CA_BUNDLE",
+    "n_jobs",
+    "partial_fit",
+    "PadTensor",
+    "extractall",
+    "iPhone",
+    "J.R.R",
+    "quantize_embeddings",
+    "upload_folder",
+    "EmbeddableItem",
+    "dense_embedding",
+    "TransformedTargetRegressor",
+    "str_",
+    "download_glue_data.py",
+    "eval_results_test.txt",
+    "report_test.txt",
+    "worst_errors_test.tsv",
+    "get_final_text",
+    "num_updates",
 }
 # Flags of other programs: of pip, git, docker, kubectl, TensorFlow Serving, gcloud, Slurm and XLA.
 OTHER_FLAGS = {
@@ -125,6 +150,76 @@ def resolved(name: str) -> object | None:
 def test_tests_in_quotes_exist() -> None:
     tests = "\n".join(map(text_of, ROOT.glob("tests/**/*_test.py")))
     assert found(in_quotes(r"test_(?!on_batch)\w+"), lambda name: f"def {name}(" in tests) == {}
+
+
+def test_names_in_quotes_exist() -> None:
+    """Looks only at names with a capital or an underscore inside, which are no plain words."""
+    pattern = r"(?:[a-z]\w*\.)*[A-Za-z]\w*[_A-Z]\w*(?:\(.*\))?"
+    named = (
+        (path, name)
+        for path, words in in_quotes(pattern)
+        for name in (words.split("(")[0].split(".")[-1], *re.findall(r"[(,] ?(\w+)=", words))
+    )
+    assert found(named, lambda name: name in words_of_repository() | FOREIGN) == {}
+
+
+@functools.cache
+def words_of_repository() -> set[str]:
+    others = [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "requirements_lock.txt"]
+    for folder in ("configs", "export/serving"):
+        others += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files = [*SOURCES, *ROOT.glob("tests/**/*.py"), *others]
+    return set().union(*(re.findall(r"\w+", text_of(p)) for p in files if p != THIS_FILE))
+
+
+def test_names_in_docstrings_exist() -> None:
+    pattern = r"`((?:[A-Za-z]\w*\.)*[A-Za-z]\w*)(?:\(.*\))?`"
+    known = names_of_source() | FOREIGN
+    named = (
+        (path, name)
+        for path in SOURCES
+        for text in docstrings(path)
+        for name in re.findall(pattern, text)
+    )
+    assert found(named, lambda name: name in known or {*name.split(".")} <= known) == {}
+
+
+@functools.cache
+def names_of_source() -> set[str]:
+    """Returns the names in the code itself, and the words and names of files in its short texts."""
+    names = {part for path in SOURCES for part in (*path.parts, path.stem)}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(text_of(path))):
+            for field in ("id", "attr", "arg", "name", "asname", "module", "value"):
+                value = getattr(node, field, None)
+                if isinstance(value, str) and "\n" not in value and len(value) < 80:
+                    names |= set(re.findall(r"\w+", value))
+    return names
+
+
+def test_extras_exist() -> None:
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    extras = set(project["optional-dependencies"])
+    named = [(p, name) for p in PAGES for name in re.findall(r"'\.\[(\w+)\]'", text_of(p))]
+    assert named
+    assert found(iter(named), extras.__contains__) == {}
+    listed = re.search(r"Extras: (.*?)\.\n", text_of(ROOT / "README.md"), re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+)`", listed)) == extras - {"docs", "notebooks"}
+
+
+def test_lists_of_programs_are_complete() -> None:
+    page = text_of(ROOT / "docs/programs.md")
+    assert [module for module in PROGRAMS.values() if f"-m {module} " not in page] == []
+    readme = text_of(ROOT / "README.md")
+    ten = re.search(r"^## The ten most used commands\n(.*?)^## ", readme, re.DOTALL | re.M)[1]
+    assert len(re.findall(r"^\| .*`python -m ", ten, re.MULTILINE)) == 10
+
+
+def test_the_page_of_the_export_lists_its_folder() -> None:
+    page = text_of(ROOT / "export/README.md")
+    entries = [path for path in (ROOT / "export").iterdir() if path.name[0] not in "_."]
+    names = [name_of(path) + "/" * path.is_dir() for path in entries if path.name != "README.md"]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_short_names_are_programs() -> None:

@@ -27,7 +27,7 @@ from bert_tf.text.tokenization import AnyVocab
 
 
 class MaskedDiffusion(MaskedLM):
-    """The head and sums of `MaskedLM`; masks and weights are those of `mask_any_share`.
+    """The head and sums of `MaskedLM`; masks and weights are those of its own `mask_batch`.
 
     Its accuracy has the same weights, so that all shares of masks count equally.
     """

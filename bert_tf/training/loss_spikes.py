@@ -78,6 +78,7 @@ class LossSpikes:
 
     Attributes:
       batches_left_out: batches skipped by all rewinds; a step's batch is `step + batches_left_out`.
+      not_finite_in_a_row: the last steps whose loss or gradients were not finite.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class LossSpikes:
         self.batches_left_out = 0
         self._rewinds = 0
         self._skipped_in_a_row = 0
+        # Skipped steps since the last finite loss. A spike is finite: the weights can still learn.
+        self.not_finite_in_a_row = 0
 
     def state(self) -> dict[str, Any]:
         """Returns the values to save in a checkpoint."""
@@ -97,6 +100,7 @@ class LossSpikes:
             "batches_left_out": self.batches_left_out,
             "rewinds": self._rewinds,
             "skipped_in_a_row": self._skipped_in_a_row,
+            "not_finite_in_a_row": self.not_finite_in_a_row,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -104,6 +108,7 @@ class LossSpikes:
         self.batches_left_out = state.get("batches_left_out", 0)
         self._rewinds = max(self._rewinds, state.get("rewinds", 0))
         self._skipped_in_a_row = state.get("skipped_in_a_row", 0)
+        self.not_finite_in_a_row = state.get("not_finite_in_a_row", 0)
 
     def find(self, row: Row) -> str:
         """Describes the fault of a step; "" for a good step."""
@@ -112,7 +117,9 @@ class LossSpikes:
         if not math.isfinite(row["gradient_norm"]):
             bad.append("gradient_norm")
         if bad:
+            self.not_finite_in_a_row += 1
             return f"{', '.join(bad)} is not a finite number"
+        self.not_finite_in_a_row = 0
         if row.get("is_good", 1.0):
             self._skipped_in_a_row = 0
             return ""

@@ -29,6 +29,7 @@ from bert_tf.training.distribution import (
     is_chief,
     worker_of,
 )
+from bert_tf.training.finite_weights import unusable_weight
 from bert_tf.training.loss_spikes import LossGuard, LossSpikes
 from bert_tf.training.metrics_log import (
     MetricsLog,
@@ -49,6 +50,7 @@ from bert_tf.training.task import Task
 from bert_tf.training.time_budget import FAR_AWAY, TimeBudget
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
+LAST_STEPS = 2  # A run does not end with as many skipped steps.
 KEPT = ("learning_rate",)  # columns that a step with a skipped update still reports
 EVALUATIONS = "eval_metrics.jsonl"
 SECONDS_BETWEEN_SAVES = 120.0  # the most work that a kill may lose
@@ -179,7 +181,8 @@ class Trainer:
           ValueError: if the checkpoint was trained on other examples.
           Stopped: after SIGTERM, SIGUSR1 or Ctrl-C, with the state saved.
           FloatingPointError: at a loss that is not finite or jumps, if the policy is to stop or
-            there were too many of them; nothing after the step is saved.
+            there were too many of them, or if the last steps were skipped; nothing after the step
+            is saved.
           OSError: if a checkpoint cannot be written.
         """
         if self.is_finished() and not self._evaluation_is_due():
@@ -219,6 +222,8 @@ class Trainer:
                 # A host that stops alone would leave the others waiting in their next reduction.
                 is_stopped = any_worker(self.strategy, bool(self._stop.number))
                 at_end = self.step == self.num_train_steps
+                if at_end:
+                    self._check_last_steps()
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
                     self.save()
                 elif self._save_is_due():
@@ -268,7 +273,7 @@ class Trainer:
 
         Raises:
           OSError: if the previous checkpoint could not be written.
-          FloatingPointError: if a weight is not a finite number; earlier checkpoints stay.
+          FloatingPointError: if a weight is too large or not a number; earlier checkpoints stay.
         """
         self._check_weights()
         if self.is_chief and not self.directory.has(self.step):
@@ -289,20 +294,33 @@ class Trainer:
             self._last_save = time.monotonic()
 
     def _check_weights(self) -> None:
-        """Raises FloatingPointError for a weight that is not finite: such steps may be skipped."""
-        for variable in self.task.model.trainable_variables:
-            if not bool(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable)))):
-                self.directory.wait()
-                raise FloatingPointError(
-                    f"The weight {variable.path} is not a finite number after step {self.step}, "
-                    "which is not saved; earlier checkpoints stay. Lower --learning_rate, or "
-                    "lengthen --num_warmup_steps."
-                )
+        """Raises FloatingPointError for a weight that is unusable: such steps may be skipped."""
+        if path := unusable_weight(self.task.model.trainable_variables):
+            self._fail_unsaved(f"The weight {path} is too large or not a number")
+
+    def _check_last_steps(self) -> None:
+        """Raises FloatingPointError if the last steps were skipped for a loss that is not finite.
+
+        One such step may be due to its batch; several in a row are due to the weights.
+        """
+        count = self.loss_spikes.not_finite_in_a_row
+        if count >= LAST_STEPS:
+            self._fail_unsaved(f"The losses of the last {count} steps are not finite numbers")
+
+    def _fail_unsaved(self, fault: str) -> NoReturn:
+        self.directory.wait()
+        raise FloatingPointError(
+            f"{fault} after step {self.step}, which is not saved; earlier checkpoints stay. "
+            "Lower --learning_rate, or lengthen --num_warmup_steps."
+        )
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.
 
         If the optimizer keeps averaged weights, these are evaluated.
+
+        Raises:
+          FloatingPointError: if a loss is not a finite number.
         """
         sums = np.zeros([2 * len(self.task.sum_names)])
         with self.optimizer.averaged_weights():
@@ -313,7 +331,14 @@ class Trainer:
         # The first columns of a step's row are the same sums; see `row_of`.
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
-        return ratios(values, self.task.sum_names, self.task.loss_names)
+        results = ratios(values, self.task.sum_names, self.task.loss_names)
+        if not math.isfinite(results["loss"]):
+            raise FloatingPointError(
+                f"The loss of the evaluation at step {self.step} is {results['loss']}: the model "
+                "computes no finite numbers. Train again with a lower --learning_rate, or evaluate "
+                "another checkpoint."
+            )
+        return results
 
     @functools.cached_property
     def _eval_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:

@@ -184,3 +184,42 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
         trainer.save()
     trainer.directory.wait()
     assert trainer.directory.steps() == [0]
+
+
+def test_weights_that_are_too_large_are_never_saved(tmp_path):
+    """Finite weights whose squares are not: nothing can be computed with them."""
+    trainer = trainer_of(tmp_path, on_bad_loss="skip")
+    trainer.step = 1
+    variable = trainer.task.model.trainable_variables[0]
+    variable.assign(tf.fill(variable.shape, 1e30))
+    with pytest.raises(FloatingPointError):
+        trainer.save()
+    assert not trainer.directory.steps()
+
+
+def test_a_run_does_not_end_with_skipped_steps(tmp_path):
+    """Fewer steps than `max_bad_losses`, and a kill among them: they are counted on."""
+    options = {"task": lambda *_, **__: ToyTask(DROPPING, nan_from_step=8), "on_bad_loss": "skip"}
+    trainer = trainer_of(tmp_path, **options)
+    trainer.num_train_steps = 10
+    trainer.save = lambda **_: None
+    with pytest.raises(FloatingPointError):
+        trainer.train()
+    assert not trainer.directory.steps()
+
+
+def test_the_count_of_skipped_steps_is_part_of_a_checkpoint(tmp_path):
+    trainer = trainer_of(tmp_path, on_bad_loss="skip")
+    trainer.loss_spikes.not_finite_in_a_row = 3
+    trainer.step = 5
+    trainer.save()
+    trainer.directory.wait()
+    assert trainer_of(tmp_path, on_bad_loss="skip").loss_spikes.not_finite_in_a_row == 3
+
+
+def test_an_evaluation_without_a_value_is_an_error(tmp_path):
+    trainer = trainer_of(tmp_path)
+    variable = trainer.task.model.trainable_variables[0]
+    variable.assign(tf.fill(variable.shape, NAN))
+    with pytest.raises(FloatingPointError):
+        trainer.evaluate()

@@ -191,7 +191,7 @@ def calibrated(
       problem_type: `single_label` or `multi_label`.
 
     Raises:
-      ValueError: if there are no examples, or the labels are numbers.
+      ValueError: if there are no examples, the labels are numbers, or scores are not finite.
     """
     _check_examples(logits, problem_type, "calibrate")
     found = dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
@@ -223,7 +223,7 @@ def with_best_thresholds(
       logits, labels, problem_type: see `calibrated`.
 
     Raises:
-      ValueError: if there are no examples, or there are other than two classes.
+      ValueError: if there are no examples, scores are not finite, or there are other than two classes.
     """
     _check_examples(logits, problem_type, "choose_thresholds")
     num_labels = logits.shape[1]
@@ -250,6 +250,12 @@ def _check_examples(logits: np.ndarray, problem_type: str, name: str) -> None:
         raise ValueError(f"{name} is for labels, but the model predicts a number; leave it out.")
     if not len(logits):
         raise ValueError(f"{name} received no examples; give labelled ones that were not learned.")
+    is_good = np.isfinite(logits).all(axis=1)
+    if not is_good.all():
+        raise ValueError(
+            f"{name}: the scores of example {int(np.argmin(is_good)) + 1} are not finite numbers, "
+            "so the model's weights are useless."
+        )
 
 
 def settings_of(decisions: Decisions, labels: Sequence[str]) -> dict[str, str]:

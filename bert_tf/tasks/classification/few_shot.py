@@ -200,6 +200,11 @@ def fit_head(model: LabelledModel, examples: TextExamples, problem_type: str) ->
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
     vectors = mean_of_rows(list(vectors), examples.owners, len(examples.examples))
+    if not np.isfinite(vectors).all():
+        raise FloatingPointError(
+            "The embedder's vectors are not finite numbers: its training diverged. Lower the "
+            "learning rate."
+        )
     weights = fit_logistic(vectors, examples.labels, problem_type, model.num_labels)
     # [D + 1, C]: the last row is the bias. The head has its weights as [C, D].
     model.head.output_weights.assign(weights[:-1].T)

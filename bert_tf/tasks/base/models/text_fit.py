@@ -58,6 +58,7 @@ from bert_tf.tasks.base.models.raw_batches import (
 )
 from bert_tf.tasks.base.models.row_outputs import RowOutputs, stack
 from bert_tf.text.packing import INPUTS
+from bert_tf.training.finite_weights import FiniteLosses
 from bert_tf.text.text_counts import TextCounts, counting_texts, counts_texts, remedy_of
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
@@ -164,6 +165,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
         Raises:
           ValueError: for errors in the input, before anything is traced.
+          FloatingPointError: if the loss of an epoch is not a finite number.
         """
         # Before the data are read, because class weights may become part of the loss.
         config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)
@@ -192,6 +194,10 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         epochs = self._compile_for_fit(made, epochs, initial_epoch, steps_per_epoch, learning_rate)
         self._check_loss()
         check_rate_is_settable(self.optimizer, callbacks)
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(FiniteLosses())
+        else:
+            callbacks = [*tf.nest.flatten(callbacks or []), FiniteLosses()]
         return super().fit(  # type: ignore[misc]
             made.data,
             epochs=epochs,

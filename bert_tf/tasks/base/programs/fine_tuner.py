@@ -61,6 +61,9 @@ class FineTuner(Trainer):
 
         Outputs [B, T] are cut to [t], the length of the example. If the optimizer keeps averaged
         weights, these are used.
+
+        Raises:
+          FloatingPointError: if an output is NaN.
         """
         with self.optimizer.averaged_weights():
             return self._predict(rows, batch_size)
@@ -88,7 +91,19 @@ class FineTuner(Trainer):
                     if name in TOKEN_OUTPUTS:
                         output = output[: rows.lengths[row]]  # [t]
                     collected_rows[row] = output
+        self._check_outputs(collected)
         return collected
+
+    def _check_outputs(self, collected: CollectedOutputs) -> None:
+        for name, rows in collected.items():
+            # A sum is NaN if a value is; minus infinity is a legitimate score.
+            sums = np.array([np.sum(row) for row in rows])
+            if sums.dtype.kind == "f" and np.isnan(sums).any():
+                raise FloatingPointError(
+                    f"{name} of example {int(np.isnan(sums).argmax()) + 1} is not a number at step "
+                    f"{self.step}: the weights are useless. Train again with a lower "
+                    "--learning_rate, or take an earlier checkpoint."
+                )
 
 
 # Outputs with an axis of tokens.

@@ -6,7 +6,7 @@ import pytest
 
 import bert_tf
 from bert_tf.tasks.classification.decisions import Decisions, calibrated
-from tests.fine_tune import LABELS, fine_tune, refuse, texts, write_folder, write_table
+from tests.fine_tune import LABELS, refuse, texts, write_folder, write_table
 
 
 @pytest.fixture(scope="module")

@@ -223,7 +223,8 @@ def with_best_thresholds(
       logits, labels, problem_type: see `calibrated`.
 
     Raises:
-      ValueError: if there are no examples, scores are not finite, or there are other than two classes.
+      ValueError: if there are no examples, scores are not finite, or there are other than two
+        classes.
     """
     _check_examples(logits, problem_type, "choose_thresholds")
     num_labels = logits.shape[1]

@@ -48,8 +48,10 @@ def check_few_shot_labels(texts: LabelledTexts) -> None:
 
 
 def read_unlabelled(configs: Configs) -> list[EmbeddingExample]:
-    """Returns the texts of --unlabelled_file; none without it."""
+    """Returns the texts of --unlabelled_file, whose labels do not count; none without it."""
     file = configs.task.unlabelled_file
     if not file:
         return []
-    return read_embedding_examples(file, "--unlabelled_file", reading=configs.task)
+    task = configs.task
+    column = task.text_column
+    return read_embedding_examples(file, "--unlabelled_file", reading=task, text_column=column)

@@ -76,6 +76,7 @@ def read_embedding_examples(
     positive_column: str = "",
     must_have: bool = True,
     reading: TableConfig | None = None,
+    text_column: str | None = None,
 ) -> list[EmbeddingExample]:
     """Reads tables.
 
@@ -86,6 +87,8 @@ def read_embedding_examples(
       must_have: whether tables must have these columns; otherwise tables without them may have
         columns of `COLUMNS`.
       reading: options for reading tables; None: the defaults.
+      text_column: reads single texts, of this column or else of one of `COLUMNS`; labels and other
+        columns are ignored. None: reads pairs as well.
 
     Raises:
       ValueError: naming files and lines, if columns, texts or numbers are missing or invalid; or
@@ -111,6 +114,8 @@ def read_embedding_examples(
                 continue
             if "positive" in row and row.get("answer") == ACCEPTED:
                 row = {name: value for name, value in row.items() if name != "answer"}
+            if text_column is not None:
+                row = _only_text(row, text_column)
             # Objects of a JSONL may have different keys, so that columns can change within a file.
             if tuple(row) != columns:
                 has_all = all(name in row for name in given.values() if name)
@@ -206,6 +211,14 @@ def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, row in read_sts_benchmark(path):
         score = _number(row["score"], where, "score") / MAX_STS_SCORE
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
+
+
+def _only_text(row: dict[str, Any], column: str) -> dict[str, Any]:
+    """Returns the text of a row; a row without one as it is, but for its label."""
+    for name in (column, *COLUMNS["text"]):
+        if name in row:
+            return {"text": row[name]}
+    return {name: value for name, value in row.items() if name not in COLUMNS["score"]}
 
 
 def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dict[str, list[str]]:

@@ -58,10 +58,10 @@ from bert_tf.tasks.base.models.raw_batches import (
 )
 from bert_tf.tasks.base.models.row_outputs import RowOutputs, stack
 from bert_tf.text.packing import INPUTS
-from bert_tf.training.finite_weights import FiniteLosses
 from bert_tf.text.text_counts import TextCounts, counting_texts, counts_texts, remedy_of
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
+from bert_tf.training.finite_weights import FiniteLosses
 
 # What `fit`, `evaluate` and `predict` show: 0, 1, 2, or "auto".
 Verbosity = int | str

@@ -297,6 +297,17 @@ def test_values_of_documented_flags_are_accepted() -> None:
     assert refused == []
 
 
+def test_the_table_of_flags_lists_all_their_values() -> None:
+    page = text_of(ROOT / "docs/pretraining.md")
+    defined, missing = absl_flags("bert_tf.run_pretraining"), []
+    rows = re.findall(r"^\| `(?:--)?(\w+)` \|(.*)", page, re.MULTILINE)
+    assert len(rows) > 15
+    for name, row in rows:
+        values = getattr(defined[name].parser, "enum_values", None) or []
+        missing += [f"--{name}={value}" for value in values if value and f"`{value}`" not in row]
+    assert missing == []
+
+
 def accepts(flag: flags.Flag, value: str) -> bool:
     try:
         flag.parser.parse(value)

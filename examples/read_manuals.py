@@ -23,6 +23,8 @@ WORDS_PER_PASSAGE = 80
 PAIRS_PER_MANUAL = 4
 # Lines as long as paragraphs, no hyphenation, no bold type: plain text.
 GROFF = "groff -k -t -Tutf8 -man -rLL=100000n -rLT=78n -rHY=0 -dAD=l -P-cbou".split()
+# The rules of tables and other lines that are drawn with characters.
+DRAWN = re.compile(r"[\u2500-\u259f]+|[+|]*([-_=*~#])\1{2,}[-+|_=*~#]*|\.(?: ?\.){3,}")
 
 
 def read_sections(source: bytes) -> list[list[str]]:
@@ -32,7 +34,9 @@ def read_sections(source: bytes) -> list[list[str]]:
     sections: list[list[str]] = []
     is_new_paragraph = True
     for line in lines:
-        words = " ".join(line.split())
+        words = " ".join(DRAWN.sub(" ", line).split())
+        if not words and line.strip():  # Only the rule of a table.
+            continue
         if not words:
             is_new_paragraph = True
         elif not line.startswith(" "):

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, PROGRAMS)), reason=f"Needs the programs {' and '.join(PROGRAMS)}."
 )
 
-MANUAL = """.TH BEFEHL{0} 1
+MANUAL = """'\\" t
+.TH BEFEHL{0} 1
 .SH BEZEICHNUNG
 befehl{0} \\- Dateien der Größe {0} löschen
 .SH BESCHREIBUNG
@@ -24,6 +25,12 @@ Dieser Befehl löscht \\fBalle\\fP Dateien,
 die der Benutzer nennt.
 .PP
 Ohne \\fB\\-\\-force\\fP wird nachgefragt. {1}
+.TS
+allbox;
+l l.
+Name	Wert
+eins	.....
+.TE
 .SH ÜBERSETZUNG
 Diese Seite wurde von Freiwilligen ins Deutsche übersetzt.
 """
@@ -59,11 +66,12 @@ def test_manuals_become_texts(tmp_path: pathlib.Path) -> None:
         "BESCHREIBUNG",
         "Dieser Befehl löscht alle Dateien, die der Benutzer nennt.",
         "Ohne --force wird nachgefragt.",
+        "Name Wert eins",
     ]
     passages = {passage["_id"]: passage["text"] for passage in lines_of(folder / "corpus.jsonl")}
     assert len(passages["befehl0.1#1"].split()) == 80 and passages["befehl0.1#2"][:4] == "Wort"
     passage = "Dieser Befehl löscht alle Dateien, die der Benutzer nennt. Ohne --force wird"
-    assert passages["befehl1.1#1"] == f"{passage} nachgefragt."
+    assert passages["befehl1.1#1"] == f"{passage} nachgefragt. Name Wert eins"
     assert len(passages) == 11
 
     # Every tenth manual is kept for tests.

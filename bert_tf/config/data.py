@@ -74,7 +74,8 @@ class DataConfig(Config):
     show_masks: str = changeable(
         "",
         "Sentences with [MASK], separated by |, to fill in at every evaluation; the first and the "
-        "last answers are shown at the end.",
+        "last answers are shown at the end. Sentences of the text replace those in another "
+        "language.",
     )
 
     def check(self) -> None:

@@ -21,6 +21,7 @@ from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.corpus_format import SENTENCE_END
 from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.diagnosis import thresholds
+from bert_tf.diagnosis.characters import odd_character, run_characters
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.wordpiece import WordPiece, split_words
@@ -74,6 +75,8 @@ class Corpus:
       sentences: number of sentences in each document.
       lines: occurrences of each line of `COPY_CHARACTERS` or more.
       damaged: for each entry of `DAMAGE`, the lines that match it.
+      characters: occurrences of each character.
+      runs: number of characters in each line with runs of one drawn character.
       tokens: occurrences of each token id.
       unknown_words: occurrences of each word that is [UNK].
     """
@@ -85,6 +88,8 @@ class Corpus:
         self.sentences: list[int] = []
         self.lines: collections.Counter[str] = collections.Counter()
         self.num_characters = 0
+        self.characters: collections.Counter[str] = collections.Counter()
+        self.runs: collections.Counter[str] = collections.Counter()
         self.num_long = 0  # lines of `LONG_LINE` or more
         self.num_cut = 0  # those without the end of a sentence
         self.damaged: list[list[str]] = [[] for _ in DAMAGE]
@@ -133,6 +138,9 @@ class Corpus:
         self.lines.update(line for line in document if len(line) >= COPY_CHARACTERS)
         for line in document:
             self.num_characters += len(line)
+            self.characters.update(line)
+            if drawn := run_characters(line):
+                self.runs[shorten(line)] += drawn
             if len(line) >= LONG_LINE:
                 self.num_long += 1
                 self.num_cut += SENTENCE_END.search(line) is None
@@ -210,6 +218,7 @@ def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) 
     }
     _check_copies(corpus, diagnosis)
     _check_sizes(corpus, diagnosis, scope == "all")
+    _check_characters(corpus, diagnosis)
     for lines, (_, bounds, title, remedy) in zip(corpus.damaged, DAMAGE, strict=True):
         share = len(lines) / sum(corpus.sentences)
         measured = f"{percent(share)} of the lines ({len(lines):,})"
@@ -288,6 +297,27 @@ def _check_sizes(corpus: Corpus, diagnosis: Diagnosis, is_whole: bool) -> None:
         "Long lines that end in mid-sentence",
         "If an export cut them, make it again. If they are wrapped, pass --input_format=prose. "
         "Tables and lists are better left out.",
+    )
+
+
+def _check_characters(corpus: Corpus, diagnosis: Diagnosis) -> None:
+    odd = odd_character(corpus.characters)
+    diagnosis.check(
+        thresholds.ODD_CHARACTER,
+        odd.share if odd else 0.0,
+        "A character that is not part of the language",
+        "Remove it, for example the rules of tables: a model that predicts only this character "
+        "looks good.",
+        measured=f"{percent(odd.share)} of the characters are {odd.name()}" if odd else "",
+    )
+    share = corpus.runs.total() / corpus.num_characters
+    diagnosis.check(
+        thresholds.DRAWN_RUNS,
+        share,
+        "Runs of one character, such as ---- or ....",
+        "Remove them: they are lines and leaders of tables, from which nothing is learned.",
+        measured=f"{percent(share)} of the characters",
+        details=tuple(line for line, _ in corpus.runs.most_common(SHOWN)),
     )
 
 

@@ -27,6 +27,10 @@ CUT_LINES = Bounds(0.20, 0.60)
 LOST_CHARACTERS = Bounds(0.0005, 0.01)  # share of the lines; clean text has 0
 CONTROL_CHARACTERS = Bounds(0.001, 0.05)
 MARKUP = Bounds(0.01, 0.20)
+# Share of the characters. No character of this kind exceeds 0.5 % of clean text; the rules of
+# tables are 13 % of manuals in French.
+ODD_CHARACTER = Bounds(0.02, 0.08)
+DRAWN_RUNS = Bounds(0.01, 0.05)
 # English Wikipedia has 0.02 % [UNK] and 1.07 to 1.12 tokens per word with Google's vocabulary. Rust
 # et al. 2021: the more tokens per word, the worse the model.
 UNKNOWN_TOKENS = Bounds(0.001, 0.01)

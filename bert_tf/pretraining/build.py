@@ -22,6 +22,7 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives.distillation import Distillation
 from bert_tf.pretraining.objectives.electra import ElectraPretrainer, generator_config
 from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
+from bert_tf.pretraining.shown_sentences import shown_sentences
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.system.files import atomic_write
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
@@ -181,10 +182,12 @@ def make_samples(
     strategy: tf.distribute.Strategy,
 ) -> MaskSamples | None:
     """Returns the sentences of --show_masks, which evaluations fill in; None without any."""
-    texts = [text.strip() for text in configs.data.show_masks.split("|") if text.strip()]
-    if not (texts and configs.training.do_train and is_chief(strategy)):
+    if not (configs.training.do_train and is_chief(strategy)):
         return None
     tokenizer = make_tokenizer(vocab, configs.model.do_lower_case)
+    texts = shown_sentences(configs.data, tokenizer)
+    if not texts:
+        return None
     masked = MaskedModel(typing.cast(BertPretrainer, model), tokenizer)
     return MaskSamples(pathlib.Path(configs.training.output_dir), masked, texts)
 

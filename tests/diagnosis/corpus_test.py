@@ -1,5 +1,6 @@
 """Findings of a corpus: each fires on a spoilt text and is silent on a clean one."""
 
+import collections
 import gzip
 import itertools
 import json
@@ -10,6 +11,7 @@ import pytest
 
 from bert_tf.config import DataConfig
 from bert_tf.diagnosis import corpus
+from bert_tf.diagnosis.characters import odd_character
 from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -74,6 +76,52 @@ def test_damage(tmp_path, title, text):
         document[3] = f"{text}, {document[3]}"
     found = diagnose(tmp_path, docs)
     assert list(found) == [title] and re.fullmatch(r"2\.9 % .*\(30\)", found[title][1])
+
+
+ODD = "A character that is not part of the language"
+RUNS = "Runs of one character, such as ---- or ...."
+
+
+@pytest.mark.parametrize(
+    ("added", "titles"),
+    [
+        ("─" * 8, {ODD, RUNS}),
+        ("─ │ ─ │ ─ │", {ODD}),
+        ("│ " * 4, {ODD, RUNS}),
+        ("." * 9, {RUNS}),
+        (". . . . . ", {RUNS}),
+        ("-----", {RUNS}),
+        ("=====", {RUNS}),
+        ("_____", {RUNS}),
+        ("\ufffd\ufffd\ufffd\ufffd", {ODD, RUNS, "Wrongly decoded characters"}),
+        ("\0\0\0\0", {ODD, RUNS, "Control characters"}),
+        ("жжжж", {ODD}),  # a letter of another script, which writes no word
+        (".. and -- 1000 ...", set()),
+    ],
+)
+def test_one_character_fills_the_text(tmp_path, added, titles):
+    docs = [[f"{added} {line}" for line in document] for document in documents(150)]
+    found = diagnose(tmp_path, docs)
+    assert {title for title in found if title != "Long lines that end in mid-sentence"} == titles
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "東京都の天気は晴れです、そして、コーヒーを飲む。",
+        "今天，天气，很好，我们，去，公园。",
+        "བོད་སྐད་ཀྱི་ཡི་གེ་འདི་ནི་ཡིན།",
+        "نامه‌های او، کتاب‌ها و می‌روم؛ چرا؟",
+        "ሰላም፡ለዓለም፡ሕዝብ፡ሁሉ።",
+        "« L’œuvre d’aujourd’hui », dit-il, « n’est pas là »…",
+        "หนังสือเล่มนี้ดีมาก",
+        "हिन्दी में लिखा गया पाठ है।",
+        "The angle β is 30°, x = 4.",
+    ],
+)
+def test_no_character_of_a_language_is_odd(line):
+    odd = odd_character(collections.Counter(line * 3 + sentence(1) * (line[0] == "T") * 9))
+    assert odd is None or odd.share < 0.02
 
 
 def test_sizes_of_documents_and_lines(tmp_path):

@@ -244,7 +244,7 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         try:
             record = json.loads(line)
             text = record[part.text_field]
-        except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
             problem = f"is not JSON ({error})"
             if isinstance(error, (KeyError, TypeError)):
                 fields = sorted(record) if isinstance(record, dict) else type(record).__name__

@@ -16,6 +16,7 @@ import regex
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfrecords import length_crc
 from bert_tf.corpus.unspaced_text import columns
+from bert_tf.system.bounded_files import FREE_ARCHIVE_BYTES, check_regular
 
 SENTENCE_END = regex.compile(r"[\p{SB=ST}.:;…．：；][\"'”’»)\]*_」』】）〕〉》｣]*$")
 _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
@@ -24,6 +25,9 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"BZh": bz2.open,
 }
 COMPRESSED = (".gz", ".xz", ".bz2")  # endings of the names of compressed files
+# The largest compression ratio of a file of text. Texts are compressed to a third, log files to a
+# fiftieth; gzip's limit is a thousandth.
+MAX_TEXT_RATIO = 200
 JSON_OBJECT = re.compile(r'\{\s*"')  # how the first line of JSON Lines begins
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 # The largest share of control bytes in a text, which may have a bell. Compressed data has 9 %.
@@ -32,15 +36,59 @@ MAX_CONTROL_SHARE = 0.01
 
 @contextlib.contextmanager
 def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
-    """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so."""
+    """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so.
+
+    Raises:
+      ValueError: if it is not a regular file; while reading, if its compression ratio is too high.
+      OSError: if it cannot be opened.
+    """
+    check_regular(path)  # Opening a pipe would wait for its writer.
     with pathlib.Path(path).open("rb") as file:
         head = file.peek(6)
         opener = next((opener for magic, opener in _MAGIC.items() if head.startswith(magic)), None)
         if opener is None:
             yield file
             return
-        with opener(file) as stream, io.BufferedReader(stream, 1 << 18) as buffered:
-            yield buffered
+        with opener(file) as stream:
+            limited: Any = _LimitedRatio(stream, file, path)
+            with io.BufferedReader(limited, 1 << 18) as buffered:
+                yield buffered
+
+
+class _LimitedRatio(io.RawIOBase):
+    """A decompressed stream that ends with an error if its content is far larger than the file.
+
+    Args:
+      stream: the decompressed stream.
+      file: the compressed file below it.
+      path: its path, for messages.
+    """
+
+    def __init__(self, stream: Any, file: IO[bytes], path: str) -> None:
+        self._stream = stream
+        self._most = FREE_ARCHIVE_BYTES + MAX_TEXT_RATIO * os.fstat(file.fileno()).st_size
+        self._path = path
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stream.readinto(buffer)
+        if self._stream.tell() > self._most:
+            raise ValueError(
+                f"{self._path} unpacks to more than {self._most} bytes, over {MAX_TEXT_RATIO} "
+                "times its size; if this is right, decompress it first."
+            )
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 def without_compression(path: str | os.PathLike) -> pathlib.PurePath:

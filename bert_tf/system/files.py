@@ -20,6 +20,7 @@ from bert_tf.system.printable import show
 from bert_tf.system.temporaries import temporary
 
 NEWLINE = b"\n"
+MAX_DATA_BYTES = 256 << 20  # of one JSON document, of which memory must hold all
 
 
 @contextlib.contextmanager
@@ -199,13 +200,13 @@ def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a JSON object of any size, also from a pipe.
+    """Reads a JSON object of at most `MAX_DATA_BYTES`, with any number of values.
 
     Raises:
-      ValueError: if it is not JSON, or not an object.
+      ValueError: if it is not JSON, not an object, too large, or not a regular file.
     """
     try:
-        values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig"))
+        values = json.loads(bounded_files.read_text(path, most=MAX_DATA_BYTES))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     return as_object(values, path)

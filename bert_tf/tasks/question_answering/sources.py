@@ -16,8 +16,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.corpus.corpus_format import COMPRESSED
-from bert_tf.system.files import read_json_data
+from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed
+from bert_tf.system.files import MAX_DATA_BYTES, read_json_data
 from bert_tf.tasks.base.examples.tables import read_json_rows
 
 TFDS = "tfds:"
@@ -53,9 +53,11 @@ def _holds_rows(path: str | os.PathLike) -> bool:
     """Returns whether a file has a list, or a JSON object on each of several lines."""
     if pathlib.PurePath(path).suffix.lower() in (".jsonl", *COMPRESSED):
         return True
-    with pathlib.Path(path).expanduser().open(encoding="utf-8-sig", errors="replace") as file:
-        first = next((line for line in file if line.strip()), "").strip()
-        has_more = any(line.strip() for line in file)
+    with open_decompressed(str(pathlib.Path(path).expanduser())) as file:
+        # Longer lines are documents that are too large; see `read_json_data`.
+        lines = filter(bytes.strip, iter(lambda: file.readline(MAX_DATA_BYTES + 1), b""))
+        first = next(lines, b"").decode("utf-8-sig", errors="replace").strip()
+        has_more = next(lines, None) is not None
     if first.startswith("["):
         return True
     # The official JSON is one object, on one line or indented: its first line alone is not JSON.

@@ -38,7 +38,7 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.corpus.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.corpus.tfds_corpus import list_dataset_parts
-from bert_tf.system.files import not_utf8
+from bert_tf.system.files import MAX_DATA_BYTES, not_utf8
 from bert_tf.tasks.base.examples.labels import visible_name
 from bert_tf.tasks.base.examples.void_rows import is_void
 from bert_tf.tasks.base.examples.workbooks import read_workbook
@@ -59,7 +59,6 @@ _OTHER_FORMATS = {
 MAX_SHOWN_ERRORS = 10
 
 csv.field_size_limit(MAX_LINE_BYTES)  # The module's own limit, 131,072 characters, is a chapter.
-MAX_LIST_BYTES = 256 << 20  # of one JSON list, of which memory must hold all
 
 
 def list_tables(paths: str, flag: str) -> list[str]:
@@ -514,9 +513,9 @@ def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
         text = [first[1]]
         for _, line in lines:
             text.append(line)
-            if (size := size + len(line)) > MAX_LIST_BYTES:
+            if (size := size + len(line)) > MAX_DATA_BYTES:
                 raise ValueError(
-                    f"{path} is one JSON list of more than {MAX_LIST_BYTES} bytes; write an object "
+                    f"{path} is one JSON list of more than {MAX_DATA_BYTES} bytes; write an object "
                     f"a line: jq -c '.[]' {path}"
                 )
         items = _parse("".join(text), path, "a list of JSON objects")

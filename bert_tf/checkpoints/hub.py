@@ -28,6 +28,7 @@ from bert_tf.config.config_flags import flags_naming
 from bert_tf.system.fetching import fetching
 from bert_tf.system.model_names import HUB_NAME
 from bert_tf.system.printable import first_line
+from bert_tf.system.server_headers import log_headers_briefly
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 _HF_ID = re.compile(r"([\w.-]+/)?[\w.-]+", re.ASCII)
@@ -260,6 +261,7 @@ def _from_kaggle(handle: str, with_weights: bool) -> pathlib.Path:
         )
     import kagglehub
 
+    log_headers_briefly()
     # Without a version kagglehub asks which is the newest.
     try:
         if with_weights:

@@ -21,6 +21,7 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
+from bert_tf.system.server_headers import log_headers_briefly
 from export.client import protocol
 from export.client.protocol import ServingError, Spec, one_line
 
@@ -88,6 +89,7 @@ class RestTransport:
         self._server = server
         self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model, '')}"
         self._url = self._model_url + (f"/versions/{version}" if version >= 0 else "")
+        log_headers_briefly()
         self._session = requests.Session()
         self._adapter = _Adapter()
         self._session.mount(f"{parts.scheme}://", self._adapter)

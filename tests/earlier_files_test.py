@@ -4,7 +4,6 @@
 in a folder /earlier, which is not there any more: they have been moved, as users move theirs.
 """
 
-import hashlib
 import json
 import lzma
 import re
@@ -201,16 +200,6 @@ def test_a_program_has_the_flags_that_flagfiles_name(program):
 # Trainings that go on ----------------------------------------------------------------------------
 
 
-def probe():
-    """Digests a computation of TensorFlow alone: equal bits, equal machine and release."""
-    random = np.random.default_rng(1)
-    x = tf.constant(random.normal(size=[64, 48]), tf.float32)
-    y = tf.constant(random.normal(size=[48, 64]), tf.float32)
-    z = tf.nn.softmax(tf.tanh(tf.matmul(x, y)) * 3.0) + tf.math.erf(tf.matmul(x, y) / 8.0)
-    z = z * tf.math.rsqrt(tf.math.reduce_variance(z, axis=-1, keepdims=True)) + tf.exp(-z)
-    return hashlib.sha256(z.numpy().tobytes()).hexdigest()
-
-
 @pytest.mark.parametrize("name", models("losses", slow=["electra"]))
 def test_a_pretraining_goes_on_with_the_losses_of_a_run_that_was_not_stopped(
     folder, name, tmp_path
@@ -222,10 +211,7 @@ def test_a_pretraining_goes_on_with_the_losses_of_a_run_that_was_not_stopped(
     finish(run("run_pretraining", f"--flagfile={path / 'run.flags'}"))
     # It did not begin at step 0, which would write this checkpoint again.
     assert (path / "model.ckpt-6.index").stat().st_mtime_ns == before
-    lines = read_metrics(path / "metrics.jsonl")
-    close(lines, expected)
-    if probe() == EXPECTED["probe"]:
-        assert lines == expected
+    close(read_metrics(path / "metrics.jsonl"), expected)
 
 
 # .keras files ------------------------------------------------------------------------------------

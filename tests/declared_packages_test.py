@@ -1,5 +1,6 @@
 """Each package that the source imports is declared, and the lists of packages agree."""
 
+import ast
 import pathlib
 import re
 import sys
@@ -41,7 +42,7 @@ def pinned(name: str) -> dict[str, str]:
 def distributions(path: pathlib.Path) -> set[str]:
     """Returns the distributions of the packages that a file imports."""
     found = set()
-    for name in imported(path):
+    for name in imported(ast.parse(path.read_text(encoding="utf8"))):
         parts = name.split(".")
         package = ".".join(parts[:2]) if parts[0] == "google" else parts[0]
         if package not in OURS and package not in sys.stdlib_module_names:

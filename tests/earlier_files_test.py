@@ -322,10 +322,15 @@ def test_a_lite_file_answers(folder, name):
 # An index ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expected", EXPECTED["index"], ids=lambda one: one["mode"])
-def test_an_index_is_searched(folder, expected):
+def test_vectors_of_an_index_are_searched(folder):
+    (expected,) = (one for one in EXPECTED["index"] if one["mode"] == "vectors")
     model = str(folder / "runs/retriever")
     searcher = Searcher(str(folder / "index"), model=model, mode=expected["mode"])
     (found,) = searcher.search([expected["query"]], 3)
     close(found.scores, expected["scores"])
     assert found.rows.tolist() == expected["rows"]
+
+
+def test_words_of_an_index_without_the_rule_are_refused(folder):
+    with pytest.raises(ValueError, match="--output_dir"):
+        Searcher(str(folder / "index"), model=str(folder / "runs/retriever"), mode="words")

@@ -23,6 +23,7 @@ from bert_tf.config.combined_flags import FlagOfFields, warn_of_fields
 from bert_tf.config.help_text import help_text
 from bert_tf.config.renamed import with_new_names, with_new_settings
 from bert_tf.system import printable
+from bert_tf.system.around_import import before_import
 from bert_tf.system.bounded_files import read_text
 from bert_tf.system.model_names import MODEL_FLAGS, check_model
 
@@ -294,8 +295,9 @@ def run(
         try:
             if len(arguments) > 1:
                 raise ValueError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
-            _check_models(written)
-            return main(arguments)
+            # After the checks of flags and tables, and before TensorFlow takes its seconds.
+            with before_import("tensorflow", lambda: _check_models(written)):
+                return main(arguments)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and _output_is_closed():
                 raise

@@ -5,7 +5,7 @@ import importlib.abc
 import importlib.util
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 
 Around = Callable[[types.ModuleType], contextlib.AbstractContextManager[None]]
@@ -51,3 +51,21 @@ def around_import(name: str, around: Around) -> None:
     """
     if name not in sys.modules:
         sys.meta_path.insert(0, AroundImport(name, around))
+
+
+@contextlib.contextmanager
+def before_import(name: str, check: Callable[[], None]) -> Iterator[None]:
+    """Calls `check` before a module is first imported in the context; its error ends the import."""
+
+    @contextlib.contextmanager
+    def checked(module: types.ModuleType) -> Iterator[None]:
+        check()
+        yield
+
+    finder = AroundImport(name, checked)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)

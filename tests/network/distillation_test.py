@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig, ObjectiveConfig, OptimizerConfig
+from bert_tf.network import soft_losses
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.pretraining.masked_words.model import BertPretrainer
@@ -65,7 +66,7 @@ def plain_gradient(function, x, step=1e-4):
 def test_soft_classes(temperature):
     student, teacher = draw(4, 5), draw(4, 5, seed=1)
     found, slope = with_gradient(
-        lambda x: losses.soft_class_losses(x, teacher, temperature), student
+        lambda x: soft_losses.soft_class_losses(x, teacher, temperature), student
     )
     p, q = (shares(x.astype(np.float64) / temperature) for x in (student, teacher))
     expected = temperature**2 * (q * np.log(q / p)).sum(axis=-1)
@@ -76,26 +77,26 @@ def test_soft_classes(temperature):
 
 def test_soft_decisions_and_numbers():
     student, teacher, t = draw(4, 5), draw(4, 5, seed=1), 3.0
-    found, slope = with_gradient(lambda x: losses.soft_several_losses(x, teacher, t), student)
+    found, slope = with_gradient(lambda x: soft_losses.soft_several_losses(x, teacher, t), student)
     p, q = (1 / (1 + np.exp(-x.astype(np.float64) / t)) for x in (student, teacher))
     divergences = q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))
     assert_close(found, t * t * divergences.mean(axis=-1))
     assert_close(slope, t * (p - q) / 5)
-    numbers = losses.soft_number_losses(student[:, :1], teacher[:, :1], t)
+    numbers = soft_losses.soft_number_losses(student[:, :1], teacher[:, :1], t)
     np.testing.assert_allclose(numbers, (student[:, 0] - teacher[:, 0]) ** 2, rtol=1e-6)
 
 
 def test_distances_of_vectors():
     student, teacher = draw(2, 3, 6), draw(2, 3, 6, seed=1)
     student[0, 0] = 0.0  # Padding in packed rows.
-    found, slope = with_gradient(lambda x: losses.cosine_distances(x, teacher), student)
+    found, slope = with_gradient(lambda x: soft_losses.cosine_distances(x, teacher), student)
     for place in np.ndindex(2, 3):
         a, b = student[place], teacher[place]
         norms = np.linalg.norm(a) * np.linalg.norm(b)
         expected = 1 - a @ b / norms if norms else 1.0
         assert found[place] == close_to(expected)
     assert np.isfinite(slope).all()
-    squared = losses.squared_distances(student, teacher)
+    squared = soft_losses.squared_distances(student, teacher)
     np.testing.assert_allclose(squared, ((student - teacher) ** 2).sum(axis=-1), rtol=1e-6)
 
 

@@ -152,7 +152,8 @@ class Embedder(Stand):
         super().__init__()
         self.lengths.append(length)
         embedding = types.SimpleNamespace(max_seq_length=length or 32, similarity="cosine")
-        self.model = types.SimpleNamespace(embedding=embedding)
+        config = types.SimpleNamespace(longest_row=512)
+        self.model = types.SimpleNamespace(embedding=embedding, config=config)
 
 
 def test_what_is_wrong_is_found_before_the_model_is_read(

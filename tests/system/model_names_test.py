@@ -55,7 +55,16 @@ def test_prefixes_and_hub_names_are_models(tmp_path):
 @pytest.mark.parametrize(
     ("program", "flag", "others"),
     [
-        ("bert_tf.run_classifier", "init_checkpoint", ("--do_train", "--output_dir=run")),
+        (
+            "bert_tf.run_classifier",
+            "init_checkpoint",
+            (
+                "--do_train",
+                "--train_file={folder}/a.csv",
+                "--do_eval=false",
+                "--output_dir={folder}/r",
+            ),
+        ),
         ("bert_tf.fill_mask", "init_checkpoint", ("--text=a",)),
         pytest.param("bert_tf.search", "index", ("--text=a",), marks=pytest.mark.slow),
         pytest.param("bert_tf.build_index", "init_checkpoint", (), marks=pytest.mark.slow),
@@ -66,6 +75,8 @@ def test_prefixes_and_hub_names_are_models(tmp_path):
     ],
 )
 def test_a_path_that_does_not_exist_costs_no_tensorflow(tmp_path, program, flag, others):
+    (tmp_path / "a.csv").write_text("text,label\na,x\nb,y\n")
+    others = [flag.format(folder=tmp_path) for flag in others]
     script = RUN.replace('"bert_tf." + program', "program")
     done = subprocess.run(
         [sys.executable, "-c", script, program, f"--{flag}=roberta-base", *others],

@@ -33,6 +33,12 @@ _COUNTS = {
     "characters, two for a line break": _two_for_a_break,
     "characters, one for a line break": _one_for_a_break,
 }
+_SIZES: dict[str, Callable[[str], int]] = {
+    "UTF-16 units": lambda text: len(text.encode("utf-16-le")) // 2,
+    "bytes of UTF-8": lambda text: len(text.encode("utf8")),
+    "characters, two for a line break": lambda text: len(text.replace("\n", "\r\n")),
+    "characters, one for a line break": lambda text: len(text.replace("\r\n", "\n")),
+}
 
 
 def find_unit(fits: Callable[[str], bool], source: str) -> str:
@@ -60,10 +66,10 @@ def code_points(text: str, offset: int, unit: str) -> int:
     """Returns an offset in code points.
 
     Raises:
-      ValueError: if it is negative, or within a character.
+      ValueError: if it is negative, behind the text, or within a character.
     """
     if not unit:
         return offset
-    if offset < 0:
-        raise ValueError(f"offset {offset} is negative")
+    if not 0 <= offset <= _SIZES[unit](text):
+        raise ValueError(f"offset {offset} is outside of the text")
     return _COUNTS[unit](text, offset)

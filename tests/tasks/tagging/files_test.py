@@ -234,7 +234,7 @@ def test_missing_files(tmp_path):
         read_tagged(tmp_path / "a")
     with pytest.raises(ValueError, match="' , '"):
         read_tagged(" , ")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match=str(tmp_path)):
         read_tagged(tmp_path)
 
 

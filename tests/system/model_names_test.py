@@ -66,16 +66,31 @@ def test_prefixes_and_hub_names_are_models(tmp_path):
             ),
         ),
         ("bert_tf.fill_mask", "init_checkpoint", ("--text=a",)),
-        pytest.param("bert_tf.search", "index", ("--text=a",), marks=pytest.mark.slow),
-        pytest.param("bert_tf.build_index", "init_checkpoint", (), marks=pytest.mark.slow),
-        pytest.param("bert_tf.convert_checkpoint", "input", (), marks=pytest.mark.slow),
-        pytest.param("export.saved_model", "model_dir", (), marks=pytest.mark.slow),
-        pytest.param("export.tflite", "model_dir", (), marks=pytest.mark.slow),
-        pytest.param("export.demo", "saved_model", (), marks=pytest.mark.slow),
+        pytest.param("bert_tf.search", "index", ("--query=a",), marks=pytest.mark.slow),
+        pytest.param(
+            "bert_tf.build_index",
+            "init_checkpoint",
+            ("--input_file={folder}/a.jsonl", "--output_dir={folder}/i"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "bert_tf.convert_checkpoint", "input", ("--output={folder}/o",), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "export.saved_model", "model_dir", ("--output_dir={folder}/o",), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "export.tflite",
+            "model_dir",
+            ("--output_file={folder}/o.tflite",),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("export.demo", "model_dir", (), marks=pytest.mark.slow),
     ],
 )
 def test_a_path_that_does_not_exist_costs_no_tensorflow(tmp_path, program, flag, others):
     (tmp_path / "a.csv").write_text("text,label\na,x\nb,y\n")
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "text": "a"}\n')
     others = [flag.format(folder=tmp_path) for flag in others]
     script = RUN.replace('"bert_tf." + program', "program")
     done = subprocess.run(

@@ -49,6 +49,7 @@ from bert_tf.checkpoints.sentence_transformers import (
     write_sentence_transformers,
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
+from bert_tf.checkpoints.unfinished import warn_if_unfinished
 from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import new_folder, new_folder_path
@@ -112,6 +113,7 @@ def read_checkpoint(
         # Messages show the name that the user gave, not a folder of the cache.
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
+    warn_if_unfinished(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import glob
 import pathlib
 import re
@@ -44,7 +45,6 @@ INPUT_FIELDS = (
     "temperature",
     "thresholds",
 )
-CHOICE_LINE = "# ChoiceConfig"
 
 
 @contextlib.contextmanager
@@ -85,6 +85,17 @@ def check_seeds(folder: pathlib.Path) -> None:
             f"{folder} has several runs, one per seed; give one of them: "
             f"{', '.join(map(str, seeds[:10]))}."
         )
+
+
+def similar_runs(folder: pathlib.Path) -> str:
+    """Returns the advice to use a run directory with a similar name, or "" if there is none."""
+    if not folder.parent.is_dir():
+        return ""
+    runs = [path.parent.name for path in folder.parent.glob(f"*/{RUN_NAME}")]
+    similar = difflib.get_close_matches(folder.name, runs, n=3)
+    if not similar:
+        return ""
+    return f" Did you mean {' or '.join(str(folder.parent / name) for name in similar)}?"
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
@@ -169,7 +180,16 @@ def read_record(source: pathlib.Path) -> dict[str, str]:
 
 def is_choice_record(path: pathlib.Path) -> bool:
     """Returns whether a run.flags was written by run_multiple_choice."""
-    return CHOICE_LINE in read_text(path, errors="replace").splitlines()
+    return _has_group(path, "ChoiceConfig")
+
+
+def was_recorded_by(path: pathlib.Path, task_config: type[Config]) -> bool:
+    """Returns whether a run.flags was written by the program with this configuration."""
+    return path.is_file() and _has_group(path, task_config.__name__)
+
+
+def _has_group(path: pathlib.Path, name: str) -> bool:
+    return f"# {name}" in read_text(path, errors="replace").splitlines()
 
 
 def input_settings(source: pathlib.Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import GENERATOR_CONFIG
 from bert_tf.checkpoints.run_checkpoints import record_identity
+from bert_tf.checkpoints.run_record import similar_runs
 from bert_tf.checkpoints.start import decays_pooler, has_pooler, starts_of_names
 from bert_tf.config import PretrainingConfigs, TrainingConfig
 from bert_tf.corpus.tfrecords import RecordFiles
@@ -220,6 +221,7 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
         assign_checkpoint(trainer.task.model, start, starts_of_names(training.allow_missing))
     elif not training.do_train:
         raise ValueError(
-            f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
-            f"--output_dir of a run, or weights as --init_checkpoint."
+            f"Nothing to evaluate: {training.output_dir} holds no checkpoint."
+            f"{similar_runs(pathlib.Path(training.output_dir))} Give the --output_dir of "
+            "a run, or weights as --init_checkpoint."
         )

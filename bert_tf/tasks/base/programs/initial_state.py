@@ -12,6 +12,7 @@ from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.run_checkpoints import check_run_directory
 from bert_tf.checkpoints.run_record import check_seeds
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
+from bert_tf.checkpoints.unfinished import warn_if_unfinished
 from bert_tf.config import ModelConfig, TrainingConfig, config_flags
 from bert_tf.tasks.base.programs.label_order import check_names, label_order, with_labels
 from bert_tf.tasks.base.programs.program import Configs, Program, has_own_weights
@@ -45,6 +46,8 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
     # A run that continues takes configuration, vocabulary and labels from its folder.
     if has_own_weights(training, folder):
         check_run_directory(folder)
+        if not training.do_train:
+            warn_if_unfinished(folder)
         record = folder / "bert_config.json"
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)

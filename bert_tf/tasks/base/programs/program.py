@@ -14,7 +14,14 @@ from absl import flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.run_identity import check_files
-from bert_tf.checkpoints.run_record import has_checkpoints, is_same_path, recorded, shared_values
+from bert_tf.checkpoints.run_record import (
+    check_seeds,
+    has_checkpoints,
+    is_same_path,
+    recorded,
+    shared_values,
+    similar_runs,
+)
 from bert_tf.config import (
     Config,
     DataConfig,
@@ -26,6 +33,7 @@ from bert_tf.config import (
 from bert_tf.config.fine_tuning_config import FineTuningConfig
 from bert_tf.system.type_names import Model, Strategy
 from bert_tf.tasks.base.examples.rows import TaskExamples
+from bert_tf.tasks.base.programs.earlier_run import reading_of_earlier_run
 from bert_tf.text.text_counts import Remedy
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
@@ -299,8 +307,9 @@ def read_configs(task_config: type[Config]) -> Configs:
     """Creates the configuration from the flags and the run's record.
 
     Flags have precedence. A run otherwise continues with the optimizer and the settings of
-    FOLLOWING that it recorded. Without training, all settings of the task are those that the run of
-    the weights recorded, except for settings of the data if the command names other data.
+    FOLLOWING that it recorded, and reads data as the run of its initial weights did. Without
+    training, all settings of the task are those that the run of the weights recorded, except for
+    settings of the data if the command names other data.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory is given.
@@ -327,7 +336,8 @@ def read_configs(task_config: type[Config]) -> Configs:
     for name in names:
         if value := recorded(source, name):
             defaults[name] = value
-    config_flags.set_defaults(**defaults)
+    earlier = reading_of_earlier_run(training, task_config, tuning.new_head)
+    config_flags.set_defaults(**{**earlier, **defaults})
     configs = Configs(
         model=config_flags.from_flags(ModelConfig),
         data=config_flags.from_flags(DataConfig),
@@ -381,7 +391,13 @@ def check_start(configs: Configs) -> None:
         check_files(path)
     is_new = configs.data.vocab_file and training.do_train
     if not (trained or training.init_checkpoint or is_new):
-        raise ValueError("There are no initial weights; give them as --init_checkpoint.")
+        if training.do_train:
+            raise ValueError("There are no initial weights; give them as --init_checkpoint.")
+        check_seeds(folder)
+        raise ValueError(
+            f"--output_dir={folder} has no run.{similar_runs(folder)} Give the directory of a "
+            "trained run, or weights as --init_checkpoint."
+        )
 
 
 def asked_for(configs: Configs) -> dict[str, str]:

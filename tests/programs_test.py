@@ -4,8 +4,10 @@ import logging
 import re
 
 import absl.logging
+import pytest
 from absl import app, flags
 
+from bert_tf import __main__ as bert_tf_main
 from tests.programs import fail, finish, run, start
 
 
@@ -54,3 +56,10 @@ def test_output_is_captured(tmp_path, capfd):
         printed = finish(run("build_vocab", vocab_file=tmp_path / name, **given))
         assert re.search(f" 60 rows .*{tmp_path / name}", printed)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_mistyped_program_gets_a_guess(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bert-tf", "clasify"])
+    with pytest.raises(SystemExit):
+        bert_tf_main.main()
+    assert "bert-tf classify" in capsys.readouterr().err

@@ -25,6 +25,7 @@ from bert_tf.config.fine_tuning_defaults import (
     default_learning_rate,
 )
 from bert_tf.network.losses import LabelLoss, WeightedSum, label_loss_of
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import (
     Batch,
     Callbacks,
@@ -165,8 +166,13 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
 
         Raises:
           ValueError: for errors in the input, before anything is traced.
+          TypeError: if a number is given as text.
           FloatingPointError: if the loss of an epoch is not a finite number.
         """
+        check_numbers(
+            1, batch_size=batch_size, epochs=epochs, validation_batch_size=validation_batch_size
+        )
+        check_numbers(0, whole=False, learning_rate=learning_rate)
         # Before the data are read, because class weights may become part of the loss.
         config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)
         class_weight = self.choose_label_loss(config, y, class_weight)

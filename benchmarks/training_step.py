@@ -31,27 +31,25 @@ D, F, L, N = 512, 2048, 4, 8
 MATRIX = 2048  # the plain product is [2048, 2048] x [2048, 2048]
 
 
-def step_flops(
-    b: int = B, t: int = T, p: int = P, d: int = D, f: int = F, layers: int = L
-) -> float:
+def step_flops() -> float:
     """Counts the products of forward and backward: three times the forward's."""
-    layer = 2 * b * t * (4 * d * d + 2 * d * f) + 4 * b * t * t * d
-    heads = 2 * b * p * d * (d + V) + 2 * b * d * d
-    return 3.0 * (layers * layer + heads)
+    layer = 2 * B * T * (4 * D * D + 2 * D * F) + 4 * B * T * T * D
+    heads = 2 * B * P * D * (D + V) + 2 * B * D * D
+    return 3.0 * (L * layer + heads)
 
 
-def make_batch(b: int = B, t: int = T, p: int = P) -> dict[str, np.ndarray]:
-    """Draws a batch of `b` examples of `t` positions and `p` predictions, without padding."""
+def make_batch() -> dict[str, np.ndarray]:
+    """Draws a batch of B examples of T positions and P predictions, without padding."""
     draw = np.random.default_rng(0)
     return {
-        "input_word_ids": draw.integers(0, V, (b, t)).astype(np.int32),
-        "input_mask": np.ones((b, t), np.int32),
-        "input_type_ids": np.repeat(np.arange(t)[None] > t // 2, b, 0).astype(np.int32),
-        "masked_lm_positions": np.sort(draw.integers(0, t, (b, p)), 1).astype(np.int32),
-        "masked_lm_ids": draw.integers(0, V, (b, p)).astype(np.int32),
-        "masked_lm_weights": np.ones((b, p), np.float32),
-        "next_sentence_labels": draw.integers(0, 2, b).astype(np.int32),
-        "next_sentence_weights": np.ones(b, np.float32),
+        "input_word_ids": draw.integers(0, V, (B, T)).astype(np.int32),
+        "input_mask": np.ones((B, T), np.int32),
+        "input_type_ids": np.repeat(np.arange(T)[None] > T // 2, B, 0).astype(np.int32),
+        "masked_lm_positions": np.sort(draw.integers(0, T, (B, P)), 1).astype(np.int32),
+        "masked_lm_ids": draw.integers(0, V, (B, P)).astype(np.int32),
+        "masked_lm_weights": np.ones((B, P), np.float32),
+        "next_sentence_labels": draw.integers(0, 2, B).astype(np.int32),
+        "next_sentence_weights": np.ones(B, np.float32),
     }
 
 

@@ -28,6 +28,8 @@ ELSEWHERE = {
     "hour64.flags",
 }
 FOREIGN = {  # Names of Python, its packages, TensorFlow Serving and other programs.
+    "encode_batch_fast",
+    "TerminateOnNaN",
     "explicit_init_py",
     "hub_name",
     "REQUESTS_CA_BUNDLE",

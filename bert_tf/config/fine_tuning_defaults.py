@@ -7,8 +7,8 @@
   hundred steps, so a small set needs more passes. Many classes need more steps than two.
 - The length of a sequence depends on the longest text, up to the limit of the model.
 
-The constants were chosen by `benchmarks/default_settings.py`; its tables are in
-`docs/fine_tuning.md`, the reasons in `docs/decisions/0018-defaults-follow-the-data.md`.
+The constants were chosen by the table of default settings in `docs/measurements/fine_tuning.md`;
+the reasons are in `docs/decisions/0018-defaults-follow-the-data.md`.
 """
 
 import math

@@ -7,7 +7,7 @@
                 tokens that are used least, until the rest fits
           -> special tokens, [unused] tokens, alphabet, tokens by decreasing use
 
-Why two steps (`benchmarks/vocab_training.py` measures them, on held-out documents): the first
+Why two steps (measured on held-out documents, `docs/measurements/data_speed.md`): the first
 recounts pairs only where a merge changed them, so the time hardly grows with the vocabulary. But
 many merged tokens are only steps to longer ones, which greedy matching seldom uses; the second step
 removes those. Tokens per word on 5.5 MB of text with 4,000 tokens: 1.222 with the first step alone,

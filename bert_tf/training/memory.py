@@ -24,7 +24,7 @@ def activation_bytes(config: ModelConfig, length: int, predictions: int, recompu
     [N, T, S], where S is the number of tokens that a token attends to. With `recompute` it keeps 3
     of width D, and only one layer at a time keeps all of them. The product with the vocabulary
     keeps its [P, V] scores three times. On a CPU under XLA this is correct within 15 %, as measured
-    by `python -m benchmarks.activation_memory`.
+    in `docs/measurements/training_speed.md`.
     """
     t = length
     d = config.hidden_size

@@ -24,7 +24,7 @@ def unusable_weight(variables: Iterable[Any]) -> str:
 class FiniteLosses(keras.callbacks.Callback):
     """Ends `fit` with FloatingPointError after an epoch whose loss is not a finite number.
 
-    `keras.callbacks.TerminateOnNaN` only stops, so that the caller gets a model that is useless.
+    Keras' own callback for NaN only stops, so that the caller gets a model that is useless.
     The loss is read once an epoch: reading it at each step would make the steps wait.
     """
 

@@ -27,8 +27,8 @@ CUT_LINES = Bounds(0.20, 0.60)
 LOST_CHARACTERS = Bounds(0.0005, 0.01)  # share of the lines; clean text has 0
 CONTROL_CHARACTERS = Bounds(0.001, 0.05)
 MARKUP = Bounds(0.01, 0.20)
-# Share of the characters. In Wikipedia, books and the Factbook no such character exceeds 0.04 %; the rules of
-# tables are 13 % of manuals in French.
+# Share of the characters. In Wikipedia, books and the Factbook no such character exceeds 0.04 %;
+# the rules of tables are 13 % of manuals in French.
 ODD_CHARACTER = Bounds(0.02, 0.08)
 DRAWN_RUNS = Bounds(0.01, 0.05)
 # English Wikipedia has 0.02 % [UNK] and 1.07 to 1.12 tokens per word with Google's vocabulary. Rust

@@ -24,7 +24,7 @@ from bert_tf.metrics.calibration import (
 )
 from bert_tf.metrics.classification import THRESHOLD, sigmoid, softmax
 from bert_tf.tasks.base.examples.labels import LabelNames
-from bert_tf.tasks.base.programs.label_order import plain_name
+from bert_tf.tasks.base.models.label_order import plain_name
 
 MAX_SHOWN = 10
 

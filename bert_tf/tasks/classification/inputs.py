@@ -11,8 +11,8 @@ from absl import logging
 from bert_tf.config import config_flags
 from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.tasks.base.examples.labels import LabelNames, check_distinct
+from bert_tf.tasks.base.models.label_order import spelled_as
 from bert_tf.tasks.base.programs.inputs import labels_of_run
-from bert_tf.tasks.base.programs.label_order import spelled_as
 from bert_tf.tasks.base.programs.program import CALIBRATING, Configs, has_own_weights
 from bert_tf.tasks.classification.decisions import Decisions, parse_thresholds
 from bert_tf.tasks.classification.examples import (

@@ -18,6 +18,7 @@ from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.system.type_names import Batch, Layer, LayerOptions, Tensor
 from bert_tf.tasks.base.examples.labels import check_distinct
+from bert_tf.tasks.base.models.label_order import label_order, with_labels
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.base.models.text_fit import TextFitMixin
 from bert_tf.tasks.base.models.with_preprocessor import Preprocessing, WithPreprocessor
@@ -264,15 +265,16 @@ class LabelledModel(FineTunedModel):
         """Makes the model from a checkpoint that was read.
 
         With `labels` or `num_labels`, a checkpoint without a head gets a new one, which is logged.
-        If the checkpoint has a head, it must have these labels, in this order, or the same number
-        without names: the head of another task is refused unless `new_head` is true.
+        If the checkpoint has a head, it must have these labels, or the same number without names:
+        the head of another task is refused unless `new_head` is true. The rows of a head whose
+        labels have another order are reordered, which is logged.
         """
         labels = arguments.get("labels")
         has_head = cls.head_name in checkpoint.heads
         if labels is not None:
             arguments["labels"] = names = check_labels(labels)
             if has_head and not new_head:
-                check_same_labels(checkpoint, names)
+                checkpoint = in_order_of(checkpoint, names)
             new_head = new_head or not has_head
             if new_head:
                 check_distinct(names)
@@ -307,14 +309,17 @@ def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
     return names
 
 
-def check_same_labels(checkpoint: "Checkpoint", labels: tuple[str, ...]) -> None:
-    """Raises ValueError if the head of a checkpoint has other labels."""
-    if (
-        checkpoint.labels == labels
-        or not checkpoint.labels
-        and checkpoint.num_labels == len(labels)
-    ):
-        return
+def in_order_of(checkpoint: "Checkpoint", labels: tuple[str, ...]) -> "Checkpoint":
+    """Returns the checkpoint with the rows of its head in the order of the labels.
+
+    Raises:
+      ValueError: if the head has other labels.
+    """
+    if not checkpoint.labels and checkpoint.num_labels == len(labels):
+        return checkpoint
+    order = label_order(checkpoint.labels, labels)
+    if order is not None:
+        return with_labels(checkpoint, labels, order)
     known = f" {list(checkpoint.labels)[:10]}" if checkpoint.labels else ""
     raise ValueError(
         f"{checkpoint.source} has a head of {checkpoint.num_labels} labels{known}, but labels is "

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.run_record import check_seeds
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.checkpoints.unfinished import warn_if_unfinished
 from bert_tf.config import ModelConfig, TrainingConfig, config_flags
-from bert_tf.tasks.base.programs.label_order import check_names, label_order, with_labels
+from bert_tf.tasks.base.models.label_order import check_names, label_order, with_labels
 from bert_tf.tasks.base.programs.program import Configs, Program, has_own_weights
 from bert_tf.text.kinds import check_kind, read_vocabulary_in, with_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab

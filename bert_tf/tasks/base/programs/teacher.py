@@ -19,7 +19,7 @@ from bert_tf.system.files import atomic_write, cache_folder, exclusive
 from bert_tf.system.type_names import Model, Strategy
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
-from bert_tf.tasks.base.programs.label_order import check_names, label_order
+from bert_tf.tasks.base.models.label_order import check_names, label_order
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief

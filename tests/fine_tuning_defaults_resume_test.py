@@ -14,10 +14,8 @@ KINDS = {
 CHOSEN = ("learning_rate", "max_seq_length", "num_train_epochs")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[] if kind == "folds" else pytest.mark.slow) for kind in KINDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_settings_that_were_chosen_are_those_of_the_resumed_run(tmp_path, kind):
     folder = write_folder(tmp_path)
     write_table(folder / "few.csv", texts(12))

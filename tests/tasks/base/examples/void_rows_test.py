@@ -52,7 +52,7 @@ def test_rejected_rows_are_left_out_and_counted(reader, tmp_path, caplog):
             row["query"] += str(index)
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf8")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         found = READERS[reader](str(path))
     assert len(found) == len(KEPT)
     assert f"{path}: {len(VOID)} rows" in caplog.text

@@ -308,7 +308,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
 
 
 def encoder_alone(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns what the Transformer of a folder holds: no heads of pre-training and of tasks."""
+    """Returns the encoder of a folder, without heads of pre-training and of tasks."""
     starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
     encoder = without_prefix(checkpoint.weights, (*starts, HEAD))
     return dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None)

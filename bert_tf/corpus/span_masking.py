@@ -79,20 +79,20 @@ def select_spans(
         bits.layout, lengths, num_words - wanted, num_spans, len(trimmed), sum_by_index
     )
     # Word k of the sequence is the word (k - turn) of the layout.
-    places = tf.range(tf.shape(candidates)[1])[None]
+    indices = tf.range(tf.shape(candidates)[1])[None]
     modulus = tf.maximum(num_words, 1)[:, None]
     drawn = tf.cast(
         _uniform(bits.rounding[:, _TURN, None]) * tf.cast(modulus, tf.float64), tf.int32
     )
-    sizes_in_layout = tf.gather(sizes, (places + drawn) % modulus, batch_dims=1)
+    sizes_in_layout = tf.gather(sizes, (indices + drawn) % modulus, batch_dims=1)
     # The last span ends where the count of tokens is reached, which is not known from the words.
-    is_planned = ((spans > 0) | is_last) & (places < num_words[:, None])
+    is_planned = ((spans > 0) | is_last) & (indices < num_words[:, None])
     used = tf.cumsum(tf.where(is_planned, sizes_in_layout, 0), axis=1)
     taken = is_planned & (used <= counts[:, None])
     spans = tf.where(is_last, num_spans[:, None], spans)
-    place_of_token = (words - drawn) % modulus
-    selected = candidates & tf.gather(taken, place_of_token, batch_dims=1)
-    span_of_token = tf.gather(spans, place_of_token, batch_dims=1)
+    slot_of_token = (words - drawn) % modulus
+    selected = candidates & tf.gather(taken, slot_of_token, batch_dims=1)
+    span_of_token = tf.gather(spans, slot_of_token, batch_dims=1)
     changes = span_of_token != tf.pad(span_of_token[:, :-1], [[0, 0], [1, 0]])
     # A cut span is two spans: the word at the turn is the first of the layout, or a segment's.
     return selected, tf.cumsum(_int(changes | begins_segment), axis=1)
@@ -178,20 +178,20 @@ def _lay_out(
       the last span may extend, bool [B, T].
     """
     size = tf.shape(bits)[1]
-    places = tf.range(size)[None]
+    indices = tf.range(size)[None]
     # A span follows each of num_spans words between. With fewer words, spans may be neighbours.
     has_room = (num_between >= num_spans)[:, None]
     num_slots = tf.where(has_room[:, 0], num_between, num_between + num_spans)
     # The lowest bit marks slots, which come before all others.
     keys = tf.bitwise.bitwise_or(
         tf.bitwise.right_shift(bits, tf.ones_like(bits)),
-        tf.where(places < num_slots[:, None], tf.constant(1 << 63, bits.dtype), 0),
+        tf.where(indices < num_slots[:, None], tf.constant(1 << 63, bits.dtype), 0),
     )
     order = tf.argsort(tf.argsort(keys, axis=1, direction="DESCENDING"), axis=1)
     chosen = order < num_spans[:, None]
     numbers = tf.cumsum(_int(chosen), axis=1)  # of the span in or before each slot
     length = tf.where(chosen, tf.gather(lengths, tf.maximum(numbers - 1, 0), batch_dims=1), 0)
-    has_word = (places < num_slots[:, None]) & (has_room | ~chosen)
+    has_word = (indices < num_slots[:, None]) & (has_room | ~chosen)
     ends = tf.cumsum(_int(has_word) + length, axis=1)
     begins = ends - length  # first word of the slot's span
     starts = sum_by_index(_int(chosen), tf.minimum(begins, size - 1))
@@ -200,7 +200,7 @@ def _lay_out(
     started = tf.cumsum(starts, axis=1)
     is_inside = started > tf.cumsum(stops, axis=1)
     last = tf.reduce_max(tf.where(chosen, begins, -1), axis=1)[:, None]
-    is_last = (last >= 0) & (places >= last) & (places < last + longest)
+    is_last = (last >= 0) & (indices >= last) & (indices < last + longest)
     return tf.where(is_inside, started, 0), is_last
 
 

@@ -88,7 +88,7 @@ class GraphModel:
         for first, second in self._pairs(columns):
             num_bytes = len((first + second).encode("utf8", "replace"))
             if num_bytes + MOST_SPECIAL_TOKENS <= limit or self._tokenizer is None:
-                # No id is that of [UNK]: what a short text consists of is not looked at.
+                # No id is that of [UNK]: the tokens of a short text are not looked at.
                 counts.add([0] if (first + second).strip() else [], -1, num_bytes, limit)
                 continue
             ids_a = self._tokenizer.encode(first)

@@ -1,4 +1,4 @@
-"""Keras layers of `bert_tf.config.pooled_layers`: what a pooled vector passes before its head."""
+"""Keras layers of `bert_tf.config.pooled_layers`, between a pooled vector and its head."""
 
 from collections.abc import Sequence
 

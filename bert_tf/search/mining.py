@@ -208,7 +208,7 @@ def _other_documents(
     collection: Collection, seen: SeenTexts, query: int, rows: np.ndarray
 ) -> list[int]:
     """Returns the rows with distinct texts, without those of the query, its positives and ""."""
-    # By what the model sees and not by row: a copy of a positive would be a false negative.
+    # By token ids and not by row: a copy of a positive would be a false negative.
     excluded = {seen.documents[row] for row in collection.positives[query]}
     excluded |= {seen.queries[query], seen.empty}
     others: dict[int, int] = {}

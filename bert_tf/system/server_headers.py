@@ -1,4 +1,4 @@
-"""Logs damaged headers of a server as one line; urllib3 adds the traceback of its own parser."""
+"""Logs damaged headers of a server as one line; urllib3 adds the traceback of its parser."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Hidden files and folders beside a path: locked while they are written, deleted after a kill.
+"""Hidden files and folders next to a path: locked while written, deleted after a kill.
 
 The system releases the lock of a process that ends in any way, so a temporary that can be locked
 has no writer. Names begin with a mark of the host, because locks do not reach other hosts on every
@@ -27,7 +27,7 @@ def _host_mark() -> str:
 
 @contextlib.contextmanager
 def temporary(path: pathlib.Path, is_folder: bool = False) -> Iterator[pathlib.Path]:
-    """Creates and locks a hidden file or folder beside a path, and deletes it if it is still there.
+    """Creates and locks a hidden file or folder next to a path; deletes it if it is still there.
 
     The temporaries of killed processes of this host for the same path are deleted first.
 

@@ -1,6 +1,6 @@
 """Finds the texts of development and test data that the training data contain as well.
 
-Texts are compared by what the model sees, the ids of their tokens: spelling that the tokenizer does
+Texts are compared by the ids of their tokens: spelling that the tokenizer does
 not tell apart makes no difference. Of each training text only eight bytes are kept.
 """
 

@@ -23,7 +23,7 @@ _TEXT = re.compile(rb"<(?:\w{1,20}:)?si[\s/>]")
 _LONGEST_MATCH = 30
 # openpyxl yields all rows up to the number of the next one: the last row is 1,048,576.
 _FAR_ROW = re.compile(rb"\br\s{0,5}=\s{0,5}[\"'][A-Z]{0,3}\d{8}")
-# Declarations may define names that stand for gigabytes.
+# Declarations may define names whose text is gigabytes long.
 _DECLARATION = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
 
 
@@ -63,7 +63,7 @@ def _sheet_rows(path: str) -> Iterator[tuple[object, ...]]:
             f"{path} is an Excel file, which openpyxl reads: {install_hint('excel')}, or save the "
             "sheet as CSV (UTF-8)."
         ) from None
-    # Faults of the zip file, of its XML, and of openpyxl, which has no error of its own for them.
+    # Faults of the zip file, of its XML, and of openpyxl, which has no class of errors for them.
     try:
         _check_size(path)
         # data_only: the values of formulas instead of the formulas.

@@ -1,4 +1,4 @@
-"""What a training takes over from the run whose weights it starts with: how its data are read."""
+"""Settings of data that a training takes over from the run whose weights it starts with."""
 
 from absl import flags, logging
 

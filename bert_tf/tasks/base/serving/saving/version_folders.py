@@ -37,7 +37,7 @@ def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
     It is created next to the model's folder, so that no server reads it. If the model's folder is a
     mount point, its parent is on another disk; then the temporary folder is created inside, with a
-    name that is not a version. What a killed process left for the same version is deleted.
+    name that is not a version. Files that a killed process left for the same version are deleted.
     """
     model = path.parent.resolve()
     parent = model if model.is_mount() else model.parent

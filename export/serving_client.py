@@ -16,12 +16,11 @@ From Python:
         client.predict({"text": ["A fine film.", "A dull one."]})["label"]
 """
 
+import base64
 import dataclasses
-import random
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from absl import logging
@@ -30,27 +29,16 @@ from bert_tf.config import Config, config_flags, option
 from bert_tf.system.extras import install_hint
 from bert_tf.system.files import atomic_write
 from bert_tf.system.printable import json_line, show
-from export.client.protocol import (
-    ServingError,
-    Spec,
-    check_outputs,
-    is_number,
-    one_line,
-    shape_of,
-    to_array,
-)
-from export.client.rest import RestTransport
-from export.client.rows import Row, as_columns, as_plain, read_input
+from export.serving_rest import RestTransport, ServingError, Spec, one_line
+from export.serving_rows import Row, as_columns, as_plain, read_input
 
 if TYPE_CHECKING:
-    from export.client.grpc_transport import GrpcTransport
+    from export.serving_grpc import GrpcTransport
 
 TEXT_INPUTS = ("text", "text_b", "question", "context")
-FIRST_WAIT_SECONDS = 0.1
-LONGEST_WAIT_SECONDS = 5.0
+# Types of the models that this project exports; NumPy chooses for other types.
+DTYPES: dict[str, Any] = {"DT_FLOAT": np.float32, "DT_INT32": np.int32, "DT_INT64": np.int64}
 PROGRESS_SECONDS = 5.0
-
-Answer = TypeVar("Answer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,46 +57,46 @@ class ClientConfig(Config):
     output_file: str = option("", "File for the answers as .jsonl; empty: the terminal.")
     batch_size: int = option(32, "Texts per request, at most the server's max_batch_size.", lower=1)
     timeout: float = option(10.0, "Timeout of one attempt, in seconds.", lower=0.001)
-    deadline: float = option(
-        60.0, "Timeout of a whole call with all attempts, in seconds.", lower=0.001
-    )
     retries: int = option(3, "Maximum number of retries after temporary errors.", lower=0)
     grpc: bool = option(False, "Use gRPC; needs tensorflow-serving-api.")
-
-
-class ClientOptions(TypedDict, total=False):
-    """Fields of `ClientConfig` that a `ServingClient` uses."""
-
-    version: int
-    signature: str
-    timeout: float
-    deadline: float
-    retries: int
-    grpc: bool
 
 
 class ServingClient:
     """A model behind TensorFlow Serving; not thread-safe.
 
-    Retries after a lost connection, a timeout, and errors that may pass (HTTP 429, 502, 503, 504;
-    gRPC UNAVAILABLE, DEADLINE_EXCEEDED). The wait about doubles with each attempt and is partly
-    random, so that many clients do not return at once. Other errors are raised at once. No request
-    changes the server, so all are safe to repeat.
+    Retries after a lost connection and errors that may pass (HTTP 429, 502, 503, 504; gRPC
+    UNAVAILABLE), with growing, partly random waits. No request changes the server, so all are safe
+    to repeat.
 
     Args:
       server: "http://HOST:PORT", or "HOST:PORT" for gRPC.
       model: name of the model at the server.
-      options: see `ClientOptions`.
+      version: version of the model; -1 for the one that the server chooses.
+      signature: name of the signature that `predict` calls.
+      timeout: seconds for an attempt.
+      retries: maximum number of retries.
+      grpc: use gRPC instead of REST.
 
     Raises:
       ValueError: if the address has another form, or gRPC's package is missing.
     """
 
-    def __init__(self, server: str, model: str, **options: Unpack[ClientOptions]) -> None:
-        self._config = ClientConfig(server, model, **options)
-        transport = _grpc_transport() if self._config.grpc else RestTransport
-        self._transport = transport(server, model, self._config.version)
-        self._known: dict[str, Spec] = {}  # signatures by name, asked for with the first request
+    def __init__(
+        self,
+        server: str,
+        model: str,
+        *,
+        version: int = -1,
+        signature: str = "serving_default",
+        timeout: float = 10.0,
+        retries: int = 3,
+        grpc: bool = False,
+    ) -> None:
+        transport = _grpc_transport() if grpc else RestTransport
+        self._transport = transport(server, model, version, timeout, retries)
+        self._name = f"Model {model} at {server}"
+        self._signature = signature
+        self._known: dict[str, Spec] = {}  # Signatures by name, asked for with the first request.
 
     def __enter__(self) -> Self:
         return self
@@ -122,20 +110,22 @@ class ServingClient:
 
     def status(self) -> list[dict[str, Any]]:
         """Returns `version`, `state` and `status` of each version, as the server reports them."""
-        return self._try(self._transport.status, self._end())
+        return self._transport.status()
 
     def metadata(self) -> dict[str, Spec]:
         """Returns the signatures of the model by name, each a SignatureDef in JSON."""
-        return self._signatures(self._end())
+        signatures = self._transport.signatures()
+        # TensorFlow lists __saved_model_init_op among the signatures. Protocol buffers leave out
+        # empty fields.
+        return {
+            name: {"inputs": {}, "outputs": {}, **signatures[name]}
+            for name in sorted(signatures)
+            if not name.startswith("__")
+        }
 
-    def find_inputs(self) -> list[str]:
-        """Returns the names of the signature's inputs."""
-        return sorted(self._signature(self._end())["inputs"])
-
-    def find_numbers(self) -> list[str]:
-        """Returns the names of the inputs that are a single number for all rows of a request."""
-        inputs = self._signature(self._end())["inputs"]
-        return sorted(name for name, spec in inputs.items() if is_number(spec))
+    def inputs(self) -> dict[str, Spec]:
+        """Returns the signature's inputs by name, each a TensorInfo in JSON."""
+        return self._spec()["inputs"]
 
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the outputs of one batch, in one request.
@@ -152,72 +142,41 @@ class ServingClient:
           ValueError: if the inputs are not those of the signature.
           ServingError: if the server cannot be asked or refuses.
         """
-        end = self._end()
-        signature = self._signature(end)
-        name = self._config.signature
-        if set(inputs) != set(signature["inputs"]):
+        spec = self._spec()
+        # The server ignores names that it does not know.
+        if set(inputs) != set(spec["inputs"]):
             raise ValueError(
-                f"Signature {name} of model {self._config.model} takes "
-                f"{_listed(signature['inputs'])}; received {_listed(inputs) or 'nothing'}."
+                f"{self._name} takes {_listed(spec['inputs'])}; received "
+                f"{_listed(inputs) or 'nothing'}."
             )
-        arrays = {
-            key: to_array(key, inputs[key], spec)
-            for key, spec in sorted(signature["inputs"].items())
-        }
+        arrays = {name: _to_array(name, inputs[name], spec["inputs"][name]) for name in inputs}
         # An input that is a single number has no batch.
-        sizes = {key: len(inputs[key]) for key, array in arrays.items() if np.ndim(array)}
+        sizes = {name: len(array) for name, array in arrays.items() if array.ndim}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
+        num_rows = min(sizes.values(), default=1)
         try:
-            outputs = self._try(
-                lambda seconds: self._transport.predict(name, signature, arrays, seconds), end
-            )
-        except ServingError:
+            outputs = self._transport.predict(self._signature, spec, arrays)
+            return {
+                name: _to_output(outputs[name], kind, num_rows)
+                for name, kind in sorted(spec["outputs"].items())
+            }
+        except (ServingError, AttributeError, LookupError, TypeError, ValueError) as error:
             # The server may have changed to another version, with other signatures.
             self._known = {}
-            raise
-        num_rows = min(sizes.values(), default=1)
-        return check_outputs(outputs, signature, num_rows, self._config.server)
+            if isinstance(error, ServingError):
+                raise
+            raise ServingError(
+                f"{self._name} sent other outputs than it announced: {one_line(error)}."
+            ) from None
 
-    def _end(self) -> float:
-        return time.monotonic() + self._config.deadline
-
-    def _signature(self, end: float) -> Spec:
-        self._known = self._known or self._signatures(end)
-        name = self._config.signature
-        if name not in self._known:
+    def _spec(self) -> Spec:
+        self._known = self._known or self.metadata()
+        if self._signature not in self._known:
             raise ValueError(
-                f"Model {self._config.model} has no signature {name}; it has "
-                f"{_listed(self._known)}."
+                f"{self._name} has no signature {self._signature}; it has {_listed(self._known)}."
             )
-        return self._known[name]
-
-    def _signatures(self, end: float) -> dict[str, Spec]:
-        signatures = self._try(self._transport.metadata, end)
-        # TensorFlow lists __saved_model_init_op among the signatures.
-        return {name: signatures[name] for name in sorted(signatures) if name[:2] != "__"}
-
-    def _try(self, ask: Callable[[float], Answer], end: float) -> Answer:
-        """Calls `ask(seconds)` until it succeeds, or no attempts or no time are left."""
-        tries = 0
-        wait = FIRST_WAIT_SECONDS
-        while True:
-            tries += 1
-            try:
-                # At least a millisecond, because a timeout must be above 0.
-                return ask(max(min(self._config.timeout, end - time.monotonic()), 0.001))
-            except ServingError as error:
-                pause = wait * random.uniform(0.5, 1.0)
-                is_last = tries > self._config.retries or time.monotonic() + pause >= end
-                if error.may_pass and not is_last:
-                    logging.debug("%s Trying again in %.1f s.", error, pause)
-                    time.sleep(pause)
-                    wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-                    continue
-                more = f" Gave up after {tries} tries." if tries > 1 else ""
-                if error.code == "NOT_FOUND":
-                    more += " Compare --model with the names in models.config, or drop --version."
-                raise ServingError(f"{error}{more}", error.code, error.may_pass) from None
+        return self._known[self._signature]
 
 
 def _listed(names: dict[str, Any]) -> str:
@@ -226,12 +185,71 @@ def _listed(names: dict[str, Any]) -> str:
 
 def _grpc_transport() -> "type[GrpcTransport]":
     try:
-        from export.client.grpc_transport import GrpcTransport
+        from export.serving_grpc import GrpcTransport
     except ImportError as error:
         raise ValueError(
             f"--grpc needs tensorflow-serving-api ({error}); {install_hint('serving')}."
         ) from None
     return GrpcTransport
+
+
+def sizes_of(spec: Spec) -> list[int]:
+    """Returns the sizes of a tensor's axes; -1 is any size."""
+    return [int(axis.get("size", 0)) for axis in spec.get("tensor_shape", {}).get("dim", [])]
+
+
+def is_number(spec: Spec) -> bool:
+    """Returns whether an input is a single number for the whole batch."""
+    shape = spec.get("tensor_shape")
+    return shape is not None and not shape.get("dim") and not shape.get("unknown_rank")
+
+
+def _to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
+    """Returns one input as an array of its type; strings as an object array of bytes."""
+    kind = spec["dtype"]
+    sizes = sizes_of(spec)
+    try:
+        if kind == "DT_STRING":
+            array = np.asarray(np.frompyfunc(_encode, 1, 1)(np.array(values, object)))
+        else:
+            given = np.array(values)
+            # The casting rule rejects floats for integers.
+            array = given.astype(DTYPES.get(kind, given.dtype), casting="same_kind")
+            # The cast to a shorter integer type wraps around silently.
+            if array.dtype.kind != "f" and (array != given).any():
+                raise ValueError
+        if (sizes or is_number(spec)) and array.ndim != len(sizes):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(
+            f"{name} takes {kind} in rows of one length, of shape {sizes} with -1 for any size; "
+            f"received {str(values)[:80]!r}."
+        ) from None
+    return array
+
+
+def _encode(value: str | bytes) -> bytes:
+    # Python turns bytes of a command line that are not UTF-8 into lone surrogates.
+    return value if isinstance(value, bytes) else value.encode("utf8", "surrogateescape")
+
+
+def _to_output(values: Any, spec: Spec, num_rows: int) -> Any:
+    """Returns nested lists of JSON, or an array of gRPC, as an array; strings as nested lists."""
+    kind = spec["dtype"]
+    if kind == "DT_STRING":
+        array = np.asarray(np.frompyfunc(_decode, 1, 1)(np.array(values, object)), object)
+    else:
+        array = np.asarray(values, DTYPES.get(kind))
+    if array.shape[:1] != (num_rows,):
+        raise ValueError(f"shape {array.shape} for {num_rows} rows")
+    return array.tolist() if kind == "DT_STRING" else array
+
+
+def _decode(value: str | bytes | dict[str, str]) -> str:
+    """Returns a string output as text: str, the bytes of gRPC, or {"b64": ...} of JSON."""
+    if isinstance(value, dict):
+        value = base64.b64decode(value["b64"])
+    return value if isinstance(value, str) else value.decode("utf8", "replace")
 
 
 def answer_rows(
@@ -246,8 +264,9 @@ def answer_rows(
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
         try:
-            columns = as_columns(batch, client.find_inputs(), client.find_numbers())
-            outputs = client.predict(columns)
+            inputs = client.inputs()
+            numbers = [name for name, spec in inputs.items() if is_number(spec)]
+            outputs = client.predict(as_columns(batch, sorted(inputs), numbers))
         except (ServingError, ValueError) as error:
             if len(rows) > 1:  # The rows of a file; a single row needs no number.
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
@@ -275,7 +294,16 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
       config: the flags.
       texts: inputs of one row by name; {} for a file or the description.
     """
-    with ServingClient(**config.to_dict()) as client:
+    client = ServingClient(
+        config.server,
+        config.model,
+        version=config.version,
+        signature=config.signature,
+        timeout=config.timeout,
+        retries=config.retries,
+        grpc=config.grpc,
+    )
+    with client:
         if not texts and not config.input_file:
             show(describe(client))
             return
@@ -312,7 +340,7 @@ def _describe_tensors(specs: dict[str, Spec]) -> str:
     tensors = []
     for name, spec in sorted(specs.items()):
         kind = spec["dtype"].removeprefix("DT_").lower()
-        tensors.append(f"{name} {kind} {shape_of(spec)}")
+        tensors.append(f"{name} {kind} {sizes_of(spec)}")
     return ", ".join(tensors)
 
 

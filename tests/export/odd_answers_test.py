@@ -1,46 +1,42 @@
 """A server whose metadata or answers are not those of TensorFlow Serving: one clear error each."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
 
-from export.client.protocol import ServingError
-from export.client.rest import RestTransport
-from export.client.rows import read_input
 from export.serving_client import ClientConfig, ServingClient, ask
-from tests.programs import fail, run
+from export.serving_rest import RestTransport, ServingError
+from export.serving_rows import read_input
 
 TEXT = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
 FLOATS = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}}
-WHOLE = {"dtype": "DT_INT32", "tensor_shape": {"dim": [{"size": "-1"}]}}
-OUTPUTS = {"label": TEXT, "probabilities": FLOATS, "start": WHOLE}
+OUTPUTS = {"label": TEXT, "probabilities": FLOATS}
 SIGNATURES = {"serving_default": {"inputs": {"text": TEXT}, "outputs": OUTPUTS}}
 VERSIONS = [{"version": "1", "state": "AVAILABLE", "status": {"error_message": ""}}]
-ANSWER = {"label": ["a", "b"], "probabilities": [[0.5, 0.5], [1, 0]], "start": [3, -1]}
+ANSWER = {"label": ["a", "b"], "probabilities": [[0.5, 0.5], [1, 0]]}
 
 
 class OddServer:
     """Answers with what a test gives it, in the place of HTTP."""
 
     def __init__(self) -> None:
-        self.status = {"model_version_status": VERSIONS}
+        self.versions = VERSIONS
         self.signatures = copy.deepcopy(SIGNATURES)
-        self.answer = json.dumps({"outputs": ANSWER})
+        self.answer = {"outputs": ANSWER}
 
-    def ask(self, _, method, url, seconds, body=None):
+    def ask(self, _, method, url, body=None):
         if method == "POST":
-            return json.loads(self.answer)
+            return self.answer
         if url.endswith("/metadata"):
             return {"metadata": {"signature_def": {"signature_def": self.signatures}}}
-        return self.status
+        return {"model_version_status": self.versions}
 
 
 @pytest.fixture
 def server(monkeypatch):
     odd = OddServer()
-    monkeypatch.setattr(RestTransport, "_ask", lambda *given, **named: odd.ask(*given, **named))
+    monkeypatch.setattr(RestTransport, "_ask", lambda *given: odd.ask(*given))
     return odd
 
 
@@ -51,56 +47,24 @@ def predict():
 
 def test_right_answers_are_taken(server) -> None:
     found = predict()
-    assert found["label"] == ["a", "b"] and found["start"].tolist() == [3, -1]
+    assert found["label"] == ["a", "b"]
     assert found["probabilities"].dtype == np.float32
     assert found["probabilities"].tolist() == [[0.5, 0.5], [1.0, 0.0]]
-    server.answer = json.dumps({"outputs": {**ANSWER, "label": [{"b64": "w6k="}, "b"]}})
+    server.answer = {"outputs": {**ANSWER, "label": [{"b64": "w6k="}, "b"]}}
     assert predict()["label"] == ["é", "b"]
 
 
-ODD_VALUES = {
-    "probabilities": [
-        *("[[NaN, 0.5], [1, 0]]", "[[Infinity, 0.5], [1, 0]]", "[[0.5, -Infinity], [1, 0]]"),
-        *("[[1e999, 0.5], [1, 0]]", "[[1e300, 0.5], [1, 0]]", "[[null, 0.5], [1, 0]]"),
-        *("[0.5, 0.5]", "[[[0.5, 0.5], [1, 0]]]", "[[0.5], [1]]", "[[0.5, 0.5], [1]]", "0.5"),
-        *("[[0.5, 0.5]]", '[["0.5", "0.5"], ["1", "0"]]', "[[true, false], [true, false]]"),
-        *('"text"', "{}", "null", "[[{}, 0.5], [1, 0]]", "[" * 90 + "1" + "]" * 90),
-    ],
-    "label": [
-        *('[{"b64": "a"}, "b"]', '[{"b64": "====="}, "b"]', '[{"b64": 5}, "b"]'),
-        *(
-            '[{"b64": "w6k=", "more": 1}, "b"]',
-            '[["a"], ["b"]]',
-            '["a"]',
-            '["a", 5]',
-            '["a", null]',
-        ),
-        *('["a", ["b"]]', '"ab"', "{}", "null", '[{"b64": "w6\\u001b[2Jk="}, "b"]'),
-    ],
-    "start": [
-        *("[3.5, -1]", "[3.0, 1.0]", '["3", "1"]', "[true, false]", "[4294967296, 1]"),
-        *("[[3], [1]]", "[3]", "[null, 1]", "[1e5, 2]", f"[{10**30}, 1]", "[NaN, 1]"),
-    ],
-}
-ODD_ANSWERS = [(name, value) for name, values in ODD_VALUES.items() for value in values]
+ODD_OUTPUTS = [
+    *([], 7, None, {"label": ["a", "b"]}),
+    *({**ANSWER, "label": value} for value in (["a"], ["a", 5], "ab", None, [{"b64": "a"}, "b"])),
+    *({**ANSWER, "probabilities": value} for value in ([[0.5], [1, 2]], 0.5, {}, [[{}, 1]] * 2)),
+]
 
 
-@pytest.mark.parametrize(("name", "value"), ODD_ANSWERS)
-def test_odd_outputs_are_refused(server, name, value) -> None:
-    parts = {key: json.dumps(part) for key, part in ANSWER.items()} | {name: value}
-    outputs = ", ".join(f'"{key}": {part}' for key, part in parts.items())
-    server.answer = f'{{"outputs": {{{outputs}}}}}'
-    with pytest.raises(ServingError, match=name) as caught:
-        predict()
-    assert str(caught.value).isprintable() and len(str(caught.value)) < 1500
-
-
-@pytest.mark.parametrize(
-    "answer", ['{"outputs": []}', '{"outputs": 7}', "{}", '{"outputs": {"label": ["a", "b"]}}']
-)
-def test_missing_outputs_are_refused(server, answer) -> None:
-    server.answer = answer
-    with pytest.raises(ServingError):
+@pytest.mark.parametrize("outputs", ODD_OUTPUTS)
+def test_odd_outputs_are_refused(server, outputs) -> None:
+    server.answer = {"outputs": outputs}
+    with pytest.raises(ServingError, match="127.0.0.1"):
         predict()
 
 
@@ -115,9 +79,7 @@ ODD_SIGNATURES = [
             {"dtype": "DT_STRING", "tensor_shape": {"dim": {"size": 1}}},
             {"dtype": "DT_STRING", "tensor_shape": {"dim": [7]}},
             {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "many"}]}},
-            {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": [1]}]}},
             {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": 1.5}]}},
-            {"dtype": "DT_STRING", "tensor_shape": {"unknown_rank": "yes"}},
         )
     ),
 ]
@@ -130,13 +92,11 @@ def test_odd_metadata_are_refused(server, signatures) -> None:
         predict()
     with pytest.raises(ServingError, match="127.0.0.1"):
         ask(ClientConfig("http://127.0.0.1:1", "made-up"), {})
-    printed = fail(run("export.serving_client", server="http://127.0.0.1:1", model="m", text="a"))
-    assert printed.count("\n") == 1
 
 
-@pytest.mark.parametrize("status", [7, {}, [7], [None], [{"status": 7}], [{"status": [1]}], "x"])
-def test_odd_versions_are_refused(server, status) -> None:
-    server.status = {"model_version_status": status}
+@pytest.mark.parametrize("versions", [7, {}, [7], [None], [{"status": 7}], [{"status": [1]}], "x"])
+def test_odd_versions_are_refused(server, versions) -> None:
+    server.versions = versions
     with pytest.raises(ServingError, match="127.0.0.1"):
         ask(ClientConfig("http://127.0.0.1:1", "made-up"), {})
 

@@ -27,11 +27,6 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The ids of tests that are measured to be slow; lines with # are comments.
-SLOW_TESTS = frozenset(
-    pathlib.Path(__file__).with_name("slow_tests.txt").read_text(encoding="utf8").splitlines()
-)
-
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'"
 WORDS = """
@@ -122,11 +117,6 @@ def keeps_graph_optimizer(item: pytest.Item) -> bool:
     is_of_saved_files = item.path.is_relative_to(folder / "export")
     is_of_saved_files |= item.path.name == "earlier_files_test.py"
     return is_of_saved_files or item.get_closest_marker("graph_optimizer") is not None
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.nodeid in SLOW_TESTS:
-        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)  # After -m and -k: what they leave out is not counted.

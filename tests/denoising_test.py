@@ -115,6 +115,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, whole):
         assert value.tobytes() == values[1][name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_the_folder_is_judged_and_converted_without_its_decoder(folder, whole, tmp_path):
     assert fine_tune(PROGRAM, **{**whole.given, "do_train": "false"}) == 0
     results = read_results(folder / "whole")
@@ -139,6 +140,7 @@ def test_the_folder_is_judged_and_converted_without_its_decoder(folder, whole, t
     np.testing.assert_array_equal(*vectors)
 
 
+@pytest.mark.slow
 def test_the_head_comes_from_the_checkpoint_and_the_decoder_is_new(folder, whole):
     values, start = whole.start, read_checkpoint(folder / "model").weights
     named = [name for name in start if name.startswith("cls/predictions/")]

@@ -24,6 +24,7 @@ from bert_tf.search.searcher import Searcher
 from bert_tf.training.metrics_log import read_metrics
 from tests.programs import finish, run
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless, slow_where
 
 MADE_IN = "/earlier"
 with lzma.open(golden_file("earlier", "expected.json.xz"), "rt", encoding="utf8") as file:
@@ -60,7 +61,7 @@ def models(*where, without=(), slow=()):
     for part in where:
         recorded = recorded[part]
     names = sorted(recorded.keys() - set(without))
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
+    return slow_where(lambda name: name in slow, names)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def check_answers(model, name, expected, tolerance=1e-5):
 
 
 @pytest.mark.parametrize(
-    "name", models("runs", without=["reranker"], slow=["pairs", "several", "squad"])
+    "name", models("runs", without=["reranker"], slow=["joint", "pairs", "several", "squad"])
 )
 def test_a_run_directory_answers(folder, name):
     expected = EXPECTED["runs"][name]
@@ -161,7 +162,7 @@ def moved(folder, name, tmp_path):
     return record.parent
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_unless("squad", PROGRAMS))
 def test_the_command_of_a_run_predicts_the_same_again(folder, name, tmp_path):
     program, *files = PROGRAMS[name]
     path = moved(folder, name, tmp_path)
@@ -175,7 +176,7 @@ def test_the_command_of_a_run_predicts_the_same_again(folder, name, tmp_path):
     assert {file: place.read_bytes() for file, place in kept.items()} == before
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", slow_unless("choice", DATA))
 def test_a_moved_run_predicts_with_its_record_as_it_is(folder, name, tmp_path):
     program, *files = PROGRAMS[name]
     path = shutil.copytree(folder / "runs" / name, tmp_path / "run")
@@ -248,7 +249,9 @@ def batch():
     }
 
 
-@pytest.mark.parametrize("name", models("keras", without=["saved_tags"]))
+@pytest.mark.parametrize(
+    "name", models("keras", without=["saved_tags"], slow=["joint", "several", "squad"])
+)
 def test_a_keras_file_computes_the_same(folder, name):
     check_keras_model(keras.models.load_model(folder / f"keras/{name}.keras"), name)
 
@@ -291,14 +294,19 @@ def test_keras_finds_the_classes_of_old_files_after_a_mere_import(folder):
 
 
 @pytest.mark.parametrize(
-    "name", models("exports", "saved_model", slow=["pairs", "several", "squad"])
+    "name",
+    models(
+        "exports",
+        "saved_model",
+        slow=["bert", "joint", "pairs", "retriever", "several", "squad", "tags"],
+    ),
 )
 def test_a_saved_model_answers(folder, name):
     model = bert_tf.load(folder / "exports" / name)
     check_answers(model, name, EXPECTED["exports"]["saved_model"][name])
 
 
-@pytest.mark.parametrize("name", ["class", "reranker"])
+@pytest.mark.parametrize("name", ["class", pytest.param("reranker", marks=pytest.mark.slow)])
 def test_a_serving_signature_computes_the_same(folder, name):
     expected = EXPECTED["exports"]["signature"][name]
     serve = tf.saved_model.load(str(folder / "exports" / name / "1")).signatures["serving_default"]

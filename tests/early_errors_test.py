@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.shared_data import ROOT
+from tests.slow_variants import slow_unless
 
 RUN = """
 import runpy, sys
@@ -44,13 +45,7 @@ GOOD_AND_BAD = {
 }
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(name, marks=[] if name == "run_classifier" else pytest.mark.slow)
-        for name in GOOD_AND_BAD
-    ],
-)
+@pytest.mark.parametrize("program", slow_unless("run_classifier", GOOD_AND_BAD))
 def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")

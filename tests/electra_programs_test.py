@@ -93,6 +93,7 @@ def test_both_towers_learn_and_are_reported(one):
     assert "replaced_tokens_recall = " in results and "unigram_masked_lm_loss = " in results
 
 
+@pytest.mark.slow
 def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
     path, _ = one
     discriminator, generator = (
@@ -133,6 +134,7 @@ def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
     assert BertPreprocessor.from_pretrained(tmp_path / "generator", 16).max_seq_length == 16
 
 
+@pytest.mark.slow
 def test_each_tower_is_converted(one, tmp_path):
     path, _ = one
     for tower, kind in (("discriminator", "PreTraining"), ("generator", "MaskedLM")):

@@ -139,6 +139,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypat
     assert status == 1 and "features.jsonl" in printed
 
 
+@pytest.mark.slow
 def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
     write_checkpoint(made_checkpoint(), tmp_path / "google", "google")
     for name in ("vocab.txt", "bert_config.json"):

@@ -116,6 +116,7 @@ def test_labels_in_another_order_from_python(folder):
         BertClassifier.from_pretrained(folder / "the task's", labels=["a", "b", "c"])
 
 
+@pytest.mark.slow
 def test_a_head_with_the_labels_of_the_task_in_another_order(folder, tmp_path):
     expected = evaluate(folder, "the task's", tmp_path / "first")
     assert 0 < expected["eval_accuracy"] < 1  # So that another order would show.
@@ -152,6 +153,7 @@ def test_training_goes_on_with_the_head(folder, tmp_path, caplog):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_head_without_names(folder, tmp_path):
     made = dataclasses.replace(make_head(), labels=())
     write_checkpoint(made, tmp_path / "nameless", "huggingface")

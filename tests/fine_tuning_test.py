@@ -61,6 +61,7 @@ def tune(folder, output_dir, **changed):
     return folder / output_dir
 
 
+@pytest.mark.slow
 def test_a_short_run_has_a_line_for_each_step(folder):
     path = tune(folder, "short", num_train_steps=3, log_steps=100)
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
@@ -159,19 +160,17 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
 # The loop ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
         {"pack_rows": "true", "gradient_accumulation_steps": 2},
-        pytest.param({"pad_to_max_length": "true"}, marks=pytest.mark.slow),
-        pytest.param({"jit_compile": "true"}, marks=pytest.mark.slow),
-        pytest.param({"gradient_accumulation_steps": 4}, marks=pytest.mark.slow),
-        pytest.param({"recompute": "true"}, marks=pytest.mark.slow),
-        pytest.param({"pack_rows": "true"}, marks=pytest.mark.slow),
-        pytest.param(
-            {"pack_rows": "true", "jit_compile": "true", "gradient_accumulation_steps": 2},
-            marks=pytest.mark.slow,
-        ),
+        {"pad_to_max_length": "true"},
+        {"jit_compile": "true"},
+        {"gradient_accumulation_steps": 4},
+        {"recompute": "true"},
+        {"pack_rows": "true"},
+        {"pack_rows": "true", "jit_compile": "true", "gradient_accumulation_steps": 2},
     ],
 )
 def test_same_losses_however_they_are_computed(folder, plain, changed, monkeypatch):
@@ -285,6 +284,7 @@ def test_early_stopping_keeps_the_best(folder):
     assert read_results(named)["global_step"] == 0
 
 
+@pytest.mark.slow
 def test_the_last_step_is_judged_and_may_be_the_best(folder):
     """Whatever --eval_steps is; also in a run that was killed before that evaluation."""
     flags = {"best_metric": "loss", "eval_steps": 4, "learning_rate": 1e-3}
@@ -335,6 +335,7 @@ def test_early_stopping_without_an_interval_judges_each_epoch(folder, caplog):
 # What a run goes on from ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictions_alone(folder, plain):
     """From the run's directory, from it as a start, from one of its checkpoints."""
     unlabelled = [{"text": row["text"]} for row in texts(9)]
@@ -429,6 +430,7 @@ def test_other_labels_need_a_new_head(folder, plain):
     assert read_results(path)["loss"] == pytest.approx(read_results(plain)["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_from_nothing(folder):
     shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
     shape |= {"intermediate_size": 32, "max_position_embeddings": 16}

@@ -90,6 +90,7 @@ def test_the_choice_is_used_by_all_that_reads_the_run(folder, run):
     assert json.loads(read_record(run)["thresholds"]) == thresholds
 
 
+@pytest.mark.slow
 def test_the_temperature_lowers_the_loss_and_the_thresholds_raise_the_f1(folder, run, tmp_path):
     dev = rows_of(40)
     texts = [row["text"] for row in dev]
@@ -135,6 +136,7 @@ def test_report_and_results(run):
     assert page.count(">good</span>") + page.count(">bad</span>") == len(worst)
 
 
+@pytest.mark.slow
 def test_the_same_command_keeps_the_choice_and_a_longer_training_removes_it(folder, run, tmp_path):
     before = (run / CALIBRATION_NAME).read_bytes()
     results = read_results(run)

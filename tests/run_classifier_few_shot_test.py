@@ -39,6 +39,7 @@ def flags_of(folder, output_dir, **changed):
     }
 
 
+@pytest.mark.slow
 def test_trains_resumes_and_is_a_run_like_any_other(folder, monkeypatch):
     path = folder / "run"
     given = flags_of(folder, "run", do_eval="true", eval_file=folder / "dev.csv")

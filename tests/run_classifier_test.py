@@ -55,6 +55,7 @@ def own(folder):
     return folder / "own", printed
 
 
+@pytest.mark.slow
 def test_answers_of_one_table(folder, own):
     path, printed = own
     rows, predictions = texts(25), read_tsv(path / "predictions.tsv")

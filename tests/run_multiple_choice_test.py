@@ -108,6 +108,7 @@ def trained(folder):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_the_focal_loss_of_a_program(folder):
     """A new head gives each of four choices about a quarter."""
     flags = flags_of(folder, "focal", num_train_steps=1, do_predict="false")
@@ -159,6 +160,7 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
     check_packed_rows("run_multiple_choice", tmp_path, **flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev.jsonl", "test.csv", "unknown.csv", "alike.csv"])
 def test_other_forms_of_the_same_rows(folder, trained, name):
     before = (trained / "predictions.tsv").read_bytes()
@@ -217,6 +219,7 @@ def test_a_bad_file(folder, trained):
     assert not (folder / "refused/run.flags").exists()
 
 
+@pytest.mark.slow
 def test_a_head_of_another_task(folder):
     """That of a classifier of three classes: a new one is made only if asked for."""
     model = read_checkpoint(str(folder / "model"))

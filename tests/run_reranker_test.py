@@ -152,6 +152,7 @@ def test_the_documents_of_a_run_are_ranked_anew(folder, tmp_path):
     assert "--train_run_file" in message and "--split=train" in message
 
 
+@pytest.mark.slow
 def test_memory_is_estimated_for_all_documents_of_a_list(folder, monkeypatch):
     """Of lists of 4 an example has four times the bytes of a document."""
     found = {}

@@ -121,6 +121,7 @@ def evaluated(folder, output_dir, **given):
     return (output_dir / "eval_results.txt").read_text().splitlines()[0], read_results(output_dir)
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_other_data_has_nothing_of_the_runs_data(folder, tmp_path):
     """The run has columns, a split and an --eval_file of its own, which has other columns."""
     rows = [{"title": f"the {animal}", "text": "mice"} for animal in ANIMALS]
@@ -150,6 +151,7 @@ def test_an_evaluation_of_other_data_has_nothing_of_the_runs_data(folder, tmp_pa
     assert again == (file, results)
 
 
+@pytest.mark.slow
 def test_single_texts_need_dropout(folder):
     given = flags_of(folder, "simcse", train_file=folder / "texts.jsonl", num_train_steps=1)
     message = refuse(PROGRAM, **given)
@@ -364,6 +366,7 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_texts_are_as_long_as_a_folder_of_sparse_vectors_says(folder, tmp_path):
     """Without --max_seq_length; a second command of the run has the same."""
     given = {

@@ -94,6 +94,7 @@ def test_it_resumes_to_the_same_numbers(folder, trained):
     assert (again / "metrics.jsonl").read_text() == "".join(lines)
 
 
+@pytest.mark.slow
 def test_the_class_in_python_gives_the_same_answers(folder, trained, tmp_path):
     checkpoint = read_checkpoint(trained)
     checkpoint.check()
@@ -117,6 +118,7 @@ def test_the_class_in_python_gives_the_same_answers(folder, trained, tmp_path):
     assert largest_difference(answers, again) < 1e-5
 
 
+@pytest.mark.slow
 def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
     paragraphs = read(folder / "dev.json")["data"][0]["paragraphs"]
     texts = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]

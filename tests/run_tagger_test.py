@@ -292,6 +292,7 @@ def test_tags_and_heads_that_do_not_fit(folder, names):
     assert "labels.txt" in message(do_eval="false", do_predict="true")
 
 
+@pytest.mark.slow
 def test_a_labelled_file_is_judged_as_well_as_tagged(folder, names):
     """With the columns of the run, which are not said again."""
     before = files_of(names, "predictions.txt")

@@ -48,6 +48,7 @@ def trained(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_holds_each_weight_once_and_is_an_albert(trained, tmp_path):
     checkpoint = read_checkpoint(trained)
     checkpoint.check()

@@ -24,7 +24,9 @@ def configs_of(folder):
     return types.SimpleNamespace(training=training, task=task)
 
 
-@pytest.mark.parametrize("model_class", [BertTokenClassifier, BertSpanLabeler])
+@pytest.mark.parametrize(
+    "model_class", [pytest.param(BertTokenClassifier, marks=pytest.mark.slow), BertSpanLabeler]
+)
 def test_scores_of_pieces_are_kept_row_by_row(tmp_path, monkeypatch, model_class):
     """Batches take the longest rows first and are padded; what is kept is neither."""
     checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))

@@ -17,6 +17,7 @@ from absl import flags
 from bert_tf.__main__ import PROGRAMS
 from bert_tf.config import config_flags
 from tests.programs import own_flags, own_logging
+from tests.slow_variants import slow_where
 
 RUN = config_flags.run
 NOT_NUMBERS = ("", "abc", "1,5", "--", "\x1b[2J", "1_x")
@@ -81,7 +82,13 @@ def ended(main: Callable, *arguments: str) -> tuple[int, str]:
     raise AssertionError("The program did not end.")
 
 
-@pytest.mark.parametrize("module", PROGRAMS.values())
+# Those with the most flags, most of which quicker programs have as well.
+SLOW_PROGRAMS = ("bert_tf.run_pretraining", "bert_tf.run_squad", "bert_tf.run_reranker")
+
+
+@pytest.mark.parametrize(
+    "module", slow_where(lambda module: module in SLOW_PROGRAMS, PROGRAMS.values())
+)
 def test_wrong_values_of_every_flag(module) -> None:
     failures, tried = [], 0
     with program(module) as main:

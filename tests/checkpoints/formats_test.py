@@ -24,6 +24,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.optimizers import AdamWeightDecay
 from tests.checkpoints.made_checkpoint import PURPOSES, assert_same, make_checkpoint
+from tests.slow_variants import slow_where
 
 FORMS = ("bert_tf", "google", "huggingface", "keras_hub")
 
@@ -192,7 +193,7 @@ def test_a_damaged_member_of_an_archive(tmp_path):
 JSON_VALUES = (None, True, 0, -1, 1.5, "x", [], ["x"], {}, {"x": 1}, 10**30)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow_where(lambda form: form == "keras_hub", FORMS))
 def test_any_json_gives_a_checkpoint_or_one_clear_error(tmp_path, form):
     rng, messages = random.Random(form), []
     made = make_checkpoint("classifier", 2, num_hidden_layers=1)

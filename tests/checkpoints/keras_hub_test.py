@@ -151,7 +151,9 @@ def test_the_mlm_head_beside_a_classifier_is_left_out(tmp_path):
     assert_same(write_checkpoint(both, tmp_path / "preset", "keras_hub"), made)
 
 
-@pytest.mark.parametrize("tower", ["discriminator", "generator"])
+@pytest.mark.parametrize(
+    "tower", [pytest.param("discriminator", marks=pytest.mark.slow), "generator"]
+)
 def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
     """The golden ELECTRAs; keras-hub has BERT's GELU instead of theirs, and no head of theirs."""
     made = read_checkpoint(golden_file("families", "electra", tower))
@@ -191,7 +193,7 @@ def without_heads(checkpoint):
     return dataclasses.replace(checkpoint, weights=weights)
 
 
-@pytest.mark.parametrize("width", [6, 8])
+@pytest.mark.parametrize("width", [pytest.param(6, marks=pytest.mark.slow), 8])
 def test_electras_that_keras_hub_wrote(tmp_path, width):
     """With tables narrower than the layers and as wide; weights alone show the first alone."""
     sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}

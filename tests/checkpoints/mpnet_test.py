@@ -25,7 +25,14 @@ def test_ids_and_embeddings_are_those_of_sentence_transformers():
     assert_close(vectors, values["out_embeddings"], OTHER_FRAMEWORK)
 
 
-@pytest.mark.parametrize("form", ["sentence_transformers", "bert_tf", "keras"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "sentence_transformers",
+        pytest.param("bert_tf", marks=pytest.mark.slow),
+        pytest.param("keras", marks=pytest.mark.slow),
+    ],
+)
 def test_a_saved_model_embeds_alike(tmp_path, form):
     folder, sentences, _ = golden()
     model = BertEmbedder.from_pretrained(folder)

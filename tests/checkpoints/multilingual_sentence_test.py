@@ -12,7 +12,7 @@ def golden(name: str) -> tuple[str, dict[str, np.ndarray]]:
     return str(folder), dict(np.load(folder / "golden.npz"))
 
 
-@pytest.mark.parametrize("name", ["paraphrase", "e5"])
+@pytest.mark.parametrize("name", ["paraphrase", pytest.param("e5", marks=pytest.mark.slow)])
 def test_ids_and_embeddings_are_those_of_sentence_transformers(name):
     folder, values = golden(name)
     sentences = values["in_sentences"].tolist()

@@ -18,6 +18,7 @@ from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.config import ModelConfig
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_config, make_vocab
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless
 
 SIZES = {
     "vocab_size": 70,
@@ -333,7 +334,7 @@ def test_null_as_the_activation_of_a_cross_encoder(tmp_path):
         stated_activation(tmp_path)
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", slow_unless("roberta", STRUCTURES))
 def test_wrong_values_of_each_key(tmp_path, name):
     """Each is read, or the folder is named; large numbers take neither time nor memory."""
     folder = tmp_path / name

@@ -117,6 +117,7 @@ def test_parts_of_a_tokenizer_json(folder, part, value):
         read_tokenizer(folder, ROWS)
 
 
+@pytest.mark.slow
 def test_the_time_of_many_added_tokens_grows_with_their_number(tmp_path):
     config = make_config(np.random.default_rng(0), do_lower_case=True)
     times = []

@@ -19,6 +19,7 @@ from bert_tf.config import ModelConfig
 from tests.conftest import CORPUS
 from tests.fine_tune import fine_tune, write_folder
 from tests.programs import SMALL_BERT, run
+from tests.slow_variants import slow_where
 
 STEPS = {"num_train_steps": 2, "save_checkpoints_steps": 1}
 
@@ -106,7 +107,7 @@ TAMPERINGS = (
 )
 
 
-@pytest.mark.parametrize("tamper", TAMPERINGS)
+@pytest.mark.parametrize("tamper", slow_where(lambda tamper: tamper is exchange_labels, TAMPERINGS))
 def test_what_does_not_belong_to_a_run_is_named_on_each_road(copy, folder, tmp_path, tamper):
     name = tamper(copy, folder)
     resumed = flags_of(folder, copy, random_seed=0, num_train_steps=3)
@@ -173,6 +174,7 @@ def test_a_checkpoint_alone_is_checked_against_the_files_beside_it(copy, folder)
         read_checkpoint(copy)
 
 
+@pytest.mark.slow
 def test_flags_that_alone_say_that_labels_are_several_must_be_there(folder, tmp_path):
     given = flags_of(folder, tmp_path / "several", problem_type="multi_label")
     assert fine_tune("run_classifier", **given) == 0

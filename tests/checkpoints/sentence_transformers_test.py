@@ -21,6 +21,7 @@ from bert_tf.text.wordpiece_options import WordPieceOptions
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless
 
 FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
 
@@ -53,7 +54,7 @@ def change(path, **values):
     path.write_text(json.dumps({key: v for key, v in content.items() if v is not None}))
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", slow_unless("mean_dense_tanh", FOLDERS))
 def test_embeddings_are_those_of_sentence_transformers(name):
     folder, texts, expected = golden(name)
     model = BertEmbedder.from_pretrained(folder)

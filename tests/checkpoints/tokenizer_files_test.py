@@ -128,7 +128,7 @@ def test_a_vocabulary_longer_than_its_table(folder):
     [
         ("bert-base-uncased", True, True),
         ("bert-base-cased", False, True),
-        ("bert-base-multilingual-cased", False, True),
+        pytest.param("bert-base-multilingual-cased", False, True, marks=pytest.mark.slow),
         ("bert-base-chinese", True, False),  # Both casings are in use.
     ],
 )

@@ -81,7 +81,7 @@ def convert(source: pathlib.Path, output: pathlib.Path, files: str, **flags) -> 
     return printed, read_checkpoint(output)
 
 
-@pytest.mark.parametrize("name", ["uncased", "cased"])
+@pytest.mark.parametrize("name", [pytest.param("uncased", marks=pytest.mark.slow), "cased"])
 def test_a_bert_of_hugging_face_answers_as_before(name, tmp_path):
     vocab = Vocab.read(golden_file("vocab", f"bert-base-{name}-vocab.txt"))
     made = make_model(vocab, name == "uncased", "pretrained")
@@ -101,6 +101,7 @@ def test_a_bert_of_hugging_face_answers_as_before(name, tmp_path):
     assert config["vocab_size"] == len(after.vocab)
 
 
+@pytest.mark.slow
 def test_a_byte_bpe_roberta_answers_as_before(tmp_path):
     golden = json.loads((ROBERTA / "tokenizer_golden.json").read_text(encoding="utf8"))
     texts = [row["text"] for row in golden[:2]] + TEXTS
@@ -113,7 +114,7 @@ def test_a_byte_bpe_roberta_answers_as_before(tmp_path):
     assert tokens_of(after, "\U0001f600") == list("ðŁĺĢ")  # The bytes of any text.
 
 
-@pytest.mark.parametrize("family", ["xlm_roberta", "mmbert"])
+@pytest.mark.parametrize("family", ["xlm_roberta", pytest.param("mmbert", marks=pytest.mark.slow)])
 def test_a_sentencepiece_model_answers_as_before(family, tmp_path):
     folder = golden_file("families", family, "masked_lm")
     golden = json.loads((folder / "tokenizer_golden.json").read_text(encoding="utf8"))

@@ -19,6 +19,7 @@ from bert_tf.text.wordpiece import WordPiece
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 from tests.checkpoints.made_checkpoint import make_config, make_vocab
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless
 
 GOLDENS = ("keep_accents", "strip_accents_cased", "added_tokens", "additional_special")
 
@@ -102,7 +103,7 @@ def test_golden_texts_as_transformers_reads_them(name):
         assert in_graph == [ids, *in_bytes], text
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", slow_unless("keep_accents", GOLDENS))
 def test_special_tokens_are_ordinary_text_by_default(name):
     vocab, lower = read_vocab_of(golden_folder(name), as_transformers=False)
     tokenizer = WordPiece(vocab, lower)

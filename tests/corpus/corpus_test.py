@@ -181,7 +181,7 @@ def test_long_documents_end_at_multiples(tmp_path, monkeypatch):
     assert documents == [list(range(*cut)) for cut in cuts]
 
 
-@pytest.mark.parametrize("form", ["lines", "prose"])
+@pytest.mark.parametrize("form", [pytest.param("lines", marks=pytest.mark.slow), "prose"])
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_of_long_documents_and_lines_equal_the_whole(tmp_path, monkeypatch, form, seed):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 10)
@@ -199,7 +199,7 @@ def test_parts_of_long_documents_and_lines_equal_the_whole(tmp_path, monkeypatch
         assert read_all(path, form, part_bytes=part_bytes) == whole
 
 
-@pytest.mark.parametrize("form", ["lines", "prose"])
+@pytest.mark.parametrize("form", ["lines", pytest.param("prose", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("end", ["\n", " "])
 def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, monkeypatch, form, end):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 14)
@@ -301,7 +301,7 @@ def test_no_document(tmp_path, text):
     check_error(write(tmp_path / "a.txt", text), "document")
 
 
-@pytest.mark.parametrize("compress", [bytes, lzma.compress])
+@pytest.mark.parametrize("compress", [pytest.param(bytes, marks=pytest.mark.slow), lzma.compress])
 def test_not_utf8(tmp_path, compress):
     data = b"one\ntwo\n\n" * 50_000 + b"caf\xe9\n" + b"three\n" * 10
     path = write(tmp_path / "a.txt", compress(data))

@@ -75,7 +75,9 @@ def test_of_byte_level_bpe_all_but_a_first_sentence_begin_with_a_space(tmp_path)
     ]
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, pytest.param(lzma.compress, marks=pytest.mark.slow), bz2.compress]
+)
 def test_compressed_files_are_read_as_plain_ones(tmp_path, compress):
     vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"))
     text = b"a\n\nb\nc c\n" * 5_000

@@ -13,6 +13,7 @@ from bert_tf.corpus import masking
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_where
 
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab((*SPECIAL, *(f"w{n}" for n in range(300)), *(f"##p{n}" for n in range(200))))
@@ -88,7 +89,9 @@ CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize(
+    "config", slow_where(lambda config: config.masked_lm_prob < 1, CONFIGS), ids=str
+)
 def test_selection_equals_the_slow_twin(config):
     length = 64
     batch = make_batch(60, length)
@@ -238,7 +241,7 @@ def test_a_word_that_does_not_fit_is_skipped():
     np.testing.assert_array_equal(masked["masked_lm_weights"], [[1, 1, 0, 0]] * 50)
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_masks_belong_to_the_example_not_to_the_batch(whole):
     batch = make_batch(40, 32)
     config = MaskingConfig(do_whole_word_mask=whole)
@@ -388,7 +391,10 @@ def test_any_share_can_be_masked_in_spans(share):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("fields", "alike"), [({"span_length": 4.0}, 1), ({"ngram_length": 3}, 0)])
+@pytest.mark.parametrize(
+    ("fields", "alike"),
+    [pytest.param({"span_length": 4.0}, 1, marks=pytest.mark.slow), ({"ngram_length": 3}, 0)],
+)
 def test_replacement_of_spans(fields, alike):
     """SpanBERT replaces the pieces of a span alike; ALBERT's n-grams have 80 % masks each."""
     config = MaskingConfig(

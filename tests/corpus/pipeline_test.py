@@ -103,7 +103,7 @@ def test_shapes_and_types_are_static(records):
         assert spec.keys() == features.PretrainingBatch.__annotations__.keys()
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_epochs_show_every_example_once_with_new_masks(records, whole):
     config = MaskingConfig(max_predictions_per_seq=P, do_whole_word_mask=whole)
     batches = collect(train(records, 7, config, num_steps=6))  # two epochs of 21
@@ -226,6 +226,7 @@ def test_an_objective_may_mask(records):
     assert sorted(examples[:N]) == list(range(N)) and epochs.tolist() == [0] * N + [1] * N
 
 
+@pytest.mark.slow
 def test_next_sentence_prediction_can_be_off(records):
     for dataset in (train(records, num_steps=2), evaluate(records)):
         assert collect(dataset)["next_sentence_weights"].any()

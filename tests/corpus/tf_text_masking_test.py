@@ -70,6 +70,7 @@ def test_pieces_are_selected_and_replaced():
         assert abs(is_so.mean() - share) < 4 * np.sqrt(share * (1 - share) / len(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [40, 5])
 def test_whole_words_are_not_split_below_the_limit(limit):
     batch = make_batch(300, 64)

@@ -39,7 +39,10 @@ def installed(data_dir):
     file_utils.clear_registered_data_dirs()
 
 
-@pytest.mark.parametrize("part_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize(
+    "part_bytes",
+    [pytest.param(1, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow), 1 << 20],
+)
 def test_parts_hold_every_example_once(installed, part_bytes):
     parts = list_parts("tfds:bert_tf_tiny", part_bytes=part_bytes)
     documents = [document for part in parts for document in read_documents(part)]

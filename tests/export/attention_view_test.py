@@ -48,6 +48,7 @@ def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
     assert_close(cut.probabilities, expected, OTHER_FRAMEWORK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_type", ["post_norm", "pre_norm"])
 def test_what_is_shown_is_what_the_model_computes(tmp_path, monkeypatch, block_type) -> None:
     """With turned queries, a window, and LayerNorm before: kept while the model runs."""

@@ -317,6 +317,7 @@ def test_wrong_behaviour_is_found(asked) -> None:
             check_answers(stored, requests, answers)
 
 
+@pytest.mark.slow
 def test_all_checks_of_a_good_model(asked) -> None:
     parts = list(check(asked["text"].stored.folder))
     assert [part.split()[0] for part in parts] == ["kind", "operations", "answers", "source"]

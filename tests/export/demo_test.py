@@ -28,20 +28,15 @@ from export.page.model import (
 )
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
+from tests.slow_variants import slow_unless
 
 # Shorter than what a row holds, longer, of characters outside the BMP, and markup.
 TEXTS = ("the [MASK] river \U0001f600", "", "<img src=x onerror=alert(1)>", "w10 " * 100)
 
 
-FAST = ("classifier", "fill_mask")
-
-
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
-        for kind in sorted(KINDS.keys() - {"reranker", "search", "zero_shot"})
-    ],
+    slow_unless("fill_mask", sorted(KINDS.keys() - {"reranker", "search", "zero_shot"})),
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
     short = {"max_query_length": 10} if kind == "question_answering" else {}
@@ -72,6 +67,7 @@ def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind
         model.attention({name: ["a", "b"] for name in served.texts})
 
 
+@pytest.mark.slow
 def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "fill_mask")
     model = DemoModel(load(str(folder)))

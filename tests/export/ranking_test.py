@@ -70,6 +70,7 @@ def test_a_store_of_vectors_with_one_large_dimension() -> None:
     np.testing.assert_allclose(scores, [[3, 0.3], [4, 0.3]], rtol=0.01)
 
 
+@pytest.mark.slow
 def test_reranker() -> None:
     path = fixture("cross_encoder")
     served, model = load(path), Reranker.from_pretrained(path)

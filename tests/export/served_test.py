@@ -100,7 +100,7 @@ def test_regression_of_a_task_of_glue(tmp_path) -> None:
     assert_close(found["value"], logits[:, 0])
 
 
-@pytest.mark.parametrize("is_tail", [False, True])
+@pytest.mark.parametrize("is_tail", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_long_text_loses_what_it_lost_in_training(tmp_path, is_tail) -> None:
     run = {"long_texts": "tail" if is_tail else "head", "max_seq_length": "6"}
     served = load(str(write_model(tmp_path / "m", "classifier", run)))
@@ -111,7 +111,9 @@ def test_a_long_text_loses_what_it_lost_in_training(tmp_path, is_tail) -> None:
     assert served.pack(tf.constant([text]))["input_word_ids"].numpy().tolist() == [expected]
 
 
-@pytest.mark.parametrize("kind", ["embeddings", "next_sentence"])
+@pytest.mark.parametrize(
+    "kind", ["embeddings", pytest.param("next_sentence", marks=pytest.mark.slow)]
+)
 def test_a_long_text_loses_its_end_where_no_run_says_what_it_lost(tmp_path, kind) -> None:
     served = load(str(write_model(tmp_path / "m", kind)), kind, max_seq_length=7)
     texts = ["a b c d e f g"] if kind == "embeddings" else ["a b c d e f g", "g f e d c b a"]
@@ -123,6 +125,7 @@ def test_a_long_text_loses_its_end_where_no_run_says_what_it_lost(tmp_path, kind
     assert found["input_word_ids"].numpy().tolist() == [expected]
 
 
+@pytest.mark.slow
 def test_tagger(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "tagger", num_hidden_layers=2)
     served = load(str(folder), max_seq_length=LENGTH)
@@ -188,7 +191,8 @@ def squad_questions(rng, count):
     ]
 
 
-@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("version_2", [False, True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
     monkeypatch.setattr("bert_tf.tasks.base.serving.model.MAX_ROWS", 7)
     run = {
@@ -228,6 +232,7 @@ def test_answers(tmp_path, monkeypatch, version_2) -> None:
     assert len(examples.features) > 60
 
 
+@pytest.mark.slow
 def test_masks(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "fill_mask")
     served = load(str(folder), max_seq_length=LENGTH, top_k=3)
@@ -292,6 +297,7 @@ def check_scores(folder, texts):
     return served, found
 
 
+@pytest.mark.slow
 def test_scores_of_words(tmp_path) -> None:
     """More pieces than the 64 rows that the model reads at once; an emoji that is no piece."""
     texts = ["the river w5 \U0001f600 a", "", *["The w1 w2 river the w3 b c"] * 8, "\U0001f600 w7"]
@@ -350,6 +356,7 @@ def test_next_sentence(tmp_path) -> None:
     assert_close(found["is_next"], expected)
 
 
+@pytest.mark.slow
 def test_embeddings(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "embeddings")
     served = load(str(folder), max_seq_length=LENGTH)

@@ -23,6 +23,7 @@ from export.serving_rows import as_columns, read_input
 from tests.export.serving_stand_in import StandIn
 from tests.export.toy_model import save_toy_model
 from tests.float_bounds import assert_close
+from tests.slow_variants import slow_unless
 
 TEXTS = ["A fine film.", "", "Größe, 中文, 🎈", 'quote " and \\ and \n', "null\0byte", "x" * 5000]
 BOTH = pytest.mark.parametrize("way", ["rest", "grpc"])
@@ -86,7 +87,7 @@ def assert_answers_as_the_model(client, function):
         np.testing.assert_allclose(outputs[name], expected[name], rtol=1e-6)
 
 
-@BOTH
+@pytest.mark.parametrize("way", slow_unless("grpc", ["rest", "grpc"]))
 def test_every_form_of_inputs_and_outputs(connect, signatures):
     assert_answers_as_the_model(connect(), signatures["serving_default"])
     # One output alone has no name in REST.
@@ -187,7 +188,7 @@ def test_server_that_cannot_be_reached():
             ServingClient(server, "toy", grpc=grpc)
 
 
-@BOTH
+@pytest.mark.parametrize("way", slow_unless("grpc", ["rest", "grpc"]))
 def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
     client = connect(timeout=5.0, retries=2)
     client.metadata()

@@ -24,13 +24,11 @@ from export.lite.conversion import convert, output_names
 from export.lite.writing import Request, write
 from tests.export.made_models import SHAPE, TEXTS, write_model
 from tests.float_bounds import assert_close
+from tests.slow_variants import slow_unless
 
-# A conversion takes seconds: one kind in the fast tests, and all in the full ones.
-FEW_KINDS = [
-    pytest.param(kind, marks=() if kind == "classifier" else pytest.mark.slow)
-    for kind in ROW_OUTPUTS
-    if kind != "zero_shot"  # A classifier of pairs; see tests/tasks/classification/zero_shot_test.
-]
+# A conversion takes seconds: one kind in the fast tests, and all in the full ones but zero_shot, a
+# classifier of pairs; see tests/tasks/classification/zero_shot_test.
+FEW_KINDS = slow_unless("classifier", [kind for kind in ROW_OUTPUTS if kind != "zero_shot"])
 # The largest difference of a probability from Keras, of models whose weights are random.
 BOUNDS = {"float16": 0.01, "dynamic": 0.2}
 
@@ -125,6 +123,7 @@ def test_int8_goes_with_keras():
         assert 0.6 < correlation < 0.99999
 
 
+@pytest.mark.slow
 def test_file_takes_texts_and_says_what_it_is():
     served, path = served_of("classifier"), lite_file("classifier")
     model = LiteModel(path)
@@ -173,7 +172,8 @@ def text_file(kind: str, form: str = "none") -> pathlib.Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["classifier", pytest.param("embeddings", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classifier", "embeddings"])
 def test_text_input_answers_as_python(kind):
     model = LiteModel(text_file(kind))
     (name,) = ROW_OUTPUTS[kind]
@@ -297,9 +297,8 @@ def refuse(request: Request) -> str:
     return message
 
 
-@pytest.mark.parametrize(
-    "is_pair", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["text", "pair"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("is_pair", [False, True], ids=["text", "pair"])
 def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
     request = request_of(tmp_path, run_folder("classifier", is_pair), quantize="none")
     verdict = write(request)

@@ -32,6 +32,7 @@ def signatures(classifier):
     return [tf.saved_model.load(str(path)).signatures for path in classifier[1]]
 
 
+@pytest.mark.slow
 def test_saved_answers_are_those_of_python(classifier, signatures) -> None:
     served, (texts, ids) = classifier
     assert [path.as_posix().split("/")[-2:] for path in (texts, ids)] == [
@@ -159,6 +160,7 @@ def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> No
     assert versions(folder) == []
 
 
+@pytest.mark.slow
 def test_all_of_a_version_is_on_the_disk_before_it_appears(
     classifier, tmp_path, monkeypatch
 ) -> None:

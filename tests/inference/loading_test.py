@@ -133,6 +133,7 @@ def in_python(folder: pathlib.Path) -> Predictor:
     return answering(GraphModel(served.card(), functions, ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", ["tagger", "question_answering", "multi_label"])
 def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
@@ -142,6 +143,7 @@ def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
     assert_same(answers(lite_predictor(lite)), expected)
 
 
+@pytest.mark.slow
 def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
     folder = make_model(tmp_path, "tagger", do_lower_case=False)
     found = bert_tf.BertTokenClassifier.from_pretrained(folder).tag(CONTEXTS[5:])

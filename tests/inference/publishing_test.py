@@ -22,6 +22,7 @@ from tests import programs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
+from tests.slow_variants import slow_unless
 
 LENGTH = 24
 TEXTS = ["the river a b c don't", "w40 w41 w42 the", "qa ba caa the"]
@@ -120,7 +121,7 @@ def assert_same_weights(model: keras.Model, expected: keras.Model) -> None:
         np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(variable), err_msg=name)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_unless("tagger", MODELS))
 def test_a_model_is_read_back_from_the_folder_that_it_wrote(tmp_path, name):
     model = make(tmp_path, name)
     folder = tmp_path / "mine"
@@ -137,7 +138,7 @@ def test_a_model_is_read_back_from_the_folder_that_it_wrote(tmp_path, name):
     assert card.data.library_name == "transformers" and card.data.pipeline_tag
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_unless("tagger", MODELS))
 def test_a_keras_file_is_a_checkpoint(tmp_path, name):
     model = make(tmp_path, name)
     path = tmp_path / "mine.keras"
@@ -198,6 +199,7 @@ def test_a_keras_file_is_converted_as_its_run(tmp_path, name):
     assert config == json.loads((tmp_path / "saved/config.json").read_text())
 
 
+@pytest.mark.slow
 def test_an_embedder_leaves_in_the_form_of_sentence_transformers(tmp_path):
     embedding = EmbeddingConfig(("mean",), normalize=True, max_seq_length=LENGTH)
     made = make_checkpoint("encoder", seed=5, **SMALL)
@@ -252,6 +254,7 @@ def joint_model(folder: pathlib.Path) -> keras.Model:
     )
 
 
+@pytest.mark.slow
 def test_a_head_that_hugging_face_lacks_names_the_other_roads(tmp_path):
     model = joint_model(tmp_path)
     with pytest.raises(ValueError, match="BertJointSpanLabeler.*joint_squad.*bert_tf.*keras"):

@@ -1,5 +1,7 @@
 """The losses in chunks of the vocabulary are those of all logits."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from bert_tf.network.chunked_vocabulary import chunked_token_losses, default_chunk_size
 from bert_tf.network.losses import class_losses
 from tests.float_bounds import assert_close
+from tests.slow_variants import slow_where
 
 V, E, M = 103, 8, 6
 
@@ -46,9 +49,18 @@ def gradients_of(compute, has_bias, dtype, vectors, table, bias, labels, weights
     return losses, best, *tape.gradient(total, sources)
 
 
-@pytest.mark.parametrize("size", [1, 50, 51, 102, 103, 500, 0])
-@pytest.mark.parametrize("jit", [None, False, True])
-def test_losses_and_gradients_are_those_of_all_logits(size, jit):
+# With the same numbers of blocks as others.
+SLOW = ((False, 1), (False, 50), (True, 50), (True, 51), (True, 102), (True, 103))
+
+
+@pytest.mark.parametrize(
+    ("jit", "size"),
+    slow_where(
+        lambda case: case in SLOW,
+        itertools.product([None, False, True], [1, 50, 51, 102, 103, 500, 0]),
+    ),
+)
+def test_losses_and_gradients_are_those_of_all_logits(jit, size):
     def compute(*arguments):
         return chunked_token_losses(*arguments, chunk_size=size)
 

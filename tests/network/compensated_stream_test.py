@@ -15,6 +15,7 @@ from tests.float_bounds import assert_close
 from tests.network import query_stream_test
 from tests.network.query_stream_test import LENGTH, MASK
 from tests.network.toy_heads import BATCH, CLOSE, CONFIG, with_random_weights
+from tests.slow_variants import slow_unless, slow_where
 
 NETWORKS = {
     **query_stream_test.NETWORKS,
@@ -30,7 +31,6 @@ NETWORKS = {
         "relative_max_distance": 9,
     },
 }
-EVERY_NETWORK = pytest.mark.parametrize("name", NETWORKS)
 
 
 def make_encoder(name: str, **options: object) -> BertEncoder:
@@ -61,7 +61,7 @@ def targets_of(batch: dict[str, np.ndarray], row: int) -> np.ndarray:
     return positions[positions >= 0]
 
 
-@EVERY_NETWORK
+@pytest.mark.parametrize("name", slow_unless("alibi", NETWORKS))
 def test_targets_depend_on_earlier_tokens_alone(name):
     encoder = make_encoder(name)
     batch = compensated_batch()
@@ -130,7 +130,13 @@ class SlowPattern(AttentionPattern):
 
 
 # The twin computes no learned terms but the biases of distances.
-@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"disentangled", "transformer_xl"}))
+@pytest.mark.parametrize(
+    "name",
+    slow_where(
+        lambda name: name in ("alibi", "local", "relative"),
+        sorted(set(NETWORKS) - {"disentangled", "transformer_xl"}),
+    ),
+)
 def test_slow_twin(name):
     """One row of the tokens, the content and the queries, with every pair's visibility."""
     encoder = make_encoder(name)
@@ -182,7 +188,7 @@ def test_slow_twin(name):
         assert_close(found["query_output"][row, :count], hidden[len(real) + count :])
 
 
-@pytest.mark.parametrize("name", ["learned", "mpnet"])
+@pytest.mark.parametrize("name", ["learned", pytest.param("mpnet", marks=pytest.mark.slow)])
 def test_recomputation_changes_no_gradient(name):
     batch = compensated_batch()
     results = []
@@ -200,6 +206,7 @@ def test_recomputation_changes_no_gradient(name):
         assert np.abs(one).max() > 0 or "key/bias" in variable.path
 
 
+@pytest.mark.slow
 def test_compiled_results_are_the_same():
     encoder = make_encoder("mpnet")
     batch = {key: tf.constant(value) for key, value in compensated_batch().items()}

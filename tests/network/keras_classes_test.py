@@ -92,6 +92,7 @@ def test_keras_may_be_imported_before_or_after(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_look_for_keras_does_not_undo_the_registration():
     # transformers asks whether there is a Keras before anybody imports it.
     code = (

@@ -41,6 +41,7 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
     return [value.copy() for value in model.get_weights()]
 
 
+@pytest.mark.slow
 def test_callbacks_set_the_rate_of_a_model_that_was_not_compiled(folder):
     model = start_model(folder)
     halving = keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.5)
@@ -54,6 +55,7 @@ def test_callbacks_set_the_rate_of_a_model_that_was_not_compiled(folder):
     assert float(model.optimizer.learning_rate) == pytest.approx(8e-5)
 
 
+@pytest.mark.slow
 def test_a_rate_of_zero_by_a_callback_stops_the_weights(folder):
     model = start_model(folder)
     before = weights_of(model)
@@ -63,6 +65,7 @@ def test_a_rate_of_zero_by_a_callback_stops_the_weights(folder):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_list", [True, False])
 def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(folder, as_list):
     model = start_model(folder)
@@ -245,6 +248,7 @@ def test_a_py_dataset_of_texts_trains_evaluates_and_predicts(folder):
     assert data.epochs >= 2
 
 
+@pytest.mark.slow
 def test_generators_of_texts_and_what_they_cannot(folder):
     model = start_model(folder)
 
@@ -272,6 +276,7 @@ def test_generators_of_texts_and_what_they_cannot(folder):
         model.fit(Batches(), verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_class", "options", "batch"),
     [
@@ -320,6 +325,7 @@ def test_rows_that_are_not_one_hot_are_named(folder):
         model.read_examples(TEXTS[:2], [[0, 1], [1, 1]])
 
 
+@pytest.mark.slow
 def test_one_hot_labels_of_ids_and_datasets(folder):
     model = start_model(folder)
     expected = model.evaluate(TEXTS, NAMES, batch_size=16, verbose=0)
@@ -397,6 +403,7 @@ CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy
 ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "labels"),
     [

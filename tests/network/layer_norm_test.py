@@ -29,7 +29,7 @@ def derived(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     return outputs.numpy(), *(g.numpy() for g in tape.gradient(loss, [inputs, gamma, beta]))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", [(50, 24), (4, 7, 24)])
 def test_gradient_is_the_derived_one(shape, jit_compile):
     values = make_values(*shape)

@@ -1,6 +1,7 @@
 """Position schemes and blocks: formulas against golden files, layouts against each other."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless, slow_where
 
 TURNING = {"num_attention_heads": 3, "hidden_size": 24, "vocab_size": 53}
 PRE_NORM = {
@@ -104,23 +106,6 @@ NETWORKS = {
     "local_relative": config_of(**LOCAL, position_type="relative", **BUCKETS),
     "local_disentangled": config_of(**LOCAL, position_type="disentangled", **BUCKETS),
 }
-# Twins in what a layout can change.
-SLOW_NETWORKS = (
-    "rotary_interleaved",
-    "projected",
-    "local_alibi",
-    "relative",
-    "learned_relative",
-    "disentangled",
-    "learned_disentangled",
-)
-EVERY_NETWORK = pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(config, id=name, marks=[pytest.mark.slow] if name in SLOW_NETWORKS else [])
-        for name, config in NETWORKS.items()
-    ],
-)
 
 
 def outputs_and_gradients(model: BertEncoder, batch: dict, real: np.ndarray) -> tuple:
@@ -131,7 +116,9 @@ def outputs_and_gradients(model: BertEncoder, batch: dict, real: np.ndarray) -> 
     return sequence.numpy()[real], [tf.convert_to_tensor(g).numpy() for g in gradients]
 
 
-@EVERY_NETWORK
+@pytest.mark.parametrize(
+    "config", slow_unless(NETWORKS["pre_norm"], NETWORKS.values()), ids=NETWORKS
+)
 def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
     monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 4)
     monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 3)
@@ -153,9 +140,17 @@ def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
             np.testing.assert_allclose(one, two, atol=1e-5 * scale, err_msg=variable.path)
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize(("length", "packed"), [(51, False), (64, False), (7, False), (17, True)])
-@pytest.mark.parametrize("scheme", ["rotary", "alibi"])
+CHUNKS = []
+for scheme, rows in itertools.product(
+    ["rotary", "alibi"], [(51, False), (64, False), (7, False), (17, True)]
+):
+    CHUNKS += [(scheme, *rows, False), (scheme, *rows, True)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "length", "packed", "in_graph"),
+    slow_where(lambda case: case[0] == "rotary" and case[1] > 50 and case[3], CHUNKS),
+)
 def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monkeypatch):
     """Against the whole matrix of scores; three chunks or fewer are not cut when known."""
     config = config_of(**LOCAL, position_type=scheme)

@@ -13,6 +13,7 @@ from bert_tf.network.layout import PADDING_BIAS, PaddedBatch
 from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import assert_close
 from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
+from tests.slow_variants import slow_unless, slow_where
 
 LENGTH = 17
 MASK = 52  # The id of [MASK].
@@ -26,7 +27,6 @@ NETWORKS = {
     "projected": {"embedding_size": 10},
     "local": {"local_attention": 8, "global_attention_every": 2, "position_type": "alibi"},
 }
-EVERY_NETWORK = pytest.mark.parametrize("name", NETWORKS)
 
 
 def make_encoder(name: str, **options: object) -> BertEncoder:
@@ -58,7 +58,9 @@ def ordered_batch(seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-@EVERY_NETWORK
+@pytest.mark.parametrize(
+    "name", slow_where(lambda name: name not in ("offset", "projected"), NETWORKS)
+)
 def test_targets_depend_on_earlier_tokens_alone(name, monkeypatch):
     monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 4)
     monkeypatch.setattr(attention, "MAX_FULL_BLOCKS", 3)
@@ -120,7 +122,14 @@ def test_query_stream_of_a_slow_twin():
         assert_close(found["query_output"][row, : len(targets)], hidden[len(real) :])
 
 
-@pytest.mark.parametrize("name", ["learned", "relative", "transformer_xl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "learned",
+        pytest.param("relative", marks=pytest.mark.slow),
+        pytest.param("transformer_xl", marks=pytest.mark.slow),
+    ],
+)
 def test_recomputation_changes_no_gradient(name):
     batch = ordered_batch()
     results = []
@@ -145,7 +154,7 @@ def causal_batch() -> dict[str, np.ndarray]:
     return {**batch, "key_ranks": positions, "query_ranks": positions + 1}
 
 
-@EVERY_NETWORK
+@pytest.mark.parametrize("name", slow_unless("projected", NETWORKS))
 def test_causal_order_in_every_layout(name, monkeypatch):
     """The output at a token is that of the text cut after the token."""
     monkeypatch.setattr(attention, "MIN_BLOCK_SIZE", 4)

@@ -21,7 +21,6 @@ from tests.network.toy_heads import CLOSE, CONFIG, make_batch, with_random_weigh
 
 SHARED = dataclasses.replace(CONFIG, num_hidden_layers=5, num_layer_groups=2, embedding_size=9)
 GROUPS = [0, 0, 0, 1, 1]
-BLOCK_TYPES = pytest.mark.parametrize("block_type", ["post_norm", "pre_norm"])
 BATCH = make_batch(6, 11)
 
 
@@ -74,7 +73,9 @@ def test_more_groups_than_layers_are_refused():
         ModelConfig(num_hidden_layers=2, num_layer_groups=3)
 
 
-@BLOCK_TYPES
+@pytest.mark.parametrize(
+    "block_type", ["post_norm", pytest.param("pre_norm", marks=pytest.mark.slow)]
+)
 def test_outputs_are_those_of_copies_and_gradients_their_sums(block_type):
     config = dataclasses.replace(SHARED, block_type=block_type)
     shared = make_encoder(config)

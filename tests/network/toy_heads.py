@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
@@ -98,7 +97,6 @@ HEADS = {
         CHOICES,
     ),
 }
-EVERY_HEAD = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 
 
 def with_random_weights(model: keras.Model) -> keras.Model:

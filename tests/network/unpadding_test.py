@@ -1,5 +1,6 @@
 """Rows without padding: pieces taken out and put back, and models that compute with them alone."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from tests.network.toy_heads import (
     BATCH,
     CLOSE,
     CONFIG,
-    EVERY_HEAD,
     HEADS,
     LABELS,
     assert_same_gradients,
@@ -23,6 +23,7 @@ from tests.network.toy_heads import (
     make_batch,
     with_random_weights,
 )
+from tests.slow_variants import slow_where
 
 
 def lengths_mask(*lengths: int, width: int) -> np.ndarray:
@@ -78,10 +79,13 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
     np.testing.assert_array_equal(tf.convert_to_tensor(padded_gradient), expected)
 
 
-@pytest.mark.parametrize("length", [17, 2])
-@EVERY_HEAD
-def test_losses_and_gradients_are_those_with_padding(head, length):
+@pytest.mark.parametrize(
+    ("name", "length"),
+    slow_where(lambda case: case == ("choices", 2), itertools.product(HEADS, [17, 2])),
+)
+def test_losses_and_gradients_are_those_with_padding(name, length):
     """Rows of padding alone, of which the two say different things, have weight 0."""
+    head = HEADS[name]
     batch = make_batch(BATCH, *([head.num_choices] if head.num_choices else []), length)
     plain = with_random_weights(head.model())
     unpadded = with_random_weights(head.model(unpad=True))
@@ -180,8 +184,9 @@ def test_more_pieces_than_positions_are_refused(unpad):
         BertClassifier(CONFIG, 2, unpad=unpad)(batch)
 
 
-@EVERY_HEAD
-def test_a_model_is_made_again_from_its_configuration(head):
+@pytest.mark.parametrize("name", slow_where(lambda name: name == "classes", HEADS))
+def test_a_model_is_made_again_from_its_configuration(name):
+    head = HEADS[name]
     for unpad in (False, True):
         model = head.model(unpad=unpad)
         again = type(model).from_config(model.get_config())

@@ -42,7 +42,11 @@ def make_folder(folder, name, is_multilingual=False):
 
 @pytest.mark.parametrize(
     ("name", "is_multilingual"),
-    [("dense", False), ("excluded prompts", False), ("excluded prompts", True)],
+    [
+        ("dense", False),
+        pytest.param("excluded prompts", False, marks=pytest.mark.slow),
+        pytest.param("excluded prompts", True, marks=pytest.mark.slow),
+    ],
 )
 def test_vectors_are_the_same(tmp_path, record_property, name, is_multilingual):
     folder, model = make_folder(tmp_path / "run", name, is_multilingual)
@@ -67,6 +71,7 @@ def test_vectors_are_the_same(tmp_path, record_property, name, is_multilingual):
             assert largest_difference(expected, found) < limit, (road, side)
 
 
+@pytest.mark.slow
 def test_an_export_of_queries_embeds_queries(tmp_path):
     folder, model = make_folder(tmp_path / "run", "queries")
     given = {"model_dir": folder, "output_dir": tmp_path / "saved", "side": "query"}
@@ -88,6 +93,7 @@ def test_an_export_of_queries_embeds_queries(tmp_path):
         earlier.encode_query(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_multilingual", [False, True])
 def test_programs_write_the_same_vectors(tmp_path, is_multilingual):
     """The lines of extract_features, and the run that run_retriever finds with its vectors."""

@@ -1,11 +1,14 @@
 """A classifier from few labels gives the same answers by every road."""
 
+import pytest
+
 import bert_tf
 from tests.fine_tune import WORDS, texts
 from tests.roads.roads import check_roads, load_all
 from tests.tiny_model import write_tiny_model
 
 
+@pytest.mark.slow
 def test_answers_are_the_same(tmp_path, record_property):
     rows = texts(12)
     given = [row["text"] for row in rows]

@@ -21,6 +21,7 @@ from tests.roads.roads import (
     rest_rows,
     saved_model,
 )
+from tests.slow_variants import slow_where
 from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH, TOP_K = 24, 3
@@ -105,7 +106,7 @@ def multilingual_roads(tmp_path_factory) -> Roads:
     return Roads(write_model(folder, "fill_mask", RUN, True, num_hidden_layers=1), "fill_mask")
 
 
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("road", slow_where(lambda road: road in ("run", "saved_model"), ROADS))
 def test_masks_are_filled_alike(roads, road) -> None:
     expected = roads.model.fill_mask(TEXTS, top_k=TOP_K)
     assert [len(masks) for masks in expected] == [2, 1, 2, 2, 1]
@@ -113,6 +114,7 @@ def test_masks_are_filled_alike(roads, road) -> None:
     assert largest_difference(expected, roads.fill_mask(road, TEXTS)) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ROADS)
 def test_masks_of_byte_level_bpe_are_filled_alike(byte_roads, road) -> None:
     texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c"]
@@ -121,6 +123,7 @@ def test_masks_of_byte_level_bpe_are_filled_alike(byte_roads, road) -> None:
     assert largest_difference(expected, byte_roads.fill_mask(road, texts)) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ROADS)
 def test_masks_of_sentencepiece_are_filled_alike(multilingual_roads, road) -> None:
     texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c", ODD_TEXT]
@@ -140,7 +143,9 @@ def test_the_program_shows_the_same(roads) -> None:
     assert lines == expected
 
 
-@pytest.mark.parametrize("road", ["run", "keras", "saved_model"])
+@pytest.mark.parametrize(
+    "road", ["run", "keras", pytest.param("saved_model", marks=pytest.mark.slow)]
+)
 def test_what_cannot_be_filled_is_refused_alike(roads, byte_roads, road) -> None:
     answering = [roads.predictor(road), roads.model]
     for one in answering:
@@ -158,6 +163,7 @@ def test_what_cannot_be_filled_is_refused_alike(roads, byte_roads, road) -> None
         byte_roads.predictor(road).fill_mask(["<mask> " + "a b " * 30 + "<mask>"], top_k=1)
 
 
+@pytest.mark.slow
 def test_next_sentences_are_scored_alike(tmp_path) -> None:
     folder = write_model(tmp_path / "run", "next_sentence", RUN, num_hidden_layers=1)
     roads = Roads(folder, "next_sentence")

@@ -24,7 +24,9 @@ CHOICES = [
 PAIRS = [("the river", "c"), ("a b", ""), ("w40 " * 50, "w41 " * 50)]
 
 
-@pytest.fixture(params=[False, True], ids=["wordpiece", "multilingual"])
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["wordpiece", "multilingual"]
+)
 def folder(tmp_path, request):
     """The folder of a run of multiple choice, whose head has one label."""
     made = make_model("classifier", request.param, num_hidden_layers=1)
@@ -70,6 +72,7 @@ def test_answers_are_the_same(tmp_path, record_property, folder):
     assert largest_difference(expected[3], [row["value"] for row in rows]) <= 1e-5
 
 
+@pytest.mark.slow
 def test_kinds_that_are_asked_for(folder):
     scores = bert_tf.BertMultipleChoice.from_pretrained(folder).score(PAIRS)
     for options in ({"kind": "regression"}, {"kind": "multiple_choice"}, {"pair": True}):

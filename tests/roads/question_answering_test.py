@@ -59,7 +59,7 @@ QUESTIONS, CONTEXTS = make_questions()
         pytest.param(None, False, 3, marks=pytest.mark.slow),
         (-1.0, False, 20),
         pytest.param(5.0, False, 1, marks=pytest.mark.slow),
-        (-3.0, True, 2),
+        pytest.param(-3.0, True, 2, marks=pytest.mark.slow),
     ],
 )
 def test_answers_are_the_same(tmp_path, record_property, threshold, is_multilingual, n_best_size):
@@ -114,7 +114,12 @@ def check_without_words(answers, contexts=CONTEXTS[6:]):
 
 
 @pytest.mark.parametrize(
-    ("is_joint", "is_multilingual"), [(False, False), (False, True), (True, False)]
+    ("is_joint", "is_multilingual"),
+    [
+        (False, False),
+        pytest.param(False, True, marks=pytest.mark.slow),
+        pytest.param(True, False, marks=pytest.mark.slow),
+    ],
 )
 def test_the_program_predicts_the_same(tmp_path, is_joint, is_multilingual):
     folder = write_joint_model(tmp_path) if is_joint else tmp_path / "model"
@@ -175,7 +180,8 @@ def write_joint_model(tmp_path):
     return tmp_path / "joint"
 
 
-@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("version_2", [False, True])
 def test_the_joint_head_gives_the_same_and_has_no_lite_file(tmp_path, record_property, version_2):
     folder = write_joint_model(tmp_path)
     run = {**READING, "span_head": "joint", "beam_size": "6", "n_best_size": "5"}

@@ -28,7 +28,12 @@ def make_run(folder, loss, is_multilingual=False):
 
 
 @pytest.mark.parametrize(
-    ("loss", "is_multilingual"), [("bce", False), ("lambda", False), ("bce", True)]
+    ("loss", "is_multilingual"),
+    [
+        ("bce", False),
+        pytest.param("lambda", False, marks=pytest.mark.slow),
+        pytest.param("bce", True, marks=pytest.mark.slow),
+    ],
 )
 def test_answers_are_the_same(tmp_path, record_property, loss, is_multilingual):
     folder = make_run(tmp_path / "run", loss, is_multilingual)
@@ -82,7 +87,7 @@ def test_answers_are_the_same(tmp_path, record_property, loss, is_multilingual):
         lite_file(folder, tmp_path)
 
 
-@pytest.mark.parametrize("is_multilingual", [False, True])
+@pytest.mark.parametrize("is_multilingual", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_program_writes_the_same_order(tmp_path, is_multilingual):
     """The run and the table that run_reranker predicts hold the unnormalised scores."""
     folder = make_run(tmp_path / "run", "bce", is_multilingual)

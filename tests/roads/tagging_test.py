@@ -16,7 +16,13 @@ LABELS = ("O", "B-X", "I-X")
 WORDS = [["the", "river", "don't"], ["w40"] * 60, ["Über", "中"], ["\u200b", "a"], ODD_TEXT.split()]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["wordpiece", "multilingual"])
+VOCABULARIES = ["wordpiece", "multilingual"]
+ONE_FAST = pytest.mark.parametrize(
+    "folder", [False, pytest.param(True, marks=pytest.mark.slow)], indirect=True, ids=VOCABULARIES
+)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=VOCABULARIES)
 def folder(tmp_path_factory, request):
     path = write_model(
         tmp_path_factory.mktemp("tagger") / "run",
@@ -30,6 +36,7 @@ def folder(tmp_path_factory, request):
     return path
 
 
+@ONE_FAST
 def test_answers_are_the_same(tmp_path, record_property, folder):
     model = bert_tf.BertTokenClassifier.from_pretrained(folder)
     assert model.labels == LABELS
@@ -55,6 +62,7 @@ def test_answers_are_the_same(tmp_path, record_property, folder):
         assert set(row["tags"][count:]) <= {""}
 
 
+@ONE_FAST
 def test_the_program_predicts_the_same(tmp_path, folder):
     sentences = [*WORDS[:3], ["qa", "ba", "caa"], WORDS[4]]
     rows = [{"tokens": words, "tags": ["O"] * len(words)} for words in sentences]

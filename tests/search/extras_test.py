@@ -21,7 +21,11 @@ def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Inde
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "least"),
-    [("flat", "float32", 1), ("ivf_pq", "int8", 0.8), ("hnsw", "float16", 0.9)],
+    [
+        ("flat", "float32", 1),
+        pytest.param("ivf_pq", "int8", 0.8, marks=pytest.mark.slow),
+        pytest.param("hnsw", "float16", 0.9, marks=pytest.mark.slow),
+    ],
 )
 def test_faiss_finds_what_exact_search_finds(
     tmp_path: pathlib.Path, kind: str, dtype: str, least: float
@@ -39,7 +43,7 @@ def test_faiss_finds_what_exact_search_finds(
     np.testing.assert_allclose(scores, expected[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw", pytest.param("ivf_pq", marks=pytest.mark.slow)])
 def test_faiss_of_another_index_is_refused(tmp_path: pathlib.Path, kind: str) -> None:
     index = make_index(tmp_path / "a", 300)
     vectors = index.vectors(np.arange(300))[::-1]

@@ -53,6 +53,7 @@ def seed_of(random_state):
     return int(np.random.RandomState(random_state).randint(2**31 - 1))
 
 
+@pytest.mark.slow
 def test_training_is_that_of_the_keras_model(folder, fitted):
     keras.utils.set_random_seed(seed_of(SEED))
     names = ["land", "water"]
@@ -77,6 +78,7 @@ def test_the_generators_of_the_user_are_left_alone(folder):
     assert np.random.rand() == expected
 
 
+@pytest.mark.slow
 def test_labels_that_are_numbers_are_their_own_names(folder):
     numbers = np.array([3, 1, 2, 1] * 3)  # 1 is the first class, whose index is 0.
     model = make_classifier(folder).fit(TEXTS, numbers)
@@ -88,6 +90,7 @@ def test_labels_that_are_numbers_are_their_own_names(folder):
     assert model.predict(TEXTS).tolist() == (scores.argmax(axis=1) + 1).tolist()
 
 
+@pytest.mark.slow
 def test_weights_of_classes_and_of_examples_are_the_same_loss(folder):
     numbers = np.array([0, 5] * 6)
     by_class = make_classifier(folder, class_weight={5: 3.0}).fit(TEXTS, numbers)
@@ -98,6 +101,7 @@ def test_weights_of_classes_and_of_examples_are_the_same_loss(folder):
     assert np.abs(weighted - plain.decision_function(TEXTS)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_examples_of_weight_zero_are_left_out(folder):
     weights = [1.0] * 8 + [0.0] * 4
     weighted = make_classifier(folder).fit(TEXTS, LABELS[:8] + ["other"] * 4, weights)
@@ -116,7 +120,9 @@ def test_temperature_and_thresholds(folder, fitted):
     assert set(model.predict(TEXTS)) == {"water"}
 
 
-@pytest.mark.parametrize("to_matrix", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize(
+    "to_matrix", [pytest.param(np.asarray, marks=pytest.mark.slow), scipy.sparse.csr_matrix]
+)
 def test_several_labels(folder, to_matrix):
     matrix = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 0]] * 3)
     model = make_classifier(folder, epochs=1, class_weight="balanced", thresholds={2: 1.0})
@@ -274,6 +280,7 @@ def test_nothing_is_predicted_before_fit(made):
         getattr(made("folder"), method)(TEXTS)
 
 
+@pytest.mark.slow
 def test_input_is_checked_before_tensorflow_is_loaded():
     code = (
         "import sys\n"

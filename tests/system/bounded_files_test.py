@@ -213,7 +213,10 @@ def test_archives_in_litert_files(tmp_path, members, named):
         load(path)
 
 
-@pytest.mark.parametrize("name", ["config__json", "metadata__json", "model__weights__h5"])
+@pytest.mark.parametrize(
+    "name",
+    ["config__json", "metadata__json", pytest.param("model__weights__h5", marks=pytest.mark.slow)],
+)
 def test_members_of_keras_files(tmp_path, name):
     path = tmp_path / "small.keras"
     pack(path, **{name: BOMB})

@@ -27,6 +27,7 @@ sys.exit(stoppable(work))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_download(number):
     with subprocess.Popen(

@@ -54,7 +54,7 @@ def test_count_workers() -> None:
     assert count_workers(0) == len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_all_results_come(num_workers) -> None:
     tasks = [(number, 0.0) for number in range(9)]
     assert sorted(map_in_processes(finish_later, tasks, num_workers)) == list(range(9))
@@ -143,7 +143,10 @@ def test_workers_end_with_a_killed_parent(tmp_path) -> None:
 
 
 # The delays reach from workers that still load Python to workers that are at work.
-@pytest.mark.parametrize("delay", [0.0, pytest.param(0.1, marks=pytest.mark.slow), None])
+@pytest.mark.parametrize(
+    "delay",
+    [pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.slow), None],
+)
 def test_control_c_is_silent(tmp_path, delay) -> None:
     program = start_program(tmp_path)
     assert program.stdout.readline() == "started\n"

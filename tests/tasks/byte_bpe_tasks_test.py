@@ -57,7 +57,10 @@ def test_choices_without_a_start_are_pairs():
 
 
 @pytest.mark.needs(data="squad")
-@pytest.mark.parametrize("change", [{}, {"trim_offsets": False}, {"add_prefix_space": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{}, pytest.param({"trim_offsets": False}, marks=pytest.mark.slow), {"add_prefix_space": True}],
+)
 def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
     vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))
     tokenizer = make_tokenizer(dataclasses.replace(vocab, **change), False)

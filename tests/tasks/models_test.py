@@ -133,7 +133,8 @@ def test_word_table_is_tied():
     assert np.delete(difference, unused).max() == 0.0
 
 
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_recomputation_gives_the_same_gradients_with_dropout(jit_compile):
     batch = make_batch()
     plain, recomputing = make_model(), make_model(recompute=True)

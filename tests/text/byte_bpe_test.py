@@ -147,7 +147,7 @@ def test_golden_pairs() -> None:
         assert want == row[name]["ids"], row
 
 
-@pytest.mark.parametrize("name", ["plain", "prefix", "NFC"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("prefix", marks=pytest.mark.slow), "NFC"])
 def test_random_unicode_equals_tokenizers(tmp_path, name) -> None:
     rng = random.Random(5)
     vocab = modernbert_vocab() if name == "NFC" else roberta_vocab(name == "prefix")

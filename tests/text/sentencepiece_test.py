@@ -21,6 +21,7 @@ from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import read_vocab
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_where
 from tests.text.tokenizer_test import byte_offsets, flat
 
 FOLDERS = (
@@ -36,9 +37,6 @@ FOLDERS = (
 WITH_TEXTS = (*FOLDERS[:2], *FOLDERS[3:])
 # Tracing takes seconds for each.
 FAST = (("xlm_roberta/masked_lm", False), ("mmbert/masked_lm", True))
-FAST_OR_SLOW = []
-for case in itertools.product(FOLDERS, (False, True)):
-    FAST_OR_SLOW.append(pytest.param(*case, marks=() if case in FAST else pytest.mark.slow))
 MODELS = {
     "xlm_roberta/tokenization": "sentencepiece.bpe.model",
     "camembert/masked_lm": "sentencepiece.bpe.model",
@@ -114,7 +112,10 @@ def test_ids_of_texts_and_pairs_are_the_golden_ones(name):
                 assert packed["input_type_ids"].tolist() == row["token_type_ids"]
 
 
-@pytest.mark.parametrize(("name", "trim_offsets"), FAST_OR_SLOW)
+@pytest.mark.parametrize(
+    ("name", "trim_offsets"),
+    slow_where(lambda case: case not in FAST, itertools.product(FOLDERS, (False, True))),
+)
 def test_the_graph_gives_the_ids_and_offsets_of_python(name, trim_offsets):
     source = random.Random(name)
     texts = golden_texts("xlm_roberta/masked_lm") + ODD_TEXTS
@@ -217,6 +218,7 @@ def test_offsets_are_the_golden_ones_where_the_normalizer_changes_nothing(name):
     assert num_compared > 20
 
 
+@pytest.mark.slow
 def test_a_saved_module_tokenizes_without_this_package_s_tables(tmp_path):
     tokenizer = graph_tokenizer("xlm_roberta/masked_lm")
     tf.saved_model.save(tokenizer, str(tmp_path))

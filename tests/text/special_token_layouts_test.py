@@ -24,6 +24,7 @@ from bert_tf.text.tensor_packing import cut, cut_windows, longest_first_lengths,
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_where
 from tests.text.tokenizer_test import byte_offsets, flat
 
 FOLDERS = ("mpnet/masked_lm", "deberta_v2/masked_lm", "xlnet/lm_head")
@@ -65,7 +66,7 @@ def copy_of(name: str, folder: pathlib.Path, *files: str) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", slow_where(lambda name: name == "deberta_v2/masked_lm", FOLDERS))
 def test_the_graph_packs_the_golden_texts_and_pairs(name):
     vocab = tokenizer_of(name).vocab
     graph = graph_tokenizer(name)
@@ -203,6 +204,7 @@ def test_earlier_vocabularies_keep_their_digests():
     assert not {"special_tokens", "num_separators", "second_type"} & options.keys()
 
 
+@pytest.mark.slow
 def test_rows_without_a_token_are_not_found_in_texts(tmp_path):
     vocab = tokenizer_of("deberta_v2/masked_lm").vocab
     config = json.loads((folder_of("deberta_v2/masked_lm") / "config.json").read_text())
@@ -221,6 +223,7 @@ def test_rows_without_a_token_are_not_found_in_texts(tmp_path):
     assert len(read_vocab(tmp_path / "tokenizer.json")) == len(vocab)
 
 
+@pytest.mark.slow
 def test_nfkd_alone_sorts_marks_as_tokenizers_does():
     base = tokenizer_of("xlnet/lm_head").vocab
     # Each mark is a token, so that their order shows.
@@ -273,6 +276,7 @@ def test_the_model_s_type_says_whose_rows_a_model_file_has(tmp_path):
     assert bert_tf.load_tokenizer(folder).vocab == tokenizer_of("deberta_v2/masked_lm").vocab
 
 
+@pytest.mark.slow
 def test_punctuation_splits_in_the_graph_as_in_python():
     settings = json.loads((folder_of("deberta_v2/masked_lm") / "tokenizer_config.json").read_text())
     settings["split_by_punct"] = True

@@ -43,7 +43,7 @@ def assert_equals_twin(tokenizer: BertTokenizer, twin: WordPiece, texts: list[st
         assert ends[i] == [to_bytes[place] for place in twin_ends], ascii(text)
 
 
-@pytest.mark.parametrize("casing", ["uncased", "cased"])
+@pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
 def test_equals_golden_texts(casing) -> None:
     vocab = Vocab.read(golden_file("vocab", f"bert-base-{casing}-vocab.txt"))
     tokenizer = BertTokenizer(vocab, casing == "uncased")
@@ -62,7 +62,8 @@ def test_equals_golden_texts(casing) -> None:
     assert_equals_twin(tokenizer, WordPiece(vocab, casing == "uncased"), texts)
 
 
-@pytest.mark.parametrize("lower", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("lower", [True, False])
 def test_random_unicode_equals_twin(lower) -> None:
     rng = random.Random(11)
     vocab = vocab_of_pools()
@@ -110,7 +111,8 @@ def test_text_that_is_not_utf8_is_skipped_as_in_the_original() -> None:
     assert ends.to_list() == [[[4], [7]]]
 
 
-@pytest.mark.parametrize("lower", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("lower", [True, False])
 def test_eager_graph_dataset_and_saved_model_agree(tmp_path, lower) -> None:
     tokenizer = BertTokenizer(vocab_of_pools(), lower)
     want = tokenizer.tokenize(TEXTS).to_list()
@@ -126,7 +128,14 @@ def test_eager_graph_dataset_and_saved_model_agree(tmp_path, lower) -> None:
         assert [len(row) for row in ragged.to_list()] == [len(row) for row in want]
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["", " ", "\x00"]])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        [""],
+        pytest.param(["", " ", "\x00"], marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_to_tokenize(texts) -> None:
     tokenizer = BertTokenizer(vocab_of_pools(), True)
     for ragged in tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string)):

@@ -77,6 +77,7 @@ def test_texts_in_columns_of_any_form():
     assert list(texts_in({"input_word_ids": [1]})) == list(texts_in(b"x")) == []
 
 
+@pytest.mark.slow
 def test_a_program_counts_them_before_it_trains(folder, tmp_path, caplog):
     flags = {
         **FLAGS,

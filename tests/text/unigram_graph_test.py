@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 import tensorflow as tf
 
 from bert_tf.text.sentencepiece import SentencePiece
@@ -10,6 +11,7 @@ from tests.text.sentencepiece_test import vocab_of
 from tests.text.tokenizer_test import flat
 
 
+@pytest.mark.slow
 def test_ties_and_the_score_of_unknown_characters():
     vocab = vocab_of("xlm_roberta/masked_lm")
     special = vocab.tokens[:4]

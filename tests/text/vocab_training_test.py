@@ -171,6 +171,7 @@ def test_killed_process_is_one_clear_error() -> None:
         count_words_of_parts([1, 2, 3], read_and_be_killed, True, num_workers=2)
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_the_number_of_processes() -> None:
     parts = list(range(5))
     alone = count_words_of_parts(parts, read_words_of_part, True, num_workers=1, max_distinct=7)

@@ -16,16 +16,14 @@ from bert_tf.text.vocab import SPECIAL_TOKENS, UNK, Vocab, options_file
 from bert_tf.text.wordpiece import WordPiece, split_words
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless
 from tests.text.hugging_face_test import differing_characters
 from tests.text.wordpiece_test import random_text
 
 tokenizers = pytest.importorskip("tokenizers")
 
 # Lower case, without accents, ideographs apart.
-SOME_RULES = [(True, False, True), (False, True, False)]
-RULES = []
-for rules in itertools.product([True, False], repeat=3):
-    RULES.append(pytest.param(*rules, marks=[] if rules in SOME_RULES else pytest.mark.slow))
+RULES = list(itertools.product([True, False], repeat=3))
 TEXTS = (
     "Ärger über Größe",
     "ΑΣ und ΣΑΣ",
@@ -69,7 +67,7 @@ def in_python(tokenizer: WordPiece, text: str) -> tuple[list[int], ...]:
     return ids, [byte_of[start] for start in starts], [byte_of[end] for end in ends]
 
 
-@pytest.mark.parametrize(("lower", "strips", "splits"), RULES)
+@pytest.mark.parametrize(("lower", "strips", "splits"), slow_unless((False, True, False), RULES))
 def test_the_graph_equals_python(lower, strips, splits):
     vocab = make_vocab(strips, splits)
     texts = some_texts(60)
@@ -170,7 +168,8 @@ def random_tokens(rng: random.Random) -> tuple[AddedToken, ...]:
     return tuple(tokens.values())
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, *(n for n in (2, 3, 4))])
 def test_random_added_tokens(seed):
     rng = random.Random(seed)
     base = (*SPECIAL_TOKENS, *PIECES, *CONTINUATIONS)

@@ -19,6 +19,7 @@ from bert_tf.text.packing import PackedText
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import TrainStep
 from tests.float_bounds import close_to
+from tests.slow_variants import slow_unless
 from tests.training.toy_fine_tuning import TINY, toy_task
 from tests.training.toy_task import TOY, ToyTask
 
@@ -89,7 +90,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_unless("words", CASES))
 def test_micro_batches_have_the_gradient_of_the_batch(name):
     keras.utils.set_random_seed(4)
     task, batch, divisor, losses = CASES[name]()

@@ -112,6 +112,7 @@ def make_trainer(path):
     return trainer_test.make_trainer(path, StreamTask(SMALL), **options)
 
 
+@pytest.mark.slow
 def test_time_left_counts_the_larger_batches_to_come(tmp_path):
     trainer = make_trainer(tmp_path)
     with mock.patch.object(trainer.progress, "show") as show:

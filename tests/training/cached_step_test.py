@@ -107,16 +107,17 @@ def assert_close(received, expected):
         np.testing.assert_allclose(one, other, atol=1e-5 * largest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "counts", "unpad"),
     [
         ("in_batch", (1, 2, 4), True),
-        pytest.param("in_batch", (2, 4), False, marks=pytest.mark.slow),
-        pytest.param("symmetric", (4,), True, marks=pytest.mark.slow),
-        pytest.param("matryoshka", (2,), True, marks=pytest.mark.slow),
-        pytest.param("cosent", (4,), True, marks=pytest.mark.slow),
+        ("in_batch", (2, 4), False),
+        ("symmetric", (4,), True),
+        ("matryoshka", (2,), True),
+        ("cosent", (4,), True),
         ("same_label", (2,), True),
-        pytest.param("same_label", (4,), False, marks=pytest.mark.slow),
+        ("same_label", (4,), False),
     ],
 )
 def test_gradients_are_those_of_one_batch_with_dropout(loss, counts, unpad):

@@ -25,8 +25,15 @@ def shared_gradient(step: int, where: str) -> list[np.ndarray]:
     return clip_by_global_norm(mean, 1.0)
 
 
-@pytest.mark.parametrize("where", ["after", "before"])
-@pytest.mark.parametrize("loss_scale", [None, 1024.0])
+@pytest.mark.parametrize(
+    ("loss_scale", "where"),
+    [
+        pytest.param(None, "after", marks=pytest.mark.slow),
+        (None, "before"),
+        (1024.0, "after"),
+        (1024.0, "before"),
+    ],
+)
 def test_two_replicas_equal_numpy(where, loss_scale):
     strategy = two_replicas()
     with strategy.scope():

@@ -20,7 +20,12 @@ def height(path):
 @pytest.mark.parametrize(
     ("training", "evaluation", "rows"),
     [
-        ([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "accuracy": 0.5}], [], 1),
+        pytest.param(
+            [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "accuracy": 0.5}],
+            [],
+            1,
+            marks=pytest.mark.slow,
+        ),
         ([], [{"step": 2, "f1": 0.5}, {"step": 4, "f1": 0.6}], 1),
         # A panel with the one dot of f1 would show nothing.
         (

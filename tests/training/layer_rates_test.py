@@ -93,7 +93,14 @@ def test_factors_stay_where_lower_layers_are_frozen():
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["adamw", "adam_weight_decay", "lamb"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("adamw", marks=pytest.mark.slow),
+        "adam_weight_decay",
+        pytest.param("lamb", marks=pytest.mark.slow),
+    ],
+)
 def test_two_steps_of_every_variable_equal_numpy(kind, jit_compile):
     model = BertClassifier(CONFIG, 2)
     variables, draw = model.trainable_variables, np.random.default_rng(0)

@@ -11,6 +11,7 @@ from bert_tf.training.clipping import clip_scale, global_norm
 from bert_tf.training.optimizers import LAMB, AdamW, AdamWeightDecay, build_optimizer, decays
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.reference import optimizers as reference
+from tests.slow_variants import slow_where
 
 CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}
 NAMES = ("kernel", "bias", "zeros")
@@ -63,7 +64,7 @@ def test_first_step_by_hand():
     np.testing.assert_allclose(variable.numpy(), 2.0 - 0.318218, rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_update_is_traced_once_for_a_shape(jit_compile):
     names = ["a", "b", "bias", "c"]
     variables = [keras.Variable(np.ones((2, 3), np.float32), name=name) for name in names]
@@ -130,7 +131,7 @@ def test_clipping_is_that_of_tensorflow():
 
 
 @pytest.mark.parametrize("method", ["apply_summed", pytest.param("apply", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", slow_where(lambda kind: kind == "lamb", CLASSES))
 def test_two_replicas_equal_one_device(kind, method):
     devices = tf.config.list_logical_devices("CPU")
     if len(devices) < 2:

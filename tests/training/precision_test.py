@@ -20,6 +20,7 @@ AUTO = TrainingConfig(precision="auto")
 ONE = tf.distribute.get_strategy()
 
 
+@pytest.mark.slow
 def test_parts_compute_what_the_step_computes():
     """In float32, with dropout on: losses, gradients, masks."""
     config = dataclasses.replace(TOY, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)

@@ -78,6 +78,7 @@ def test_a_machine_that_gets_faster_at_the_end_makes_no_steps_without_effect():
     assert np.flatnonzero(rates == 0).tolist() in ([0], [0, 1])
 
 
+@pytest.mark.slow
 def test_growing_batches_are_reckoned_with():
     def seconds_of(step):
         return 0.1 * (8 if step < 40 else 16 if step < 80 else 32) / 32
@@ -235,6 +236,7 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_plan_knows_how_long_compilation_takes(tmp_path):
     trainer = make_trainer(tmp_path, Hands())
     with mock.patch.object(
@@ -245,6 +247,7 @@ def test_the_plan_knows_how_long_compilation_takes(tmp_path):
     assert compilation == trainer.progress.compile_seconds == 0.5
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
     """The first two steps of a process take twice as long as all others."""
     trainer = make_trainer(tmp_path, Hands())

@@ -72,38 +72,27 @@ def whole_batch():
     return run(tf.distribute.get_strategy(), 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
         pytest.param(tf.distribute.get_strategy, {"accumulation_steps": 4}, id="4x8"),
-        pytest.param(tf.distribute.get_strategy, {"jit_compile": True}, id="xla", marks=SLOW),
+        pytest.param(tf.distribute.get_strategy, {"jit_compile": True}, id="xla"),
         pytest.param(two_devices, {}, id="2_devices"),
-        pytest.param(two_devices, {"accumulation_steps": 2}, id="2_devices_2x8", marks=SLOW),
-        pytest.param(two_devices, {"jit_compile": True}, id="2_devices_xla", marks=SLOW),
+        pytest.param(two_devices, {"accumulation_steps": 2}, id="2_devices_2x8"),
+        pytest.param(two_devices, {"jit_compile": True}, id="2_devices_xla"),
         pytest.param(
-            two_devices,
-            {"accumulation_steps": 2, "jit_compile": True},
-            id="2_devices_2x8_xla",
-            marks=SLOW,
+            two_devices, {"accumulation_steps": 2, "jit_compile": True}, id="2_devices_2x8_xla"
         ),
         pytest.param(
-            tf.distribute.get_strategy,
-            {"accumulation_steps": 4, "jit_compile": True},
-            id="4x8_xla",
-            marks=SLOW,
+            tf.distribute.get_strategy, {"accumulation_steps": 4, "jit_compile": True}, id="4x8_xla"
         ),
-        pytest.param(tf.distribute.get_strategy, {"packed": True}, id="packed", marks=SLOW),
+        pytest.param(tf.distribute.get_strategy, {"packed": True}, id="packed"),
         pytest.param(
-            tf.distribute.get_strategy,
-            {"packed": True, "jit_compile": True},
-            id="packed_xla",
-            marks=SLOW,
+            tf.distribute.get_strategy, {"packed": True, "jit_compile": True}, id="packed_xla"
         ),
         pytest.param(
-            two_devices,
-            {"packed": True, "accumulation_steps": 2},
-            id="packed_2_devices_2x8",
-            marks=SLOW,
+            two_devices, {"packed": True, "accumulation_steps": 2}, id="packed_2_devices_2x8"
         ),
     ],
 )
@@ -116,10 +105,9 @@ def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
         np.testing.assert_allclose(value, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=SLOW)])
-@pytest.mark.parametrize(
-    "strategy", [tf.distribute.get_strategy, pytest.param(two_devices, marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
 def test_sixteen_bits_train_like_thirty_two(whole_batch, policy, strategy):
     keras.config.set_dtype_policy(policy)
     scaled = policy == "mixed_float16"

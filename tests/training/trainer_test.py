@@ -95,6 +95,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
         assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_from_a_checkpoint_by_time(whole_run, tmp_path, monkeypatch):
     """It saves every 100 steps, and is killed long before."""
     monkeypatch.setattr(trainer_module, "SECONDS_BETWEEN_SAVES", 0.0)
@@ -288,7 +289,9 @@ STOPPING = {"eval_steps": 2, "save_checkpoints_steps": 2, "early_stopping_evalua
     ("losses", "last"),
     [
         ([3.0, 2.0, 2.5, 2.1, 1.0, 0.5], 8),  # two in a row are no better than the second
-        ([3.0, 2.0, 2.0, 2.0, 1.0, 0.5], 8),  # as good is no better
+        pytest.param(
+            [3.0, 2.0, 2.0, 2.0, 1.0, 0.5], 8, marks=pytest.mark.slow
+        ),  # as good is no better
         ([3.0, 3.1, 2.9, 3.0, 2.8, 2.9], 12),  # every other one is better
         ([1.0, 2.0, 3.0, 0.5, 0.4, 0.3], 6),
     ],

@@ -104,7 +104,7 @@ def test_a_wide_beam_finds_the_best_of_all(model):
         assert one.share == pytest.approx(math.exp(one.log_probability) / total, rel=1e-4)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 10])
+@pytest.mark.parametrize("rounds", [1, 2, 3, pytest.param(10, marks=pytest.mark.slow)])
 def test_mask_predict_is_the_papers(model, rounds):
     masked, network = model
     text = "the [MASK] [MASK] [MASK] [MASK] ."

@@ -218,7 +218,7 @@ def test_sums_of_replaced_tokens_by_hand():
         assert float(sums[name].weight) == weight, name
 
 
-@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("reference", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_draws_of_one_position_differ_with_reference_sampling(reference, monkeypatch):
     numbers = []
 

@@ -67,7 +67,11 @@ def gradients_of(model: ElectraPretrainer, losses: tuple[str, ...]) -> dict[str,
     return {path: tf.convert_to_tensor(gradient).numpy() for path, gradient in found.items()}
 
 
-@pytest.mark.parametrize("config", [CONFIG, SINUSOIDAL], ids=["learned", "sinusoidal"])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(CONFIG, marks=pytest.mark.slow), SINUSOIDAL],
+    ids=["learned", "sinusoidal"],
+)
 def test_each_table_gets_the_gradient_of_one_loss(config, monkeypatch):
     """Full sharing adds both gradients of the same numbers; here each table has one of them."""
     # The loss of the replacements depends on what is drawn, here always token 1.

@@ -34,7 +34,9 @@ def compute(model: BertPretrainer, batch: dict) -> tuple:
     return outputs["masked_lm_logits"], sums, *loss_and_gradients(model, batch)
 
 
-@pytest.mark.parametrize("objective", ["masked_lm", "masked_diffusion"])
+@pytest.mark.parametrize(
+    "objective", [pytest.param("masked_lm", marks=pytest.mark.slow), "masked_diffusion"]
+)
 def test_losses_accuracy_and_gradients_are_the_same(objective, monkeypatch):
     batch = make_batch()
     model = make_model(objective=objective)
@@ -67,6 +69,7 @@ def test_normal_vocabularies_have_no_vectors():
     assert 119_547 < masked_lm.LARGE_VOCABULARY < 250_002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [10, 1000])
 def test_a_compiled_step_of_a_large_vocabulary_has_no_logits(limit, monkeypatch):
     monkeypatch.setattr(masked_lm, "LARGE_VOCABULARY", limit)
@@ -86,6 +89,7 @@ def test_a_compiled_step_of_a_large_vocabulary_has_no_logits(limit, monkeypatch)
     assert bool(found) == (V <= limit)
 
 
+@pytest.mark.slow
 def test_fit_and_a_saved_model(large, tmp_path):
     batch = make_batch()
     model = make_model()

@@ -49,6 +49,7 @@ def test_learns_and_is_saved(embedder, tmp_path):
         assert row == close_to(expected)
 
 
+@pytest.mark.slow
 def test_the_head_reads_the_vectors_of_the_embedder(embedder):
     few = {**FEW, "learning_rate": 1e-12}  # Leaves the embedder nearly as it is.
     model = bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, NAMES, **few)
@@ -56,6 +57,7 @@ def test_the_head_reads_the_vectors_of_the_embedder(embedder):
     assert_close(model.compute_logits(TEXTS), logits + model.head.output_bias.numpy())
 
 
+@pytest.mark.slow
 def test_several_labels(folder):
     sets = [
         [name, "film"] if "very" in text else [name]
@@ -131,6 +133,7 @@ def test_one_pass_embeds_both_texts_of_a_pair(embedder, unpad):
         assert_close(together, apart)
 
 
+@pytest.mark.slow
 def test_unlabelled_texts_are_reconstructed_first(embedder, monkeypatch):
     fits = []
     noted = bert_tf.BertEmbedder.fit
@@ -200,6 +203,7 @@ def test_decisions_need_the_names_of_the_labels(embedder, problem_type, kind):
         bert_tf.BertClassifier.from_few_shot(embedder, TEXTS, labels, problem_type=problem_type)
 
 
+@pytest.mark.slow
 def test_the_names_of_decisions(folder):
     decisions = np.array([[name == one for one in LABELS.values()] for name in NAMES])
     options = {"problem_type": "multi_label", "names": [*LABELS.values()], **FEW, "epochs": 1}

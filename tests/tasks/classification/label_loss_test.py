@@ -36,6 +36,7 @@ def fit(model, y, **options) -> float:
     return model.fit(TEXTS, y, batch_size=len(TEXTS), verbose=0, **options).history["loss"][0]
 
 
+@pytest.mark.slow
 def test_classes(folder):
     model = start(folder)
     logits = model.predict(TEXTS, verbose=0)
@@ -64,6 +65,7 @@ def test_several_labels_and_their_weights(folder):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_compiled_by_default_is_traced_for_each_loss(folder):
     keras.utils.set_random_seed(3)
     model = BertClassifier.from_pretrained(folder, labels=LABELS)
@@ -87,6 +89,7 @@ def test_words(folder):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_choices(folder):
     """Of each question the classes are its choices."""
     model = BertMultipleChoice.from_pretrained(folder, new_head=True)

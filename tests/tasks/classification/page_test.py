@@ -12,7 +12,7 @@ from bert_tf.tasks.classification.saliency import token_contributions
 from bert_tf.text.packing import INPUTS
 
 
-@pytest.mark.parametrize("unpad", [False, True])
+@pytest.mark.parametrize("unpad", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_contributions_are_derivatives(tiny_config, unpad):
     keras.utils.set_random_seed(4)
     model = BertClassifier(tiny_config, 3, unpad=unpad)

@@ -27,6 +27,7 @@ from tests.export.made_models import write_model
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.roads.roads import lite_file, load_saved_model, saved_model
 from tests.shared_data import golden_file
+from tests.slow_variants import slow_unless
 
 FOLDER = golden_file("families", "zero_shot")
 GOLDEN = json.loads((FOLDER / "zero_shot.json").read_text(encoding="utf8"))
@@ -61,7 +62,7 @@ def fixture_predictor():
     return bert_tf.load(FOLDER / "model", batch_size=5)
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", slow_unless("Is this text about {}?", TEMPLATES))
 def test_probabilities_of_the_pipeline(predictor, template):
     assert len(golden_rows(template)) == 6
     check_answers(predictor, template, template=template)
@@ -80,7 +81,9 @@ def renamed(folder: pathlib.Path, label2id: dict) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize("names", ["usual", "entailment_first"])
+@pytest.mark.parametrize(
+    "names", [pytest.param("usual", marks=pytest.mark.slow), "entailment_first"]
+)
 def test_classes_in_any_case_and_order(tmp_path, names):
     predictor = bert_tf.load(renamed(tmp_path / "model", GOLDEN["label2id"][names]))
     check_answers(predictor, TEMPLATES[1], names, template=TEMPLATES[1])
@@ -116,7 +119,7 @@ def test_no_class_or_two_for_entailment(labels):
         find_classes(labels)
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", slow_unless("Is this text about {}?", TEMPLATES))
 def test_tokens_of_the_pairs(template):
     """Only premises are cut, also to nothing of an empty text."""
     model = BertClassifier.from_pretrained(FOLDER / "model")
@@ -133,6 +136,7 @@ def test_tokens_of_the_pairs(template):
     assert_close(np.stack(logits), golden, OTHER_FRAMEWORK)
 
 
+@pytest.mark.slow
 def test_the_end_of_long_texts():
     """With long_texts="tail" a text is cut at its beginning, in Python and in the graph."""
     model = BertClassifier.from_pretrained(FOLDER / "model", long_texts="tail")
@@ -238,6 +242,7 @@ def fixture_exported(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_saved_model_reads_candidates(exported):
     predictor = bert_tf.load(exported, batch_size=9)
     check_answers(predictor, TEMPLATES[1])
@@ -255,6 +260,7 @@ def test_the_saved_model_passes_its_check(exported):
     assert lines
 
 
+@pytest.mark.slow
 def test_lists_of_different_lengths():
     served = load(str(FOLDER / "model"), "zero_shot")
     texts = [row["sequence"] for row in golden_rows(TEMPLATES[0])[:3]]
@@ -279,7 +285,7 @@ def test_a_saved_model_of_classes_says_how_to_export():
         predictor.classify(["A text."], candidates=CANDIDATES)
 
 
-@pytest.mark.parametrize("kind", ["zero_shot", "classifier"])
+@pytest.mark.parametrize("kind", ["zero_shot", pytest.param("classifier", marks=pytest.mark.slow)])
 def test_litert(tmp_path, kind):
     """A file of probabilities has the differences of logits, which are enough for several."""
     path = tmp_path / "nli.tflite"
@@ -299,6 +305,7 @@ def test_litert(tmp_path, kind):
     assert answers(LiteModel(path)).problem_type == "single_label"
 
 
+@pytest.mark.slow
 def test_the_temperature_of_the_classes_does_not_count(tmp_path):
     """It was chosen for the classes of pairs; candidates get the pipeline's probabilities."""
     folder = shutil.copytree(FOLDER / "model", tmp_path / "nli")
@@ -343,6 +350,7 @@ def test_the_temperature_of_the_classes_does_not_count(tmp_path):
         assert_close(found, chances, OTHER_FRAMEWORK, err_msg=road)
 
 
+@pytest.mark.slow
 def test_ask_and_the_page(exported):
     row = golden_rows(TEMPLATES[1])[0]
     request = [row["sequence"], "\n".join(CANDIDATES)]

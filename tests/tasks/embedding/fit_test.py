@@ -38,27 +38,16 @@ def fit_losses(model, x, y, **options):
     return model.fit(x, y, **given, **options).history["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table, loss, flags, settings",
     [
         ("triplets", "", {}, {}),
-        pytest.param(
-            "triplets",
-            "symmetric",
-            {},
-            {"loss_scale_factor": 5.0, "num_negatives": 0},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "triplets",
-            "triplet",
-            {},
-            {"triplet_margin": 0.5, "triplet_distance": "cosine"},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("margins", "", {}, {}, marks=pytest.mark.slow),
+        ("triplets", "symmetric", {}, {"loss_scale_factor": 5.0, "num_negatives": 0}),
+        ("triplets", "triplet", {}, {"triplet_margin": 0.5, "triplet_distance": "cosine"}),
+        ("margins", "", {}, {}),
         ("scored", "", {}, {}),
-        pytest.param("scored", "cosine", {}, {}, marks=pytest.mark.slow),
+        ("scored", "cosine", {}, {}),
         (
             "triplets",
             "in_batch",
@@ -183,6 +172,7 @@ def test_it_learns_and_reports_accuracy_and_validation(trained, folder):  # noqa
     assert one == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_trained_model_leaves_python(trained, tmp_path):
     model, _ = trained
     texts = ["the cat eats grass", "what does the hen eat"]
@@ -222,6 +212,7 @@ def test_wrong_settings_are_refused_before_training(trained, folder):  # noqa: F
         model.fit(pairs, verbose=0)
 
 
+@pytest.mark.slow
 def test_its_own_optimizer_and_another_loss_later(folder):  # noqa: F811
     model = bert_tf.BertEmbedder.from_pretrained(folder / "still", max_seq_length=16)
     model.compile(bert_tf.AdamW(1e-9))

@@ -266,7 +266,7 @@ def test_attention_to_a_vector_is_its_value_for_every_piece():
     "changes",
     [
         {"position_type": "rotary"},
-        {"position_type": "alibi"},
+        pytest.param({"position_type": "alibi"}, marks=pytest.mark.slow),
         {"embedding_size": 4, "num_layer_groups": 1},
         {"local_attention": 2, "global_attention_every": 2},
     ],

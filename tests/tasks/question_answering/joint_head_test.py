@@ -182,7 +182,11 @@ def test_the_beam_is_the_twins(case, size):
         assert float(no_answer[row]) == pytest.approx(case.twin.no_answer(row), rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "mixed_bfloat16"}], ids=["float32", "mixed"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow)],
+    ids=["float32", "mixed"],
+)
 def test_a_beam_of_all_starts_is_a_search_of_all_spans(options):
     """The model itself, asked for the ends of each start alone."""
     reading = {"span_head": "joint", "beam_size": 11}

@@ -72,7 +72,7 @@ def tfds(tmp_path):
     file_utils.clear_registered_data_dirs()
 
 
-@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_data_set_holds_the_questions_of_the_file(tfds, tmp_path, version_2):
     store(tfds, tmp_path, "bert_tf_squad", version_2)
     path = write_json(tmp_path / "dev.json", version_2)

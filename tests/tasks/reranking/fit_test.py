@@ -54,13 +54,14 @@ def python_form(rows, loss):
     return (queries, documents), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss, settings",
     [
         ("bce", {"positive_weight": 2.0}),
-        pytest.param("mse", {}, marks=pytest.mark.slow),
-        pytest.param("margin_mse", {"list_size": 3}, marks=pytest.mark.slow),
-        pytest.param("listnet", {}, marks=pytest.mark.slow),
+        ("mse", {}),
+        ("margin_mse", {"list_size": 3}),
+        ("listnet", {}),
         ("lambda", {"lambda_k": 2}),
     ],
 )
@@ -166,6 +167,7 @@ def test_it_learns_the_order(trained):
     assert model.activation == "identity"
 
 
+@pytest.mark.slow
 def test_a_trained_model_leaves_python(trained, tmp_path):
     model, _, (queries, documents, _) = trained
     expected = model.rank(queries[0], documents[0])

@@ -225,7 +225,7 @@ def test_shapes_are_known_but_for_the_length():
     assert shapes([2, 3])["label_rows"] == [4, 3]
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_workers_make_the_parts_of_the_batch_of_one(workers):
     whole = train(10, batch_size=8)
     parts = [train(10, batch_size=8, shares=InputShard(w, workers)) for w in range(workers)]
@@ -303,7 +303,7 @@ def test_an_epoch_of_keras_holds_each_row_once():
     assert sum((b["row_ids"].tolist() for b in in_numpy(in_order, steps)), []) == [*range(NUM_ROWS)]
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_evaluation_in_shares_loses_nothing(workers):
     """23 rows in batches of 8: of the last one, some workers have nothing but filling."""
     whole = evaluate(8)

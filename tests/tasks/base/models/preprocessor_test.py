@@ -53,9 +53,8 @@ def test_rows_by_hand():
     np.testing.assert_array_equal(batch["input_type_ids"], [[0] * 4 + [1] * 3, [0] * 7])
 
 
-@pytest.mark.parametrize(
-    ("length", "lower"), [(7, True), pytest.param(128, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "lower"), [(7, True), (128, False)])
 def test_equals_packing(length, lower):
     preprocessor = BertPreprocessor(VOCAB, lower, length)
     single = packed(FIRST, None, length, lower=lower)
@@ -68,6 +67,7 @@ def test_equals_packing(length, lower):
     assert_same(mapped, pairs)
 
 
+@pytest.mark.slow
 def test_pairs_of_all_lengths_are_cut_as_by_packing():
     sizes = list(itertools.product(range(10), range(10)))
     first, second = (["a " * pair[side] for pair in sizes] for side in (0, 1))
@@ -134,7 +134,7 @@ def test_what_is_no_batch_of_texts_is_refused():
         preprocessor(keras.Input(()))
 
 
-@pytest.mark.parametrize("form", ["huggingface", "google"])
+@pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "google"])
 def test_vocabulary_and_casing_come_from_a_checkpoint(tmp_path, form):
     changes = {"hidden_act": "gelu_tanh", "layer_norm_eps": 1e-12, "type_vocab_size": 2}
     changes["num_hidden_layers"] = 1
@@ -206,6 +206,7 @@ def test_model_of_strings_is_trained_saved_and_loaded_elsewhere(tmp_path):
     assert_close(server.serve(texts), expected)
 
 
+@pytest.mark.slow
 def test_a_saved_layer_is_small(tmp_path):
     vocab = Vocab((*VOCAB.tokens, *(f"##{i:08}" for i in range(30_000))))
     texts = keras.Input((), dtype="string")
@@ -215,6 +216,7 @@ def test_a_saved_layer_is_small(tmp_path):
     assert loaded.get_layer("bert_preprocessor").vocab == vocab
 
 
+@pytest.mark.slow
 def test_byte_level_bpe_equals_packing_also_when_saved(tmp_path):
     vocab = tiny_bpe_vocab()
     encode = make_tokenizer(vocab, False).encode

@@ -18,6 +18,7 @@ from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress
 from tests.float_bounds import assert_close, close_to
+from tests.slow_variants import slow_unless
 from tests.training.toy_fine_tuning import LONGEST, NUM_ROWS, TINY, toy_rows, toy_task
 
 ONE_LAYER = ModelConfig.from_dict({**TINY.to_dict(), "num_hidden_layers": 1})
@@ -80,14 +81,6 @@ WAYS = {
     "two_devices_packed": {"num_devices": 2, "pack_rows": True},
     "two_devices_xla": {"num_devices": 2, "unpad": False, "jit_compile": True},
 }
-SLOW_WAYS = ("xla", "two_devices_packed", "two_devices_xla")
-EVERY_WAY = pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(options, id=way, marks=[pytest.mark.slow] if way in SLOW_WAYS else [])
-        for way, options in WAYS.items()
-    ],
-)
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray) -> float:
@@ -101,9 +94,9 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray) -> float:
     return total
 
 
-@EVERY_WAY
-def test_classes_come_back_in_the_order_of_the_rows(options, tmp_path):
-    tuner = make_tuner(tmp_path, "classes", **options)
+@pytest.mark.parametrize("way", slow_unless("packed", WAYS))
+def test_classes_come_back_in_the_order_of_the_rows(way, tmp_path):
+    tuner = make_tuner(tmp_path, "classes", **WAYS[way])
     outputs = tuner.predict(tuner.task.train_rows, BATCH)
     assert outputs.keys() == {"logits", "loss"}
     expected = np.concatenate([scores for _, scores in rows_alone("classes")])
@@ -124,6 +117,7 @@ def test_classes_come_back_in_the_order_of_the_rows(options, tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"num_devices": 2}], ids=["one", "two_devices"])
 def test_tags_come_back_without_padding(options, tmp_path):
     tuner = make_tuner(tmp_path, "tags", **options)
@@ -154,6 +148,7 @@ def test_spans_come_back_whatever_the_batch(tmp_path):
             assert_close(outputs["loss"][row], loss)
 
 
+@pytest.mark.slow
 def test_one_trace_serves_batches_of_all_lengths(tmp_path):
     tuner = make_tuner(tmp_path, "classes", steps=5)
     calls = {"loss_and_metric_sums": 0, "predictions": 0}

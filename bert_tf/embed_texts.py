@@ -201,9 +201,8 @@ def check_index(job: Job) -> bool:
         return False
     if (folder / "manifest.json").exists() and index_record(job).exists():
         manifest = Manifest.read(folder)
-        # Earlier releases always wrote English.
-        record = {"language": "en", **read_json(index_record(job))}
-        # Documents may have been added later. Earlier releases did not record the vectors.
+        record = read_json(index_record(job))
+        # A killed build recorded no vectors yet; documents may have been added later.
         crcs = record.pop("vectors", [])
         is_same = manifest.vector_crcs()[: len(crcs)] == crcs
         if is_same and manifest.model == job.model and record == index_values():

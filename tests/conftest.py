@@ -114,9 +114,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def keeps_graph_optimizer(item: pytest.Item) -> bool:
     """Whether a test computes with the graph optimizer in the fast run, too."""
     folder = pathlib.Path(__file__).parent
-    is_of_saved_files = item.path.is_relative_to(folder / "export")
-    is_of_saved_files |= item.path.name == "earlier_files_test.py"
-    return is_of_saved_files or item.get_closest_marker("graph_optimizer") is not None
+    is_of_exports = item.path.is_relative_to(folder / "export")
+    return is_of_exports or item.get_closest_marker("graph_optimizer") is not None
 
 
 @pytest.hookimpl(trylast=True)  # After -m and -k: what they leave out is not counted.

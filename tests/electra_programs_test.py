@@ -234,15 +234,15 @@ def test_what_does_not_go_together(folder):
 def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
     record = (one[0] / "run.flags").read_text()
     assert "--masked_share=0.85\n" in record and "--random_share=0.0\n" in record
-    earlier = folder / "earlier"
-    earlier.mkdir()
+    begun = folder / "begun"
+    begun.mkdir()
     record = record.replace("share=0.85", "share=0.8").replace(
         "random_share=0.0", "random_share=0.1"
     )
-    (earlier / "run.flags").write_text(record)
-    said = fail(pretrain(folder, "earlier", learning_rate=1))
+    (begun / "run.flags").write_text(record)
+    said = fail(pretrain(folder, "begun", learning_rate=1))
     assert re.search("--learning_rate .*1.0, .*0.01", said) and "share" not in said
-    said = fail(pretrain(folder, "earlier", masked_share=0.85))
+    said = fail(pretrain(folder, "begun", masked_share=0.85))
     assert re.search(r"--masked_share .*0\.85, .*0\.8\b", said)
 
 

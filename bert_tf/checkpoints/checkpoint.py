@@ -59,7 +59,6 @@ from bert_tf.config import (
     ModelConfig,
 )
 from bert_tf.config.pooled_layers import step_shapes
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
 Weights = dict[str, np.ndarray]
@@ -139,7 +138,6 @@ class Checkpoint:
         """Rows of the classification or tagging head; 0 without one."""
         return num_labels(self.weights)
 
-    @accepts_earlier_names
     def check(
         self,
         allow_unexpected: Sequence[str] | None = None,

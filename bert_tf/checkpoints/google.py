@@ -40,7 +40,6 @@ from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
-from bert_tf.config.renamed import new_value
 from bert_tf.system.bounded_files import read_text
 from bert_tf.system.files import json_field, read_json, read_lines, write_json
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
@@ -49,7 +48,6 @@ CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
 LABELS_NAME = LABELS
 PROBLEM_TYPE_NAME = "problem_type.txt"
-EARLIER_PROBLEM_TYPE_NAME = "label_kind.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
 # Variables that only training needs: moments, steps, states of seeds, a decoder.
@@ -259,11 +257,8 @@ def is_multiple_choice(folder: pathlib.Path) -> bool:
 
 def _stored_problem_type(folder: pathlib.Path) -> str:
     """Returns the content of problem_type.txt; "" without it."""
-    for name in (PROBLEM_TYPE_NAME, EARLIER_PROBLEM_TYPE_NAME):
-        path = folder / name
-        if path.is_file():
-            return new_value("problem_type", read_text(path).strip())
-    return ""
+    path = folder / PROBLEM_TYPE_NAME
+    return read_text(path).strip() if path.is_file() else ""
 
 
 def write_problem_type(folder: pathlib.Path, kind: str) -> None:

@@ -43,7 +43,7 @@ SMALL_FILES = (
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
     *("sentence_*_config.json", "bert_config.json", "generator_config.json"),
     "xlnet_config.json",
-    *("embedder.json", "labels.txt", "problem_type.txt", "label_kind.txt"),
+    *("embedder.json", "labels.txt", "problem_type.txt"),
     *("inputs.flags", "calibration.flags"),
     *("run.flags", "run.json", "best_checkpoint.json"),
     *("metadata.json", "task.json", "preprocessor.json", "assets/tokenizer/*"),

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_tf.config.fine_tuning_config import reading_of_rows
-from bert_tf.config.renamed import with_new_settings
 from bert_tf.system.bounded_files import check_keras_file, open_zip, parse_json, read_member
 from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenization import AnyVocab
@@ -112,7 +111,7 @@ def saved_objects(values: dict[str, Any] | list[Any]) -> Iterator[SavedObject]:
     name = str(values.get("registered_name"))
     arguments = values.get("config")
     if name.startswith(PACKAGE) and isinstance(arguments, dict):
-        yield SavedObject(name.removeprefix(PACKAGE), with_new_settings(arguments))
+        yield SavedObject(name.removeprefix(PACKAGE), arguments)
     for value in values.values():
         if isinstance(value, dict | list):
             yield from saved_objects(value)

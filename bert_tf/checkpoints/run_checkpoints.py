@@ -26,7 +26,7 @@ def identity_tensors(identity: RunIdentity) -> dict[str, tf.Tensor]:
 
 
 def read_identity(prefix: str) -> RunIdentity | None:
-    """Returns the identity in a checkpoint; None without a run, or of an earlier release.
+    """Returns the identity in a checkpoint; None if no run wrote it.
 
     Raises:
       ValueError: if the checkpoint cannot be read.

@@ -4,8 +4,7 @@
 
 A run gets a random id when it is first recorded. The record and every checkpoint contain this id
 and the SHA-256 digests of the files that the meaning of the weights depends on, so that a file or a
-checkpoint of another run is detected. Runs and checkpoints of earlier releases have no identity and
-are not checked.
+checkpoint of another run is detected.
 """
 
 import dataclasses
@@ -34,13 +33,6 @@ OPTIONS_FILE = options_file(Vocab.file_name).name
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags in run.flags that the meaning of a classifier's scores depends on.
 MEANING_FLAGS = ("task_name", "problem_type")
-# Digests are of the first names and values, so that those of earlier runs stay valid.
-DIGESTED_VALUES = {
-    "": "",
-    "single_label": "class",
-    "regression": "number",
-    "multi_label": "several",
-}
 RUN_ID = re.compile("[0-9a-f]{32}")
 
 Digests = dict[str, str | None]
@@ -124,7 +116,7 @@ def _of_values(values: object) -> str:
 
 
 def _of_configuration(path: pathlib.Path) -> str | None:
-    """Digests the values that are not defaults, as later releases may add fields with defaults."""
+    """Digests the values that are not defaults: a new field does not change the digest."""
     if not path.is_file():
         return None
     defaults = ModelConfig().to_dict()
@@ -147,16 +139,10 @@ def _of_embedding(path: pathlib.Path) -> str | None:
 
 def _of_flags(path: pathlib.Path) -> str | None:
     """Digests the flags that the meaning of scores depends on; others may change on resuming."""
-    task_name, problem_type = (recorded(str(path.parent), name) for name in MEANING_FLAGS)
-    return _of_meaning(task_name, problem_type)
+    return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
 
 
-def _of_meaning(task_name: str, problem_type: str) -> str:
-    first_name = DIGESTED_VALUES.get(problem_type, problem_type)
-    return _of_values({"task_name": task_name, "label_kind": first_name})
-
-
-OF_SEVERAL = _of_meaning("", "multi_label")
+OF_MULTI_LABEL = _of_values({"task_name": "", "problem_type": "multi_label"})
 TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     **dict.fromkeys((LABELS, *VOCABULARY_FILES, OPTIONS_FILE), _of_bytes),
     CONFIGURATION: _of_configuration,
@@ -190,7 +176,7 @@ def check_files(
     changed: list[str] = []  # files that match no identity
     foreign: dict[str, list[str]] = {}  # record or checkpoints of other runs, and files that differ
     is_multi_label = any(
-        identity.sha256.get(RUN_NAME) == OF_SEVERAL for identity in identities.values()
+        identity.sha256.get(RUN_NAME) == OF_MULTI_LABEL for identity in identities.values()
     )
     # A model may be copied without run.flags, unless only that file says that it is multi-label.
     if not (folder / RUN_NAME).exists() and not is_multi_label:

@@ -119,7 +119,7 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
         changeable.add("train_minutes")
     differences = []
     for name, value in _values(*configs).items():
-        # A field of a later release is not recorded, and counts as the same.
+        # A field without a flag in that program is not recorded, and counts as the same.
         recorded_value = before.get(name, value)
         if name in changeable or value in (recorded_value, "auto"):
             continue

@@ -11,7 +11,6 @@ from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt, keep_layers, state_casing
 from bert_tf.checkpoints.checkpoint import (
-    HEADS,
     Checkpoint,
     encoder_shapes,
     head_shapes,
@@ -197,12 +196,6 @@ def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
     if names is not None:
         return "pooler" in heads_of(names)
     return start is None or "pooler" in start.heads
-
-
-def decays_pooler(output_dir: str) -> bool:
-    """True for a run that an earlier version began, with the pooler in the optimizer."""
-    names = read_begun(output_dir, bundle_names) or []
-    return any(name.startswith(HEADS["pooler"]) and name.endswith("/adam_m") for name in names)
 
 
 def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:

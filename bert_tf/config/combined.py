@@ -1,8 +1,8 @@
 """Combined flags, each of which sets several fields: --mask_unit=span:5, --teacher_options=...
 
 A field that is declared with `within="mask_unit"` has no line in --help, because --mask_unit sets
-it. A flag with the field's name is still defined: earlier releases had it, and run.flags contains
-it. This module has no flags, only the translation of their texts; see `combined_flags`.
+it. A flag with the field's name is defined as well, because run.flags contains it.
+This module has no flags, only the translation of their texts; see `combined_flags`.
 """
 
 import math
@@ -215,8 +215,8 @@ COMBINED = {
     "loss_options": _options("Options of the loss of labels"),
     "few_shot_options": _options("Options of --few_shot"),
 }
-# The new form of fields that were flags, for warnings; of others it is --OPTIONS=NAME=VALUE.
-NEW_FORMS = {
+# The combined flag of a field, for warnings; of other fields it is --OPTIONS=NAME=VALUE.
+COMBINED_FORMS = {
     "masked_lm_prob_to": "--masked_lm_prob=LOW..HIGH",
     "masked_lm_prob_end": "--masked_lm_prob='START->END'",
     "span_length": "--mask_unit=span:LENGTH",
@@ -231,6 +231,6 @@ NEW_FORMS = {
 }
 
 
-def new_form(name: str, within: str) -> str:
-    """Returns the flag that sets a field now, for a message."""
-    return NEW_FORMS.get(name, f"--{within}={name}=VALUE")
+def combined_form(name: str, within: str) -> str:
+    """Returns the combined flag that sets a field, for a message."""
+    return COMBINED_FORMS.get(name, f"--{within}={name}=VALUE")

@@ -1,11 +1,11 @@
 """Combined flags as flags of absl; `config.combined` has their names and the texts they take."""
 
+import functools
 from collections.abc import Iterable
 
-from absl import flags
+from absl import flags, logging
 
-from bert_tf.config.combined import CombinedFlag, new_form
-from bert_tf.config.renamed import warn_of_earlier_name
+from bert_tf.config.combined import CombinedFlag, combined_form
 
 
 class FlagOfFields(flags.Flag):
@@ -95,4 +95,9 @@ def warn_of_fields(arguments: list[str]) -> None:
             # absl's form of --NAME=false is --noNAME.
             name = name.removeprefix("no")
         if argument.startswith("-") and name in within:
-            warn_of_earlier_name(f"--{name}", new_form(name, within[name]))
+            _warn_once(f"--{name}", combined_form(name, within[name]))
+
+
+@functools.cache
+def _warn_once(name: str, form: str) -> None:
+    logging.warning("%s is also accepted, but %s sets it.", name, form)

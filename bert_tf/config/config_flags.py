@@ -21,7 +21,6 @@ from bert_tf.config import Config, ModelConfig, flagfiles
 from bert_tf.config.combined import COMBINED
 from bert_tf.config.combined_flags import FlagOfFields, warn_of_fields
 from bert_tf.config.help_text import help_text
-from bert_tf.config.renamed import with_new_names, with_new_settings
 from bert_tf.system import printable
 from bert_tf.system.around_import import before_import
 from bert_tf.system.bounded_files import read_text
@@ -186,7 +185,7 @@ def flagfile(*configs: Config) -> str:
 
 
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
-    """Returns the `--name=value` lines of a flagfile, with today's names."""
+    """Returns the `--name=value` lines of a flagfile."""
     # Damaged bytes result in unknown names or other values, which are reported as such.
     lines = read_text(path, errors="replace").splitlines()
     settings = {}
@@ -194,7 +193,7 @@ def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
         if line.startswith("--"):
             name, _, value = line[2:].partition("=")
             settings[name] = value
-    return with_new_settings(settings)
+    return settings
 
 
 def error_line(error: Exception) -> str | None:
@@ -402,9 +401,9 @@ def parse(arguments: list[str]) -> list[str]:
     A wrong flag ends the program with status 1 and one line, before TensorFlow is loaded.
     """
     try:
-        # The records of runs are left out: users did not write the earlier names in them.
+        # The records of runs are left out: programs name each field in them.
         by_hand = flagfiles.expanded(arguments, with_records=False)
-        arguments = with_new_names(flagfiles.expanded(arguments), lambda name: name in flags.FLAGS)
+        arguments = flagfiles.expanded(arguments)
     except (ValueError, OSError) as error:
         printable.print_error(f"--flagfile: {error}")
         sys.exit(1)

@@ -23,7 +23,7 @@ from bert_tf.text.packing import INPUTS, by_length
 
 Row = dict[str, Any]
 INFERENCE_LOGITS = ("entailment", "contradiction")
-# Fields of `SquadConfig` in the metadata of a file; files of earlier releases may lack them.
+# Fields of `SquadConfig` in the metadata of a file.
 READING = (
     "doc_stride",
     "max_query_length",
@@ -131,7 +131,7 @@ class LiteSpanLabeler(QuestionAnswers):
         self._lite = lite
         self.tokenizer = lite.tokenizer
         self.max_seq_length = lite.card["max_seq_length"]
-        recorded = {name: lite.card[name] for name in READING if name in lite.card}
+        recorded = {name: lite.card[name] for name in READING}
         is_version_2 = bool(lite.card.get("version_2"))
         self._reading = SquadConfig(version_2_with_negative=is_version_2, **recorded)
 

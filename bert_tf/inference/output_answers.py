@@ -299,9 +299,8 @@ def _as_documents(texts: Sequence[str]) -> list[str]:
 
 
 def _read_answer(row: Row) -> dict[str, Any]:
-    """Returns the fields of an answer; exports of earlier releases lack the probability."""
+    """Returns the fields of an answer."""
     answer = {"answer": as_text(row["answer"]), "start": int(row["start"]), "end": int(row["end"])}
     for name in ("score", "null_odds", "probability"):
-        if name in row:
-            answer[name] = float(row[name])
+        answer[name] = float(row[name])
     return answer

@@ -236,8 +236,7 @@ class Predictor:
           "null_odds": -8.2, "probability": 0.97}: context[start:end] is the answer, or "" and -1.
           The score is the sum of the logits of the best span, and null_odds is the score of no
           answer minus that; for a joint head, the sum of log-probabilities, and the score of no
-          answer alone. The probability is that of the answer among the best ones; a SavedModel of
-          an earlier release does not compute it.
+          answer alone. The probability is that of the answer among the best ones.
 
         Raises:
           ValueError: if the model does not answer questions, or one of the texts is not a string.
@@ -335,10 +334,6 @@ class Predictor:
           ValueError: if the model is not a reranker, or one of the texts is not a string.
         """
         return self._ask("rank", query, documents)
-
-    def embed(self, texts: Texts) -> np.ndarray:
-        """Earlier name of `encode`."""
-        return self.encode(texts)
 
     def _columns(self, texts: Texts) -> Texts:
         """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""

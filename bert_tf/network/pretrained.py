@@ -20,7 +20,6 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.system.nested_layers import nested_layers
 from bert_tf.system.type_names import Batch, Fields, Outputs, Tensor
 
@@ -76,7 +75,7 @@ class FromPretrained:
     @classmethod
     def from_config(cls, config: Fields) -> Self:
         arguments = {**config, "config": ModelConfig.from_dict(config["config"])}
-        frozen = arguments.pop("frozen", ())  # Files of earlier versions do not have it.
+        frozen = arguments.pop("frozen")
         model = cls(**arguments)
         if frozen:
             # Outer layers come first: setting `trainable` also sets it for the layers inside.
@@ -117,7 +116,6 @@ class FromPretrained:
         return {}
 
     @classmethod
-    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
@@ -161,7 +159,6 @@ class FromPretrained:
         return checkpoint
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls, checkpoint: "Checkpoint", allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:

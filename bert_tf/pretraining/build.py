@@ -12,7 +12,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import GENERATOR_CONFIG
 from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.run_record import similar_runs
-from bert_tf.checkpoints.start import decays_pooler, has_pooler, starts_of_names
+from bert_tf.checkpoints.start import has_pooler, starts_of_names
 from bert_tf.config import PretrainingConfigs, TrainingConfig
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.encoder import BertEncoder
@@ -108,7 +108,7 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Model:
         sentence_order=configs.data.sentence_order,
         objective=configs.objective.objective,
     )
-    if use_pooler and not is_paired and not decays_pooler(configs.training.output_dir):
+    if use_pooler and not is_paired:
         model.bert.pooler.trainable = False  # No loss reaches it: decay alone would shrink it.
     return model
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents
-from bert_tf.search.fingerprint import fingerprint, is_same_model
+from bert_tf.search.fingerprint import fingerprint
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import drop, file_crc, file_crcs, is_whole, write_checksum
 from bert_tf.system.files import atomic_write, read_json, write_json
@@ -178,12 +178,6 @@ def make_job(
         raise ValueError(f"{model} has no vocabulary; put its vocab.txt next to the weights.")
     folder = absolute_path(folder)
     model_digest = fingerprint(checkpoint, embedding)
-    record = pathlib.Path(folder, JOB_FILE)
-    if record.exists():
-        # A job of an earlier release keeps its shorter fingerprint, which its other files have.
-        recorded = str(read_json(record).get("model"))
-        if is_same_model(recorded, model_digest):
-            model_digest = recorded
     job = Job(
         folder=folder,
         base=str(pathlib.Path.cwd()),
@@ -219,10 +213,10 @@ def read_file(job: Job, number: int) -> list[int]:
     # A list, as it is read back from JSON.
     source = list(job.inputs[number])
     values = read_json(marker) if is_whole(marker) else {}
-    if values and values.get("source", source) == source:  # Earlier releases did not record it.
+    if values.get("source") == source:
         recorded_counts: list[int] = values["documents"]
         paths = _files_of_input(job, number, len(recorded_counts))
-        crcs = values.get("crc32c", [None] * len(paths))
+        crcs = values["crc32c"]
         # A list, not a generator: every damaged file is deleted, not only the first.
         if all([is_unchanged(path, crc) for path, crc in zip(paths, crcs, strict=True)]):
             return recorded_counts
@@ -279,15 +273,8 @@ def read_marker(job: Job, number: int) -> pathlib.Path:
     return job.path("read", f"{number:05}", "json")
 
 
-def is_unchanged(path: pathlib.Path, crc: str | None) -> bool:
-    """Returns whether a file matches its checksum; a damaged file is deleted.
-
-    Args:
-      path: the file.
-      crc: the recorded checksum; None: the one stored next to the file.
-    """
-    if crc is None:
-        return is_whole(path)
+def is_unchanged(path: pathlib.Path, crc: str) -> bool:
+    """Returns whether a file has the recorded checksum; a damaged file is deleted."""
     if not path.is_file():
         return False
     if file_crc(path) == crc:
@@ -407,19 +394,12 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     texts = job.texts(name)
     marker = job.path("made", name, "json")
     number, shard = map(int, name.split("-"))
-    # The first checksum is that of the ids. Earlier releases recorded no checksums.
-    crcs = read_json(read_marker(job, number)).get("crc32c")
-    texts_crc = crcs[1 + shard] if crcs else None
-    origin = {"model": job.model, "texts": texts_crc or file_crc(texts)}
+    # The first checksum is that of the ids.
+    texts_crc = read_json(read_marker(job, number))["crc32c"][1 + shard]
+    origin = {"model": job.model, "texts": texts_crc}
     values = read_json(marker) if is_whole(marker) else {}
-    if not values:  # Written by an earlier release, or killed before the marker was written.
-        if is_whole(path):
-            write_record(marker, {**origin, "vectors": file_crc(path)})
-            return 0
-    elif any(values.get(key) != value for key, value in origin.items()):
-        # Other texts or another model.
-        drop(path)
-    elif is_unchanged(path, values.get("vectors")):
+    is_known = all(values.get(key) == value for key, value in origin.items())
+    if is_known and is_unchanged(path, values["vectors"]):
         return 0
     # Checked only now, because most shards of a resumed job need no texts.
     if not is_unchanged(texts, texts_crc):
@@ -468,7 +448,7 @@ def load_embedder(job: Job) -> "SearchEmbedder":
     from bert_tf.search.embedding import SearchEmbedder
 
     embedder = SearchEmbedder(job.source, job.pooling, job.max_seq_length, job.batch_size)
-    if not is_same_model(job.model, embedder.fingerprint):
+    if job.model != embedder.fingerprint:
         raise ValueError(
             f"{job.source} has changed since the job started: its fingerprint is "
             f"{embedder.fingerprint}, expected {job.model}. Restore the original model."

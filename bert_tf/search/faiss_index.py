@@ -163,14 +163,7 @@ def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, An
     if values.get("crc32c") != file_crc(path):
         raise ValueError(f"{path} is damaged or incomplete; build it again.")
     expected = _record_of(index, kind)
-    recorded = {
-        "segments": values.get("segments"),
-        "count": values.get("count"),
-        # Earlier releases did not record these two.
-        "vectors": values.get("vectors", expected["vectors"]),
-        "kind": values.get("kind", expected["kind"]),
-    }
-    if recorded != expected:
+    if {name: values.get(name) for name in expected} != expected:
         raise ValueError(
             f"{path} has {values.get('count')} documents and {index.folder} has {len(index)}, or "
             "their vectors differ: documents were added, or the file belongs to another index. "

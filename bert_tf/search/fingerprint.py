@@ -1,12 +1,11 @@
 """Fingerprints of embedding models, which indexes and bulk jobs record.
 
 A fingerprint has 32 hexadecimal digits: 16 for weights, vocabulary and embedding, and 16 for the
-other settings of the network. Earlier releases recorded only the first 16.
+other settings of the network.
 """
 
 import hashlib
 import json
-import re
 import typing
 from typing import Any
 
@@ -18,9 +17,6 @@ from bert_tf.config import BIAS_POSITIONS, DISENTANGLED_POSITIONS, ModelConfig
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-PART = 16  # digits of each half
-_HALF = re.compile("[0-9a-f]{16}")
-_WHOLE = re.compile("[0-9a-f]{32}")
 # Fields of the configuration that do not change the vectors of given weights.
 _WITHOUT_EFFECT = (
     # Training.
@@ -72,22 +68,9 @@ def fingerprint(checkpoint: "Checkpoint", embedding: EmbeddingConfig) -> str:
     for ignored in ("max_seq_length", "similarity"):
         del settings[ignored]
     values = [list(tokens), config.hidden_act, config.do_lower_case, settings]
-    # These digits must not change: indexes of earlier releases are compared by them.
     digest.update(json.dumps(values, sort_keys=True).encode())
     text = json.dumps(_network_settings(config), sort_keys=True)
-    return digest.hexdigest()[:PART] + hashlib.sha256(text.encode()).hexdigest()[:PART]
-
-
-def is_same_model(recorded: str, model: str) -> bool:
-    """Returns whether a recorded fingerprint is that of a model.
-
-    Args:
-      recorded: the fingerprint in an index or a job; of an earlier release, the first 16 digits.
-      model: the fingerprint of the model, computed by this release.
-    """
-    if _HALF.fullmatch(recorded) and _WHOLE.fullmatch(model):
-        return recorded == model[:PART]
-    return recorded == model
+    return digest.hexdigest()[:16] + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _network_settings(config: ModelConfig) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from bert_tf.metrics.exact import DTYPES, top_k
 from bert_tf.metrics.quantization import quantize
 from bert_tf.search import strings
 from bert_tf.search.analyzer import TOKEN_RULE, check_language
-from bert_tf.search.fingerprint import is_same_model
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import file_crcs
@@ -77,7 +76,7 @@ class Index:
     ) -> None:
         self.folder = pathlib.Path(folder).expanduser()
         self.manifest = manifest = Manifest.read(self.folder)
-        if model and not is_same_model(manifest.model, model):
+        if model and manifest.model != model:
             raise ValueError(
                 f"{folder} was built with another model: its fingerprint is {manifest.model} (of "
                 f"{manifest.source}), this model's is {model}. Search with the original model, or "
@@ -88,7 +87,7 @@ class Index:
         self._texts: list[strings.Strings] = []
         self.segments: list[np.ndarray] = []
         self._scales: list[np.ndarray] = []
-        self._ranges: list[np.ndarray | None] = []
+        self._ranges: list[np.ndarray] = []
         self._exact: list[np.ndarray] = []
         for number, count in enumerate(manifest.segments):
             self.ids.extend(self._load_strings("ids", number))
@@ -100,11 +99,8 @@ class Index:
                 continue
             self._scales.append(self._load("scales", number, "float32", (count,)))
             self._exact.append(self._load("exact", number, "float32", shape))
-            has_ranges = f"ranges-{number:05}.npy" in manifest.files  # Format 1 has none.
-            ranges = None
-            if has_ranges:
-                ranges = self._load("ranges", number, "float32", (2, manifest.dimension))
-            self._ranges.append(ranges)
+            shape = (2, manifest.dimension)
+            self._ranges.append(self._load("ranges", number, "float32", shape))
         if len(set(self.ids)) != len(self.ids):
             twice = collections.Counter(self.ids).most_common(1)[0][0]
             raise ValueError(f"{folder} contains document {twice!r} twice; build the index again.")
@@ -165,13 +161,10 @@ class Index:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores and rows as `top_k` does, for the rounded vectors of a segment."""
         scales = np.asarray(self._scales[segment])
-        ranges = self._ranges[segment]
-        shifts = None
-        if ranges is not None:
-            offsets, steps = ranges
-            # q . (offsets + steps * v) = q . offsets + (q * steps) . v: only v is int8.
-            shifts = queries @ offsets  # [Q]
-            queries = queries * steps
+        offsets, steps = self._ranges[segment]
+        # q . (offsets + steps * v) = q . offsets + (q * steps) . v: only v is int8.
+        shifts = queries @ offsets  # [Q]
+        queries = queries * steps
         return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
 
     def int8_recall(self) -> float:

@@ -1,7 +1,6 @@
 """manifest.json of an index: the model, and every file with its size and checksum.
 
-Format 2 has a digest over all other fields. Format 1, written by earlier releases, has no digest
-and is still read; for it, only values out of range and contradictions between fields are detected.
+A digest over all other fields detects changes.
 """
 
 import dataclasses
@@ -10,7 +9,6 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.metrics.exact import DTYPES
@@ -20,8 +18,6 @@ from bert_tf.system.files import json_field, read_json, real_path, write_json
 MANIFEST = "manifest.json"
 FORMAT = 2
 SIMILARITIES = ("cosine", "dot")
-# Defaults for fields that manifests of earlier releases lack.
-EARLIER = {"pooling": "", "max_seq_length": 0}
 _CRC = re.compile("[0-9a-f]{8}")
 _KINDS = {
     "dimension": int,
@@ -48,7 +44,7 @@ class Manifest:
       pooling: pooling requested for the build; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
       token_rule: how the analyzer of the index cuts words; of a searchable one
-        `analyzer.TOKEN_RULE`, "" if not recorded.
+        `analyzer.TOKEN_RULE`.
       language: of the texts, one of `analyzer.STEMMERS`.
     """
 
@@ -83,7 +79,7 @@ class Manifest:
                 hint = "; a build was interrupted: run the command again"
             raise ValueError(f"{folder} is not an index: it has no {MANIFEST}{hint}.")
         names = [field.name for field in dataclasses.fields(cls)]
-        values = _read_values(path, names)
+        values = _read_values(path)
         fields: dict[str, Any] = {}
         for name in names:
             fields[name] = json_field(values, name, _KINDS.get(name, str), path)
@@ -113,35 +109,22 @@ class Manifest:
         return [self.files[f"{name}-{i:05}.npy"][1] for i in range(len(self.segments))]
 
 
-def _read_values(path: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
-    """Reads manifest.json and checks its format and digest; adds defaults to format 1.
-
-    Args:
-      path: the file.
-      names: the known fields.
-    """
+def _read_values(path: pathlib.Path) -> dict[str, Any]:
+    """Reads manifest.json and checks its format and digest."""
     values = read_json(path)
     version = values.get("format")
     # Not isinstance: True is an int in Python.
-    if type(version) is not int or not 1 <= version <= FORMAT:
+    if type(version) is not int or version != FORMAT:
         raise ValueError(
-            f"{path} has format {version!r}, expected {FORMAT} or less; build the index again."
+            f"{path} has format {version!r}, expected {FORMAT}; build the index again."
         )
     digest = values.pop("digest", None)
-    if digest is None and version == 1:
-        values = {**EARLIER, **values}
-        # Without a digest, unknown fields at least show some damage.
-        if unknown := sorted(values.keys() - {*names, "format"}):
-            raise ValueError(
-                f"{path} has unknown fields: {', '.join(unknown)}; build the index again."
-            )
-    elif digest != _digest(values):
+    if digest != _digest(values):
         raise ValueError(
             f"{path} has changed since it was written: its digest is {digest!r} instead of "
             f"{_digest(values)!r}; build the index again."
         )
-    # An index without these fields has English words of an earlier rule.
-    return {"language": "en", "token_rule": "", **values}
+    return values
 
 
 def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
@@ -195,13 +178,9 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
                 "index again."
             )
     expected: set[str] = set()
-    optional: set[str] = set()
     for number in range(len(segments)):
         expected.update(segment_files(number, fields["dtype"], fields["has_texts"]))
-        if fields["dtype"] == "int8":
-            optional.add(f"ranges-{number:05}.npy")  # Format 1 has no ranges.
-    names = fields["files"].keys()
-    if different := sorted((expected - names) | (names - expected - optional)):
+    if different := sorted(expected ^ fields["files"].keys()):
         fault = "missing" if different[0] in expected else "unexpected"
         raise ValueError(
             f"{path}: its files do not match {len(segments)} segments: {different[0]} is {fault}; "
@@ -214,7 +193,7 @@ def segment_files(number: int, dtype: str, has_texts: bool) -> list[str]:
     names = []
     for kind in ["ids", "texts"] if has_texts else ["ids"]:
         names += [f"{kind}-{number:05}.utf8", f"{kind}-{number:05}.ends.npy"]
-    for kind in ["vectors", "scales", "exact"] if dtype == "int8" else ["vectors"]:
+    for kind in ["vectors", "scales", "ranges", "exact"] if dtype == "int8" else ["vectors"]:
         names.append(f"{kind}-{number:05}.npy")
     return names
 

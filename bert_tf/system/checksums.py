@@ -48,7 +48,7 @@ def is_whole(path: pathlib.Path) -> bool:
 def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
     """Deletes files that do not match their checksum, and logs their names.
 
-    A file without a checksum is also deleted: it is unfinished, or from an earlier release.
+    A file without a checksum is also deleted: it is unfinished.
     """
     unfinished: list[pathlib.Path] = []
     # Hidden files are the checksums themselves, and unfinished files.
@@ -62,8 +62,7 @@ def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
         path.unlink()
     if unfinished:
         logging.info(
-            "%s: %d files are unfinished or have no checksum (older releases wrote none); making "
-            "them again.",
+            "%s: %d files are unfinished or have no checksum; making them again.",
             unfinished[0].parent,
             len(unfinished),
         )

@@ -58,7 +58,7 @@ def content_of(vocab: AnyVocab) -> str:
 def to_config(vocab: AnyVocab) -> Any:
     """Returns a vocabulary for JSON: a dict of fields, or a list of tokens.
 
-    It is the list for WordPiece with default options, as in files of earlier versions.
+    It is the list for WordPiece with default options.
     """
     if isinstance(vocab, Vocab):
         if vocab.options == DEFAULT_OPTIONS:
@@ -67,7 +67,7 @@ def to_config(vocab: AnyVocab) -> Any:
     fields = dataclasses.asdict(vocab)
     fields["added_tokens"] = [token.to_config() for token in vocab.added_tokens]
     if not vocab.class_at_end:
-        # Vocabularies of earlier versions lack these fields; their digests stay the same.
+        # They have no effect then.
         fields.pop("class_at_end", None)
         fields.pop("class_type", None)
     return fields

@@ -205,7 +205,7 @@ class Vocab(BaseVocab):
                 rows[token] = self.ids[token]
                 lines[self.ids[token]] = f"[row{self.ids[token]}]"
         if self.options == DEFAULT_OPTIONS:
-            # Options that an earlier vocabulary left at this path would be read with this one.
+            # Options that another vocabulary left at this path would be read with this one.
             options_path.unlink(missing_ok=True)
         else:
             write_json(options_path, {**self.options.to_config(), _ROWS: rows})

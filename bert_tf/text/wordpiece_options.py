@@ -57,10 +57,10 @@ class WordPieceOptions:
         return (*others, *self.added_tokens)
 
     def to_config(self) -> dict[str, Any]:
-        """Returns the fields for JSON; without later fields where they have their defaults."""
+        """Returns the fields for JSON; those of a rare layout only if it has one."""
         fields = dataclasses.asdict(self)
         fields["added_tokens"] = [token.to_config() for token in self.added_tokens]
-        for name in _LATER_FIELDS:
+        for name in _LAYOUT_FIELDS:
             if getattr(self, name) == getattr(DEFAULT_OPTIONS, name):
                 del fields[name]
         return fields
@@ -128,6 +128,5 @@ def _are_special_tokens(tokens: tuple[str, ...]) -> bool:
     return are_texts and len(tokens) in (0, 5)
 
 
-# Files of earlier versions lack these, and digests of vocabularies stay the same without them.
-_LATER_FIELDS = ("special_tokens", "num_separators", "second_type")
+_LAYOUT_FIELDS = ("special_tokens", "num_separators", "second_type")
 DEFAULT_OPTIONS = WordPieceOptions()

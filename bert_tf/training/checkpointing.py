@@ -304,7 +304,7 @@ class RunDirectory:
     def _read_by_time(self) -> set[int]:
         """Returns the steps of the checkpoints that an earlier process wrote by time.
 
-        Without a record, as in earlier releases, all checkpoints count as regular ones.
+        Without a record, all checkpoints count as regular ones.
         """
         path = self.path / STATE_FILE
         if not path.is_file():

@@ -133,7 +133,6 @@ def convert(
             ) from error
     metadata = {
         **serving.card(),
-        "keep_tail": serving.long_texts == "tail",
         "quantize": form,
         "outputs": outputs,
         "text_input": text_input,

@@ -655,7 +655,7 @@ def test_a_vocabulary_is_attached_to_weights_alone(tmp_path):
 
 
 def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
-    """Files of older releases hold one, which the class does not compute with."""
+    """Files of older transformers hold one, which the class does not compute with."""
     name = "roberta/sequence_classification"
     folder, expected = copy_of(name, tmp_path), read_checkpoint(golden_folder(name))
     size = expected.config.hidden_size

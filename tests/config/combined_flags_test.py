@@ -14,11 +14,11 @@ from bert_tf.config import (
     ObjectiveConfig,
     OptimizerConfig,
     TrainingConfig,
+    combined_flags,
     config_flags,
-    renamed,
 )
 from bert_tf.config.architectures import ARCHITECTURES
-from bert_tf.config.combined import COMBINED, NEW_FORMS
+from bert_tf.config.combined import COMBINED, COMBINED_FORMS
 from tests.programs import own_flags, run
 
 GROUPS = (
@@ -34,7 +34,7 @@ GROUPS = (
 @pytest.fixture(autouse=True)
 def warnings(monkeypatch) -> list[str]:
     """The warnings of a test; each name is new to it."""
-    renamed.warn_of_earlier_name.cache_clear()
+    combined_flags._warn_once.cache_clear()
     logged: list[str] = []
     monkeypatch.setattr(logging, "warning", lambda text, *parts: logged.append(text % parts))
     return logged
@@ -93,8 +93,8 @@ def changed(*arguments: str) -> dict[str, object]:
 )
 def test_fields_of_a_value(combined, fields, warnings) -> None:
     assert changed(combined) == fields
-    earlier = [f"--{name}={value}" for name, value in fields.items()]
-    assert not warnings and changed(*earlier) == fields
+    separately = [f"--{name}={value}" for name, value in fields.items()]
+    assert not warnings and changed(*separately) == fields
 
 
 def test_cooldown_needs_a_schedule_that_has_one() -> None:
@@ -117,7 +117,7 @@ def test_cooldown_needs_a_schedule_that_has_one() -> None:
         ("--num_train_steps=200 --train_for=5min", {"train_minutes": 5.0}),
         ("--num_warmup_steps=7 --warmup=0.3", {"warmup_proportion": 0.3}),
         ("--pairs=order --use_next_sentence=false --sentence_order=false --pairs=next", {}),
-        # Fields given separately, as in earlier releases, stay.
+        # Fields given separately stay.
         (
             "--masked_lm_prob_to=0.5 --masked_lm_prob=0.2",
             {"masked_lm_prob": 0.2, "masked_lm_prob_to": 0.5},
@@ -183,7 +183,7 @@ def test_wrong_values_are_one_line(name, value, expected, capsys) -> None:
     assert line.startswith(f"ERROR: flag --{name}={value}: ") and re.search(expected, line)
 
 
-def test_each_earlier_flag_warns_once_and_names_the_new_one(warnings, tmp_path) -> None:
+def test_the_flag_of_a_field_warns_once_and_names_the_combined_one(warnings, tmp_path) -> None:
     record = tmp_path / "run.flags"
     with own_flags():  # Without flags of other programs all fields are written.
         record.write_text(config_flags.flagfile(MaskingConfig(span_length=4), DataConfig()))
@@ -208,7 +208,7 @@ def test_each_earlier_flag_warns_once_and_names_the_new_one(warnings, tmp_path) 
         assert any(line.startswith(f"{name} ") and new in line for line in warnings)
 
 
-def test_each_field_of_a_combined_flag_has_a_new_form() -> None:
+def test_each_field_of_a_combined_flag_has_a_form() -> None:
     within = {}
     for group in GROUPS:
         for field in dataclasses.fields(group):
@@ -216,7 +216,7 @@ def test_each_field_of_a_combined_flag_has_a_new_form() -> None:
     assert set(filter(None, within.values())) <= COMBINED.keys()
     of_options = {name for name, form in COMBINED.items() if form.adds}
     others = {name for name, flag in within.items() if flag and flag not in of_options}
-    assert others == NEW_FORMS.keys()
+    assert others == COMBINED_FORMS.keys()
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

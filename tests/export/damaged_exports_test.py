@@ -40,7 +40,6 @@ ODD_FIELDS = [
     ("max_seq_length", [0, -1, "8", 8.5, None, True, 1 << 80, float("nan"), [8]]),
     ("do_lower_case", [1, "yes", None, []]),
     ("vocab_size", ["3", -1, 1 << 70]),
-    ("keep_tail", ["no", 2]),
     ("prompt", [7, ["query: "]]),
     ("lower_case_texts", ["no"]),
     ("lists", ["text", [3], ["other"]]),
@@ -103,7 +102,7 @@ def test_flipped_bytes_of_a_saved_model_are_found(copy, name) -> None:
 
 
 def test_flipped_bytes_without_checksums_end_in_a_value_error_if_at_all(copy) -> None:
-    """Exports of older releases have none."""
+    """Users delete them who change a file on purpose."""
     (copy / CHECKSUMS).unlink()
     right, path = answer_of(copy), copy / "saved_model.pb"
     found = 0
@@ -176,26 +175,6 @@ def lite_answer(path):
     return predictor.classify(["the river", "a boat"]), predictor.labels
 
 
-def test_files_of_earlier_releases_only_say_whether_the_tail_is_kept(
-    made_interpreter, tmp_path
-) -> None:
-    text = "river " * CARD["max_seq_length"] + "the boat"
-    cards = [
-        {"long_texts": "tail"},
-        {"keep_tail": True},
-        {"long_texts": "head"},
-        {"keep_tail": False},
-    ]
-    answers = []
-    for index, fields in enumerate(cards):
-        card = {
-            name: value for name, value in CARD.items() if name not in ("long_texts", "keep_tail")
-        }
-        path = write_lite_file(tmp_path / f"{index}.tflite", json.dumps({**card, **fields}))
-        answers.append(LiteModel(path)([text])["probabilities"].tolist())
-    assert answers[0] == answers[1] != answers[2] == answers[3]
-
-
 def test_flipped_bytes_of_a_lite_file_are_found(made_interpreter, tmp_path) -> None:
     path = write_lite_file(tmp_path / "model.tflite", json.dumps(CARD))
     content, right = path.read_bytes(), lite_answer(path)
@@ -214,10 +193,10 @@ def test_flipped_bytes_of_a_lite_file_are_found(made_interpreter, tmp_path) -> N
             lite_answer(path)
 
 
-def test_lite_files_of_older_releases_are_read(made_interpreter, tmp_path) -> None:
-    path = write_lite_file(tmp_path / "old.tflite", json.dumps(CARD), checksum=False)
-    new = write_lite_file(tmp_path / "new.tflite", json.dumps(CARD))
-    assert lite_answer(path) == lite_answer(new)
+def test_a_lite_file_without_a_checksum_is_refused(made_interpreter, tmp_path) -> None:
+    path = write_lite_file(tmp_path / "odd.tflite", json.dumps(CARD), checksum=False)
+    with pytest.raises(ValueError, match=r"odd\.tflite"):
+        lite_answer(path)
 
 
 @pytest.mark.parametrize("content", ODD_CONTENTS)

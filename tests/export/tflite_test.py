@@ -139,7 +139,6 @@ def test_file_takes_texts_and_says_what_it_is():
         "do_lower_case": True,
         "vocab_size": 80,
         "long_texts": "head",
-        "keep_tail": False,
         "quantize": "none",
         "outputs": ["probabilities"],
         "text_input": False,

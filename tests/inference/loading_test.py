@@ -63,7 +63,7 @@ def answers(predictor: Predictor) -> list:
     if predictor.kind == "fill_mask":
         return predictor.fill_mask(["the [MASK] river [MASK]", "[MASK]"])
     if predictor.kind == "embeddings":
-        return predictor.embed(TEXTS).tolist()
+        return predictor.encode(TEXTS).tolist()
     if predictor.kind == "regression":
         return predictor.score(TEXTS)
     rows = [(text, "the river") for text in TEXTS] if len(predictor.inputs) == 2 else TEXTS
@@ -332,7 +332,7 @@ def test_a_checkpoint_says_what_it_fills(tmp_path):
     (masks,) = predictor.fill_mask(["the [MASK]"], top_k=7)
     assert len(masks) == 1 and len(masks[0]) == 7
     assert {piece["piece"] for piece in masks[0]} <= set(read_checkpoint(folder).vocab.tokens)
-    assert bert_tf.load(folder, kind="embeddings").embed(["the"]).shape == (1, 32)
+    assert bert_tf.load(folder, kind="embeddings").encode(["the"]).shape == (1, 32)
 
 
 OWN_CLASSES = {
@@ -404,7 +404,7 @@ def test_other_models_of_keras(tmp_path):
     )
     embedder.save(tmp_path / "embedder.keras")
     expected = embedder.encode(["The a b", "b"])
-    received = bert_tf.load(tmp_path / "embedder.keras").embed(["The a b", "b"])
+    received = bert_tf.load(tmp_path / "embedder.keras").encode(["The a b", "b"])
     assert_close(received, expected)
 
     made = make_checkpoint("pretrained", seed=5, **shape)

@@ -139,11 +139,12 @@ def test_entities_and_words():
 
 def test_answers():
     row = {"answer": b"\xc3\xbcber", "start": np.int32(2), "end": np.int32(6)}
-    row |= {"score": np.float32(1.5), "null_odds": np.float32(-2)}
+    scores = {"score": 1.5, "null_odds": -2.0, "probability": 0.5}
+    row |= {name: np.float32(value) for name, value in scores.items()}
     inputs = ("question", "context")
     predictor = predictor_of(MadeUpModel("question_answering", lambda *_: row, inputs=inputs))
     assert predictor.answer(["Wie?", "Was?"], ["x " * 3, "y"]) == 2 * [
-        {"answer": "über", "start": 2, "end": 6, "score": 1.5, "null_odds": -2.0}
+        {"answer": "über", "start": 2, "end": 6, **scores}
     ]
     with pytest.raises(ValueError, match="1 questions .* 2 contexts"):
         predictor.answer(["Wie?"], ["x", "y"])
@@ -179,9 +180,9 @@ def test_embeddings_are_one_array():
     predictor = predictor_of(
         MadeUpModel("embeddings", lambda text: {"embedding": np.full(4, len(text), np.float32)})
     )
-    vectors = predictor.embed(["ab", ""])
+    vectors = predictor.encode(["ab", ""])
     assert vectors.dtype == np.float32 and vectors.tolist() == [[2.0] * 4, [0.0] * 4]
-    assert predictor.embed([]).shape == (0, 4)
+    assert predictor.encode([]).shape == (0, 4)
 
 
 @pytest.mark.parametrize(

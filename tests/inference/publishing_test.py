@@ -216,7 +216,7 @@ def test_an_embedder_leaves_in_the_form_of_sentence_transformers(tmp_path):
     assert card.data.library_name == "sentence-transformers"
     assert (tmp_path / "mine/modules.json").exists()
     model.export(tmp_path / "served")
-    found = bert_tf.load(tmp_path / "served").embed(TEXTS)
+    found = bert_tf.load(tmp_path / "served").encode(TEXTS)
     assert_close(found, expected, OTHER_FRAMEWORK)
 
 

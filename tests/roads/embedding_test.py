@@ -81,16 +81,6 @@ def test_an_export_of_queries_embeds_queries(tmp_path):
     expected = model.encode_query(TEXTS)
     assert largest_difference(expected, predictor.encode_query(TEXTS)) < 1e-5
     assert largest_difference(expected, predictor.encode(TEXTS)) < 1e-5
-    # Earlier exports do not record the prompts of both sides.
-    path = tmp_path / "saved" / "1" / "assets.extra" / "bert_tf.json"
-    metadata = json.loads(path.read_text())
-    del metadata["query_prompt"], metadata["document_prompt"]
-    path.write_text(json.dumps(metadata))
-    path.with_name("checksums.json").unlink()
-    earlier = bert_tf.load(tmp_path / "saved")
-    assert largest_difference(expected, earlier.encode(TEXTS)) < 1e-5
-    with pytest.raises(ValueError, match="query"):
-        earlier.encode_query(TEXTS)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from bert_tf.search.index import Batch, add_to_index, build_index, record_langua
 from bert_tf.search.manifest import Manifest
 from bert_tf.search.searcher import Searcher
 from tests import programs
-from tests.search.index_test import as_format_1
 
 
 def words(text: str, language: str = "other") -> list[str]:
@@ -173,7 +172,7 @@ def test_an_index_records_its_rule(folder: pathlib.Path) -> None:
 def test_an_index_without_the_rule_is_refused_until_it_is_recorded(
     folder: pathlib.Path, mode: str
 ) -> None:
-    as_format_1(folder)
+    dataclasses.replace(Manifest.read(folder), token_rule="").write(folder)
     with pytest.raises(ValueError, match="bert_tf.build_index .*--language"):
         Searcher(str(folder), mode=mode)
     programs.finish(programs.run("bert_tf.build_index", output_dir=str(folder), language="tr"))

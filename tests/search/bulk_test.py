@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert_tf.search import bulk, documents, embedding
-from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker, write_record
+from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker
 from bert_tf.system.model_names import absolute_path
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, make
@@ -150,19 +150,6 @@ def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
         for name in job.shards():
             embed_shard(job, name, Stand())  # type: ignore[arg-type]
         assert everything(job.folder) == expected, targets
-
-
-def test_a_folder_of_an_earlier_release_goes_on(tmp_path: pathlib.Path) -> None:
-    """It has no records of what shards were made of, only checksums."""
-    job = made_shards(tmp_path / "a", "abcdef")
-    for name in job.shards():
-        job.path("made", name, "json").unlink()
-    write_record(read_marker(job, 0), {"documents": [3, 3]})
-    stand = Stand()
-    assert read_file(job, 0) == [3, 3]
-    assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 0]  # type: ignore[arg-type]
-    job.vectors("00000-00001").write_bytes(b"damaged")
-    assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 3]  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -56,17 +56,6 @@ def test_faiss_of_another_index_is_refused(tmp_path: pathlib.Path, kind: str) ->
         source.rename(tmp_path / "a" / source.name)
     with pytest.raises(ValueError, match=f"faiss-{kind}.bin"):
         FaissIndex(index, kind)
-    if kind == "ivf_pq":
-        return
-    about = tmp_path / "a" / f"faiss-{kind}.json"
-    values = json.loads(about.read_text())
-    del values["vectors"], values["kind"]  # as an earlier release wrote it
-    about.write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=f"faiss-{kind}.bin"):
-        FaissIndex(index, kind)
-    for ending in (".bin", ".json"):
-        (tmp_path / "a" / f"faiss-{kind}{ending}").rename(tmp_path / "b" / f"faiss-{kind}{ending}")
-    assert FaissIndex(other, kind).search(vectors[:1], 1)[1].tolist() == [[0]]
 
 
 def test_a_faiss_file_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None:

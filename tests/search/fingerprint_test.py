@@ -1,4 +1,4 @@
-"""Fingerprints change with all that changes vectors, and those of earlier releases stay valid."""
+"""Fingerprints change with all that changes vectors."""
 
 import dataclasses
 import json
@@ -11,14 +11,12 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
-from bert_tf.search import embedding as search_embedding
-from bert_tf.search.bulk import Job, load_embedder, make_job
-from bert_tf.search.fingerprint import fingerprint, is_same_model
-from bert_tf.search.index import Batch, Index, add_to_index, build_index
+from bert_tf.search.bulk import Job, make_job
+from bert_tf.search.fingerprint import fingerprint
+from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 
-EARLIER = "9f86d081884c7d65"
 CHANGES = (
     {"num_attention_heads": 4},
     {"num_hidden_layers": 6},
@@ -101,39 +99,16 @@ def test_equal_settings_may_be_written_differently(one: dict, other: dict) -> No
     assert digest(**one) == digest(**other)
 
 
-def test_the_first_half_is_that_of_earlier_releases() -> None:
-    # Recorded before the second half existed.
-    assert digest()[:16] == "f9de50a5f08b97cd"
-    assert digest(num_attention_heads=4)[:16] == digest()[:16]
-
-
-def test_a_shorter_fingerprint_is_compared_with_the_first_half() -> None:
-    model = EARLIER + "0" * 16
-    assert is_same_model(EARLIER, model) and is_same_model(model, model)
-    assert not is_same_model(EARLIER, "0" * 32) and not is_same_model(model, EARLIER + "1" * 16)
-    # A whole fingerprint is never compared by half of it, and other names are compared whole.
-    assert not is_same_model(model, EARLIER) and not is_same_model("", model)
-    assert is_same_model("m", "m") and not is_same_model("m", "me")
-
-
-def test_an_index_of_an_earlier_release_opens(tmp_path: pathlib.Path) -> None:
+def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     model = digest()
-    batch = Batch(["a"], np.ones([1, 4]), ["a"])
-    build_index(tmp_path / "old", [batch], model=model[:16])
-    build_index(tmp_path / "new", [batch], model=model)
-    for name in ("old", "new"):
-        assert Index(tmp_path / name, model).ids == ["a"]
-        add_to_index(tmp_path / name, [Batch(["b"], np.ones([1, 4]), ["b"])], model=model)
+    build_index(tmp_path / "index", [Batch(["a"], np.ones([1, 4]), ["a"])], model=model)
+    assert Index(tmp_path / "index", model).ids == ["a"]
     other = digest(num_attention_heads=4)
     with pytest.raises(ValueError, match=f"{model}.*{other}"):
-        Index(tmp_path / "new", other)
-    with pytest.raises(ValueError, match=model[:16]):
-        Index(tmp_path / "old", "0" * 32)
+        Index(tmp_path / "index", other)
 
 
-def test_a_job_of_an_earlier_release_goes_on(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     write_checkpoint(make_checkpoint("encoder"), tmp_path / "model", "google")
     (tmp_path / "a.jsonl").write_text('{"_id": "a", "text": "a"}\n')
 
@@ -145,22 +120,8 @@ def test_a_job_of_an_earlier_release_goes_on(
     started = job()
     assert len(started.model) == 32
     started.open()
-    path = tmp_path / "out" / "job.json"
-    values = json.loads(path.read_text())
-    assert values["model"] == started.model
-    path.write_text(json.dumps({**values, "model": started.model[:16]}))
-    resumed = job()
-    resumed.open()
-    assert resumed.model == started.model[:16]
-
-    class Embedder:
-        fingerprint = started.model
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(search_embedding, "SearchEmbedder", Embedder)
-    load_embedder(resumed)
-    path.write_text(json.dumps({**values, "model": "0" * 16}))
-    with pytest.raises(ValueError, match=f"`model`: .*{'0' * 16}"):
+    job().open()
+    (path,) = (tmp_path / "out").glob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model": "0" * 32}))
+    with pytest.raises(ValueError, match=f"`model`: .*{'0' * 32}"):
         job().open()

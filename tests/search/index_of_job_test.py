@@ -1,7 +1,6 @@
 """An index that `embed_texts` wrote is told from another one at its path."""
 
 import importlib
-import json
 import pathlib
 import sys
 import types
@@ -65,18 +64,3 @@ def test_the_index_has_the_language_that_was_given(
     flags.FLAGS(["embed_texts", f"--index_dir={folder}", "--language=en"])
     with pytest.raises(ValueError, match=str(folder)):
         program.check_index(job)
-
-
-def test_an_index_that_an_earlier_release_recorded_is_english(
-    tmp_path: pathlib.Path, program: types.ModuleType
-) -> None:
-    folder = tmp_path / "index"
-    job = embedded(tmp_path)
-    flags.FLAGS(["embed_texts", f"--index_dir={folder}"])
-    program.write_index(job, list(job.shards()), "cosine")
-    assert Manifest.read(folder).language == "en"
-    (record,) = tmp_path.glob("out/.index-*.json")
-    values = json.loads(record.read_text())
-    del values["language"]
-    record.write_text(json.dumps(values))
-    assert program.check_index(job)

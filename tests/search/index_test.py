@@ -149,61 +149,14 @@ def test_recall_of_rounded_vectors(tmp_path: pathlib.Path, monkeypatch: pytest.M
     build_index(tmp_path / "a", [Batch(ids, vectors)], model="m", dtype="int8")
     index = Index(tmp_path / "a")
     assert index.int8_recall() == 1.0
-    monkeypatch.setattr(index_module, "RESCORED", 1)
-    as_format_1(tmp_path / "a")  # a step for each vector
-    assert Index(tmp_path / "a").int8_recall() < 0.9
 
 
-def as_format_1(folder: pathlib.Path) -> None:
-    """Rewrites an index as earlier releases wrote it: no digest, one step for each int8 vector."""
-    values = json.loads((folder / "manifest.json").read_text())
-    for name in ("digest", "token_rule", "language"):
-        del values[name]
-    for number in range(len(values["segments"])) if values["dtype"] == "int8" else ():
-        exact = np.load(folder / f"exact-{number:05}.npy")
-        scales = np.abs(exact).max(axis=1) / np.float32(127)
-        arrays = {
-            "vectors": np.rint(exact / scales[:, None]).astype(np.int8),
-            "scales": scales.astype(np.float32),
-        }
-        for name, array in arrays.items():
-            path = folder / f"{name}-{number:05}.npy"
-            np.save(path, array)
-            values["files"][path.name] = [path.stat().st_size, file_crc(path)]
-        (folder / f"ranges-{number:05}.npy").unlink()
-        del values["files"][f"ranges-{number:05}.npy"]
-    (folder / "manifest.json").write_text(json.dumps({**values, "format": 1}, indent=2))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_an_index_of_an_earlier_release_goes_on(tmp_path: pathlib.Path, dtype: str) -> None:
-    build_index(tmp_path / "old", batches(0, 30), model="m", dtype=dtype)
-    as_format_1(tmp_path / "old")
-    assert Index(tmp_path / "old", "m").manifest.token_rule == ""
-    add_to_index(tmp_path / "old", batches(30, 60), model="m")
-    build_index(tmp_path / "new", batches(0, 60), model="m")
-    queries = np.random.default_rng(5).normal(size=[3, 8])
-    expected = Index(tmp_path / "new").search(queries, 9)
-    found = Index(tmp_path / "old")
-    for one, other in zip(found.search(queries, 9), expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-    values = json.loads((tmp_path / "old" / "manifest.json").read_text())
-    assert values["token_rule"] == "" and values["digest"]  # An addition keeps the rule.
-    assert values["language"] == "en"
-
-
-def test_an_index_without_a_language_is_english(tmp_path: pathlib.Path) -> None:
+def test_an_unknown_language_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="xx"):
-        build_index(tmp_path / "old", batches(0, 3), model="m", language="xx")
-    build_index(tmp_path / "old", batches(0, 3), model="m", language="de")
-    assert Manifest.read(tmp_path / "old").language == "de"
-    path = tmp_path / "old" / "manifest.json"
-    values = json.loads(path.read_text())
-    del values["language"], values["digest"]
-    path.write_text(json.dumps({**values, "digest": _digest(values)}))
-    assert Manifest.read(tmp_path / "old").language == "en"
-    add_to_index(tmp_path / "old", batches(3, 6), model="m")
-    assert Manifest.read(tmp_path / "old").language == "en"
+        build_index(tmp_path / "a", batches(0, 3), model="m", language="xx")
+    build_index(tmp_path / "a", batches(0, 3), model="m", language="de")
+    add_to_index(tmp_path / "a", batches(3, 6), model="m")
+    assert Manifest.read(tmp_path / "a").language == "de"
 
 
 def test_a_build_that_is_stopped_leaves_nothing(tmp_path: pathlib.Path) -> None:
@@ -331,15 +284,15 @@ def test_damage_is_named(tmp_path: pathlib.Path, name: str) -> None:
 def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 5), model="m")
-    as_format_1(folder)
     values = json.loads((folder / "manifest.json").read_text())
-    for change, named in (({"format": 9}, "9"), ({"dtype": None}, "dtype")):
-        (folder / "manifest.json").write_text(json.dumps({**values, **change}))
+    for change, named in (({"dtype": None}, "dtype"), ({"format": 9}, "9")):
+        change_manifest(folder, change)
         with pytest.raises(ValueError, match=named):
             Index(folder)
-    del values["max_seq_length"]  # as a still earlier release wrote it
-    (folder / "manifest.json").write_text(json.dumps(values))
-    assert Index(folder).manifest.max_seq_length == 0
+    del values["max_seq_length"], values["digest"]
+    (folder / "manifest.json").write_text(json.dumps({**values, "digest": _digest(values)}))
+    with pytest.raises(ValueError, match="max_seq_length"):
+        Index(folder)
     with pytest.raises(ValueError, match="/none .*manifest.json"):
         Index(tmp_path / "none")
 
@@ -351,12 +304,9 @@ def answers(folder: pathlib.Path) -> tuple:
     return scores.tolist(), names, [found.text(int(row)) for row in rows[0]]
 
 
-@pytest.mark.parametrize("form", [1, 2])
-def test_any_byte_of_the_manifest(tmp_path: pathlib.Path, form: int) -> None:
+def test_any_byte_of_the_manifest(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 5), model="m")
-    if form == 1:
-        as_format_1(folder)
     expected, manifest = answers(folder), Manifest.read(folder)
     path = folder / "manifest.json"
     content = path.read_bytes()
@@ -374,7 +324,6 @@ def test_any_byte_of_the_manifest(tmp_path: pathlib.Path, form: int) -> None:
     assert refused > len(content)
 
 
-@pytest.mark.parametrize("form", [1, 2])
 @pytest.mark.parametrize(
     "change",
     [
@@ -400,21 +349,25 @@ def test_any_byte_of_the_manifest(tmp_path: pathlib.Path, form: int) -> None:
         {"max_seq_length": -1},
         {"model": 3},
         {"format": True},
-        {"extra": 1},
     ],
 )
-def test_a_manifest_that_does_not_fit(tmp_path: pathlib.Path, form: int, change: dict) -> None:
+def test_a_manifest_that_does_not_fit(tmp_path: pathlib.Path, change: dict) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 25), model="m")
-    if form == 1:
-        as_format_1(folder)
-    path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=str(path.parent)):
+    change_manifest(folder, change)
+    with pytest.raises(ValueError, match=str(folder)):
         Index(folder)
 
 
-@pytest.mark.parametrize("change", [{"similarity": "dot"}, {"pooling": "cls"}, {"source": "other"}])
+def change_manifest(folder: pathlib.Path, change: dict) -> None:
+    """Changes fields of a manifest, whose digest is right afterwards."""
+    path = folder / "manifest.json"
+    values = {**json.loads(path.read_text()), **change}
+    del values["digest"]
+    path.write_text(json.dumps({**values, "digest": _digest(values)}))
+
+
+@pytest.mark.parametrize("change", [{"similarity": "dot"}, {"source": "other"}, {"extra": 1}])
 def test_a_manifest_that_was_changed_by_hand(tmp_path: pathlib.Path, change: dict) -> None:
     path = tmp_path / "index" / "manifest.json"
     build_index(path.parent, batches(0, 5), model="m")

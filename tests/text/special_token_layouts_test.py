@@ -195,8 +195,7 @@ def test_a_vocabulary_survives_its_configuration_and_its_file(name, tmp_path):
     assert read_vocab(tmp_path / vocab.file_name) == vocab
 
 
-def test_earlier_vocabularies_keep_their_digests():
-    """Fields of these layouts are not in the texts that are hashed for other vocabularies."""
+def test_fields_of_a_layout_are_stored_only_where_it_is_used():
     unigram = read_vocab(golden_file("families", "albert", "masked_lm", "tokenizer.json"))
     assert not {"class_at_end", "class_type"} & kinds.to_config(unigram).keys()
     word_pieces = bert_tf.load_tokenizer(golden_file("families", "wordpiece", "added_tokens")).vocab

@@ -3,7 +3,7 @@
 import pathlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,7 +21,6 @@ from bert_tf.config.fine_tuning_config import (
     SAME_LABEL_PAIRS,
     LabelLossConfig,
 )
-from bert_tf.config.renamed import accepts_earlier_names, with_new_settings
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.system.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
@@ -111,7 +110,6 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
 
     head_name = "classifier"
 
-    @accepts_earlier_names
     def __init__(
         self,
         config: ModelConfig,
@@ -150,7 +148,6 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         self._soft_losses: Callable[..., Any] | None = None
 
     @classmethod
-    @accepts_earlier_names
     def from_few_shot(
         cls,
         embedder: "str | pathlib.Path | BertEmbedder",
@@ -653,10 +650,6 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             "thresholds": self.decisions.by_label(self.known_labels) or None,
         }
         return {**super().get_config(), **arguments}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return super().from_config(with_new_settings(config))
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -19,7 +19,6 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import RetrieverConfig
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.corpus.input_shard import ALL
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
@@ -157,8 +156,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
             )
             return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
-        # `prompt_pieces` is the earlier name.
-        prompt_lengths = inputs.get("prompt_lengths", inputs.get("prompt_pieces"))
+        prompt_lengths = inputs.get("prompt_lengths")
         return self.pool(encoded["sequence_output"], inputs["input_mask"], prompt_lengths)
 
     def inputs_of(self, x: object) -> dict[str, Any]:
@@ -481,7 +479,6 @@ class BertEmbedder(TextFitMixin, keras.Model):
     # Checkpoints -------------------------------------------------------------------------------
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:

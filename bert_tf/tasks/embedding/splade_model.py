@@ -15,7 +15,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.encoder import HeadOnEncoder
 from bert_tf.network.heads import MaskedLMHead
 from bert_tf.system.type_names import Tensor
@@ -71,7 +70,6 @@ class BertSplade(HeadOnEncoder):
         return splade_weights(rows, inputs["input_mask"], table, ops.cast(bias, "float32"))
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls, checkpoint: "Checkpoint", allow_missing: Any = (), **arguments: Any
     ) -> typing.Self:

@@ -10,7 +10,6 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
@@ -149,7 +148,6 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",

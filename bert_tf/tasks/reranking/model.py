@@ -14,7 +14,6 @@ from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import RerankerConfig
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.losses import WeightedSum
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
@@ -209,7 +208,6 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     # Checkpoints -------------------------------------------------------------------------------
 
     @classmethod
-    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
@@ -249,7 +247,6 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: Checkpoint,

@@ -10,7 +10,6 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.config.model import NORMALIZED
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
@@ -168,7 +167,6 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         }
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
@@ -254,7 +252,6 @@ class LabelledModel(FineTunedModel):
         return {**super().get_config(), "labels": self._names and list(self._names)}
 
     @classmethod
-    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",

@@ -8,7 +8,6 @@ from typing import Any, Self
 import keras
 from absl import logging
 
-from bert_tf.config.renamed import accepts_earlier_names
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.system.type_names import Fields
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
@@ -104,13 +103,12 @@ class WithPreprocessor(FromPretrained):
 
     @classmethod
     def from_config(cls, config: Fields) -> Self:
-        saved = config.get("preprocessor")  # Files of earlier versions do not have it.
+        saved = config.get("preprocessor")
         if isinstance(saved, dict):
             config = {**config, "preprocessor": keras.saving.deserialize_keras_object(saved)}
         return super().from_config(config)
 
     @classmethod
-    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,

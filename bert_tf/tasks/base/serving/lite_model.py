@@ -84,9 +84,7 @@ class LiteModel:
     @property
     def long_texts(self) -> str:
         """The part of a long text that is read: `head`, `tail` or `windows`."""
-        # Files of earlier releases only record whether the tail is kept.
-        earlier = "tail" if self.card.get("keep_tail") else "head"
-        return self.card.get("long_texts", earlier)
+        return self.card.get("long_texts", "head")
 
     def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Packs texts or pairs into a batch, int32 [B, T], padded to the longest example."""
@@ -165,13 +163,9 @@ def model_checksum(content: bytes) -> str:
 def check_model_part(archive: zipfile.ZipFile, path: str | os.PathLike) -> None:
     """Checks the model, the part of a LiteRT file that zip checksums do not cover.
 
-    Files of earlier releases have no checksum; they are accepted.
-
     Raises:
       ValueError: if the model has changed since the file was written.
     """
-    if CHECKSUM_NAME not in archive.namelist():
-        return
     # The archive follows the model, which ends where the first member begins.
     end = min(member.header_offset for member in archive.infolist())
     with pathlib.Path(path).open("rb") as file:

@@ -10,14 +10,16 @@ from bert_tf.system.bounded_files import parse_json
 Metadata = dict[str, Any]
 CARD_NAME = "bert_tf.json"
 
-# Ranks of the outputs of text functions, by kind; other kinds are not checked, nor are outputs that
-# exports of earlier releases lack.
+# Ranks of the outputs of text functions, by kind; other kinds are not checked.
 TEXT_OUTPUTS = {
     "classifier": {"label": 1, "score": 1, "probabilities": 2},
     "multi_label": {"labels": 2, "probabilities": 2},
     "regression": {"value": 1},
     "tagger": {"tags": 2, "scores": 2, "starts": 2, "ends": 2},
-    "question_answering": {"answer": 1, "start": 1, "end": 1, "score": 1, "null_odds": 1},
+    "question_answering": {
+        **dict.fromkeys(("answer", "start", "end"), 1),
+        **dict.fromkeys(("score", "null_odds", "probability"), 1),
+    },
     "fill_mask": {"pieces": 3, "probabilities": 3},
     "next_sentence": {"is_next": 1},
     "embeddings": {"embedding": 2},
@@ -42,7 +44,7 @@ TEXTS = (
     *("kind", "long_texts", "mask", "source", "quantize", "activation", "store"),
     *("prompt", "query_prompt", "document_prompt"),
 )
-FLAGS = ("do_lower_case", "keep_tail", "text_input", "lower_case_texts", "version_2")
+FLAGS = ("do_lower_case", "text_input", "lower_case_texts", "version_2")
 COUNTS = (
     "max_seq_length",
     "vocab_size",

@@ -224,7 +224,7 @@ def missing_paths(document: pathlib.Path) -> list[str]:
 
 
 def test_the_page_lists_the_files_of_a_task() -> None:
-    page = (ROOT / "docs/extending.md").read_text("utf8")
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf8")
     listed = re.search(r"^Each folder of `tasks/`.*?\n\n", page, re.MULTILINE | re.DOTALL)[0]
     each, _, some = listed.partition("Those that need")
     files = [

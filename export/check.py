@@ -7,8 +7,8 @@ The checks, in order; the first that fails ends the program with status 1 and on
 
     files       signatures, vocabulary, metadata and warm-up requests are complete and consistent
     operations  no Python, and no operation that a server lacks
-    answers     loads, answers its warm-up requests and unusual texts with finite numbers, rejects a
-                text that is not UTF-8, and keeps working
+    answers     loads, answers its warm-up requests and unusual texts with finite numbers, also one
+                that is not UTF-8, and keeps working
     source      same answers as the model in Python: strings and integers equal, floats to 1e-5
 
 TensorFlow's `saved_model_cli run --dir=... --tag_set=serve` sends a custom request.

@@ -92,7 +92,7 @@ class GraphModel:
                 counts.add([0] if (first + second).strip() else [], -1, num_bytes, limit)
                 continue
             ids_a = self._tokenizer.encode(first)
-            ids_b = self._tokenizer.encode(second)
+            ids_b = self._tokenizer.encode(second) if second else None
             pack(self._tokenizer.vocab, ids_a, ids_b, limit)
 
     def _pairs(self, columns: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.exact import best_of, score
 from bert_tf.metrics.quantization import quantize
-from bert_tf.tasks.base.serving.graph_tokens import check_utf8
+from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.reranking.serving import RerankingServing
@@ -185,7 +185,6 @@ class SearchServing(Serving):
         # The results depend on the check, so that the graph cannot skip it.
         with tf.control_dependencies([check_k]):
             k = tf.identity(k)
-        query = check_utf8(query)
         vectors = self.embedder.from_texts(query)["embedding"]  # [B, D]
         if self.reranker:
             depth = tf.minimum(tf.maximum(k, self.rerank_k), count)
@@ -220,7 +219,7 @@ class SearchServing(Serving):
 
         @tf.function(input_signature=specs, autograph=False)
         def serving_default(query: tf.Tensor, k: tf.Tensor) -> Outputs:
-            return self.search(query, k)
+            return self.search(replace_malformed(query), k)
 
         return {"serving_default": serving_default}
 

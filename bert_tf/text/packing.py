@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.vocab import Vocab
 
 # The keys of the encoder's inputs.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
@@ -49,6 +50,21 @@ def add_special_tokens(
     return PackedText(ids, type_ids)
 
 
+def packs_as_google(vocab: AnyVocab) -> bool:
+    """Returns whether google-research/bert defines how texts are packed with a vocabulary.
+
+    It does for BERT's WordPiece, where a blank second text is left out. All other vocabularies are
+    packed as by Hugging Face's tokenizers, which keep its separators: `<s> a </s></s> </s>`.
+    """
+    # MPNet's WordPiece has special tokens of its own.
+    return isinstance(vocab, Vocab) and not vocab.options.special_tokens
+
+
+def second_ids(vocab: AnyVocab, ids_b: Sequence[int] | None) -> Sequence[int] | None:
+    """Returns the tokens of a second text, or None if it is not packed."""
+    return None if ids_b is None or not ids_b and packs_as_google(vocab) else ids_b
+
+
 def single_type_ids(vocab: AnyVocab, length: int) -> list[int]:
     """Returns the type ids of a sequence of one text, with so many tokens in all."""
     type_ids = [0] * length
@@ -84,35 +100,39 @@ def truncate_longest_first(
 def pack(
     vocab: AnyVocab,
     ids_a: Sequence[int],
-    ids_b: Sequence[int],
+    ids_b: Sequence[int] | None,
     max_seq_length: int,
     keep_tail: bool = False,
 ) -> PackedText:
-    """Packs one text, or two if the second is not empty, as google-research/bert does.
+    """Packs one text or two, truncated as google-research/bert does.
 
     Args:
       vocab: the vocabulary with the special tokens.
       ids_a: token ids of the first text; it may be empty.
-      ids_b: token ids of the second text, or empty.
+      ids_b: token ids of the second text, None for a single text. An empty one is treated as
+        `packs_as_google` says.
       max_seq_length: the most tokens of the sequence; the longer text is truncated at its end.
       keep_tail: whether texts are truncated at their beginning instead.
 
     Raises:
       ValueError: if there is no room for tokens of the texts.
     """
-    room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
-    size = len(ids_a) + len(ids_b)
-    count_text(vocab, ids_a, ids_b, size + max_seq_length - room, max_seq_length)
+    ids_b = second_ids(vocab, ids_b)
+    room = text_room(max_seq_length, ids_b is not None, vocab.num_separators)
+    size = len(ids_a) + len(ids_b or ())
+    count_text(vocab, ids_a, ids_b or (), size + max_seq_length - room, max_seq_length)
     return _pack(vocab, ids_a, ids_b, room, keep_tail)
 
 
 def _pack(
     vocab: AnyVocab,
     ids_a: Sequence[int],
-    ids_b: Sequence[int],
+    ids_b: Sequence[int] | None,
     room: int,
     keep_tail: bool = False,
 ) -> PackedText:
+    is_pair = ids_b is not None
+    ids_b = ids_b or ()
     if keep_tail:
         # Truncating the reversed texts at their end truncates them at their beginning.
         cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
@@ -120,8 +140,8 @@ def _pack(
         second = cut[1][::-1]
     else:
         first, second = truncate_longest_first(ids_a, ids_b, room)
-    # An empty second text gets no [SEP], as in google-research/bert.
-    return add_special_tokens(vocab, first, second or None)
+    # The second text of a pair may have lost all its tokens.
+    return add_special_tokens(vocab, first, second_ids(vocab, second) if is_pair else None)
 
 
 def pack_pair(
@@ -129,8 +149,8 @@ def pack_pair(
 ) -> PackedText:
     """Packs a pair as Hugging Face's tokenizers do for the training of cross-encoders.
 
-    Differs from `pack` where both texts are truncated, see `truncate_longest_first`, and where the
-    second is empty: its [SEP] is added nevertheless.
+    Differs from `pack` where both texts are truncated, see `truncate_longest_first`, and with
+    BERT's WordPiece where the second is empty: its [SEP] is added nevertheless.
 
     Raises:
       ValueError: see `pack`.
@@ -143,7 +163,7 @@ def pack_pair(
 
 
 def pack_windows(
-    vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+    vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int] | None, max_seq_length: int
 ) -> list[PackedText]:
     """Splits a text, or the longer one of two, into windows that overlap by half.
 
@@ -152,7 +172,9 @@ def pack_windows(
     Raises:
       ValueError: see `pack`.
     """
-    room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
+    is_pair = second_ids(vocab, ids_b) is not None
+    ids_b = ids_b or ()
+    room = text_room(max_seq_length, is_pair, vocab.num_separators)
     is_first_longer = len(ids_a) >= len(ids_b)
     long, short = (ids_a, ids_b) if is_first_longer else (ids_b, ids_a)
     # Only the shorter text can lose tokens: the windows show all of the longer one.
@@ -168,7 +190,7 @@ def pack_windows(
     for start in starts:
         window = long[start : start + size]
         first, second = (window, short) if is_first_longer else (short, window)
-        packed.append(_pack(vocab, first, second, room))
+        packed.append(_pack(vocab, first, second if is_pair else None, room))
     return packed
 
 

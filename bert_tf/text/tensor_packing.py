@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.packing import num_special_tokens, packs_as_google
 from bert_tf.text.tokenization import AnyVocab
 
 MIN_LENGTH = 2  # [CLS] and [SEP]; the length of an empty batch.
@@ -24,27 +24,29 @@ def cut(tokens: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) ->
     return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
 
 
+def _num_special(vocab: AnyVocab, second: tf.Tensor, as_tokenizers: bool = False) -> tf.Tensor:
+    """Returns the number of special tokens of pairs, int64 [B], by lengths of the second texts."""
+    pair = tf.constant(num_special_tokens(True, vocab.num_separators), tf.int64)
+    is_pair = (second > 0) | (as_tokenizers or not packs_as_google(vocab))
+    return tf.where(is_pair, pair, num_special_tokens(False))
+
+
 def longest_first_lengths(
+    vocab: AnyVocab,
     first: tf.Tensor,
     second: tf.Tensor,
     max_seq_length: int,
-    num_separators: int = 1,
     as_tokenizers: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the truncated lengths of pairs, each int64 [B]; see `truncate_longest_first`.
 
     Args:
-      first, second: int64 [B], lengths of the first and second texts. An empty second text is
-        ignored and gets no [SEP].
+      vocab: the vocabulary with the special tokens.
+      first, second: int64 [B], lengths of the first and second texts.
       max_seq_length: the most tokens of the sequence.
-      num_separators: the number of separators between two texts.
       as_tokenizers: whether to truncate like `pack_pair` instead of `pack`.
     """
-    pair = num_special_tokens(True, num_separators)
-    single = num_special_tokens(False, num_separators)
-    room = max_seq_length - tf.where(
-        (second > 0) | as_tokenizers, tf.constant(pair, tf.int64), single
-    )
+    room = max_seq_length - _num_special(vocab, second, as_tokenizers)
     half = -(-room // 2)
     if as_tokenizers:
         half = tf.where(first <= second, room // 2, half)
@@ -62,27 +64,26 @@ class TextWindows(NamedTuple):
 
 
 def cut_windows(
+    vocab: AnyVocab,
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None,
     max_seq_length: int,
-    num_separators: int = 1,
 ) -> TextWindows:
     """Cuts texts, or the longer of two, into windows that overlap by half, as `pack_windows` does.
 
     Args:
+      vocab: the vocabulary with the special tokens.
       first: tokens of the first texts, int32 [B, (tokens)].
       second: tokens of the second texts; None for single texts.
       max_seq_length: maximum number of tokens of a row, special tokens included.
-      num_separators: separators between two texts.
     """
     lengths = first.row_lengths()  # [B]
-    other_lengths = tf.zeros_like(lengths) if second is None else second.row_lengths()
-    special = tf.where(
-        other_lengths > 0,
-        tf.constant(num_special_tokens(True, num_separators), tf.int64),
-        num_special_tokens(False),
-    )
-    room = max_seq_length - special
+    if second is None:
+        other_lengths = tf.zeros_like(lengths)
+        room = max_seq_length - num_special_tokens(False) + other_lengths
+    else:
+        other_lengths = second.row_lengths()
+        room = max_seq_length - _num_special(vocab, other_lengths)
     long = tf.maximum(lengths, other_lengths)
     short = tf.minimum(tf.minimum(lengths, other_lengths), room // 2)
     size = room - short
@@ -120,7 +121,7 @@ def pack_rows(
     Args:
       vocab: the vocabulary with the special tokens.
       first: token ids of the first texts, [B, (tokens)].
-      second: token ids of the second texts; an empty one is ignored.
+      second: token ids of the second texts; of an empty one see `packs_as_google`.
       length: T; None for the longest row of the batch.
       as_tokenizers: whether to pack pairs like `pack_pair`.
 
@@ -133,7 +134,8 @@ def pack_rows(
     start = [] if vocab.class_at_end else [cls]
     parts = [tf.concat([*start, first, sep], axis=1)]
     if second is not None:
-        has_second = tf.cast((second.row_lengths() > 0) | as_tokenizers, tf.int64)
+        keeps_empty = as_tokenizers or not packs_as_google(vocab)
+        has_second = tf.cast((second.row_lengths() > 0) | keeps_empty, tf.int64)
         # [B, (0 or 1)]: a text that is ignored gets no separator.
         last = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second, validate=False

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.text.packing import num_special_tokens, pack, pack_pair, pad_batch
+from bert_tf.text.packing import num_special_tokens, pack, pack_pair, packs_as_google, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
-from bert_tf.text.vocab import Vocab
 
 
 class TextTokenizer:
@@ -26,8 +25,6 @@ class TextTokenizer:
     def __init__(self, vocab: AnyVocab, do_lower_case: bool) -> None:
         self.vocab = vocab
         self.tokenizer = make_tokenizer(vocab, do_lower_case)
-        # MPNet's WordPiece is Hugging Face's alone.
-        self._packs_as_google = isinstance(vocab, Vocab) and not vocab.options.special_tokens
 
     def __call__(
         self,
@@ -39,7 +36,9 @@ class TextTokenizer:
 
         Args:
           text: a text, or B of them.
-          pair: the second text of the pair, or B of them; an empty one is ignored.
+          pair: the second text of the pair, or B of them; an empty one is ignored. In a list,
+            only BERT's WordPiece ignores it; the other tokenizers keep its separators, as Hugging
+            Face's.
           max_length: maximum length of a sequence, including special tokens; None for no limit. A
             text is truncated at its end; of a pair, the longer text is. Where both texts of a pair
             are truncated and the number of tokens is odd, BERT's WordPiece leaves one token more to
@@ -55,9 +54,9 @@ class TextTokenizer:
         """
         is_one = isinstance(text, str)
         firsts = [text] if isinstance(text, str) else list(text)
-        seconds = [""] * len(firsts)
+        seconds: Sequence[str | None] = [None] * len(firsts)
         if pair is not None:
-            seconds = [pair] if isinstance(pair, str) else list(pair)
+            seconds = [pair or None] if isinstance(pair, str) else list(pair)
         is_mixed = pair is not None and isinstance(pair, str) != is_one
         if is_mixed or len(firsts) != len(seconds):
             raise ValueError(
@@ -69,15 +68,15 @@ class TextTokenizer:
         rows = []
         for first, second in zip(firsts, seconds, strict=True):
             first_ids = self.tokenizer.encode(first)
-            second_ids = self.tokenizer.encode(second) if second else []
+            second_ids = None if second is None else self.tokenizer.encode(second)
             num_special = num_special_tokens(True, self.vocab.num_separators)
-            # The length at which nothing is truncated.
-            longest = len(first_ids) + len(second_ids) + num_special
+            # A length at which nothing is truncated, with room for a token of empty texts.
+            longest = len(first_ids) + len(second_ids or ()) + num_special + 1
             length = longest if max_length is None else max_length
-            # The two functions differ only where both texts of a pair are truncated.
-            as_tokenizers = bool(second_ids) and not self._packs_as_google
-            pack_texts = pack_pair if as_tokenizers else pack
-            rows.append(pack_texts(self.vocab, first_ids, second_ids, length))
+            if second_ids is None or packs_as_google(self.vocab):
+                rows.append(pack(self.vocab, first_ids, second_ids, length))
+            else:
+                rows.append(pack_pair(self.vocab, first_ids, second_ids, length))
         batch = pad_batch(rows, self.vocab.pad_id)
         if is_one:
             return {name: values[0] for name, values in batch.items()}

@@ -33,7 +33,6 @@ NOT_UTF8 = b"caf\xe9"
 WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "", "", ""))
 TOLERANCE = 1e-5  # of floats: relative for numbers above 1, absolute for others
 BFLOAT16_TOLERANCE = 0.03  # Products are rounded to 8 bits, in another order in each runtime.
-INVALID_ARGUMENT = 3  # one of TensorFlow's error codes
 # Outputs by name, or the code and the message of an error.
 Answer = dict[str, np.ndarray] | tuple[int, str]
 
@@ -85,11 +84,13 @@ def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarr
     """Packs texts as the Python programs do, with the mask token where a text has [MASK]."""
     tokenizer = make_tokenizer(stored.vocab, stored.card["do_lower_case"])
     columns = [[encode_with_masks(tokenizer, text) for text in column] for column in texts]
-    seconds = columns[1] if len(columns) == 2 else [[]] * len(columns[0])
     length = stored.card["max_seq_length"]
-    pairs = zip(columns[0], seconds, strict=True)
-    make = pack_pair if stored.card["kind"] == "reranker" else pack
-    rows = [make(stored.vocab, first, second, length) for first, second in pairs]
+    if len(columns) == 1:
+        rows = [pack(stored.vocab, ids, None, length) for ids in columns[0]]
+    else:
+        pairs = zip(columns[0], columns[1], strict=True)
+        make = pack_pair if stored.card["kind"] == "reranker" else pack
+        rows = [make(stored.vocab, first, second, length) for first, second in pairs]
     return pad_batch(rows, stored.vocab.pad_id)
 
 
@@ -287,19 +288,6 @@ def check_finite(requests: Sequence[Request], answers: Sequence[Answer]) -> None
         for name, values in answer.items():
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise ValueError(f"{request.signature}: {name} is not finite.")
-
-
-def check_refused(answer: Answer) -> None:
-    """Checks the answer to `broken_request`.
-
-    Raises:
-      ValueError: if it is not INVALID_ARGUMENT.
-    """
-    if not isinstance(answer, tuple) or answer[0] != INVALID_ARGUMENT:
-        result = f"ends with error {answer[0]}" if isinstance(answer, tuple) else "is answered"
-        raise ValueError(
-            f"A text that is not UTF-8 {result}; expected INVALID_ARGUMENT ({INVALID_ARGUMENT})."
-        )
 
 
 def first_line(message: str) -> str:

@@ -8,7 +8,6 @@ from export.checks.answer_check import (
     Answer,
     broken_request,
     check_finite,
-    check_refused,
     compare,
     load_source,
     make_requests,
@@ -50,7 +49,7 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
 def all_requests(stored: StoredModel) -> list[Request]:
     """Returns the warm-up requests and the requests of unusual texts.
 
-    A model of texts also gets a request that it must reject, and then the first request again.
+    A model of texts also gets a text that is not UTF-8, and then the first request again.
     """
     requests = [*stored.warmup, *make_requests(stored)]
     if stored.takes_texts:
@@ -64,16 +63,13 @@ def check_answers(
     """Checks the answers to `all_requests`.
 
     Raises:
-      ValueError: if one is an error or not finite, or if a text that is not UTF-8 is answered or
-        changes the answers after it.
+      ValueError: if one is an error or not finite, or if a text that is not UTF-8 changes the
+        answers after it.
     """
-    # The last two requests: one to reject, and the first one again.
-    refused = answers[-2:] if stored.takes_texts else []
-    count = len(answers) - len(refused)
-    check_finite(requests[:count], answers[:count])
-    if refused:
-        check_refused(refused[0])
-        compare(requests[:1], answers[:1], refused[1:], "the time before")
+    check_finite(requests, answers)
+    if stored.takes_texts:
+        # The last request is the first one again.
+        compare(requests[:1], answers[:1], answers[-1:], "the time before")
 
 
 def is_gone(path: str) -> bool:

@@ -153,7 +153,7 @@ def text_rows(serving: Serving, texts: Sequence[tuple[str, str]]) -> TokenizedDa
         row = pack(
             serving.vocab,
             tokenizer.encode(first),
-            tokenizer.encode(second) if is_pair else [],
+            tokenizer.encode(second) if is_pair else None,
             serving.max_seq_length,
             serving.long_texts == "tail",
         )

@@ -113,8 +113,7 @@ def assert_good(model: Asked, form: str) -> None:
     expected = [python_answer(model.served, model.stored, request) for request in odd]
     compare(odd, expected, answers[1 : 1 + len(odd)], "Python")
     if form == "text":
-        assert answers[-2][0] == tf.errors.INVALID_ARGUMENT
-        assert isinstance(answers[-1], dict)  # It still answers.
+        assert isinstance(answers[-2], dict)  # of a text that is not UTF-8
 
 
 def test_an_export_answers_as_python_does(asked) -> None:
@@ -304,14 +303,13 @@ def test_wrong_behaviour_is_found(asked) -> None:
     stored = asked["text"].stored
     requests = [Request("serving_default", {})] * 3
     zero, one, nan = ({"value": np.array([value])} for value in (0.0, 1.0, np.nan))
-    check_answers(stored, requests, [zero, (3, ""), zero])
+    check_answers(stored, requests, [zero, one, zero])
     for answers, message in [
-        ([nan, (3, ""), zero], "^serving_default: value .*finite"),
-        ([(13, "it broke\nhere"), (3, ""), zero], "serving_default.*13: it broke$"),
-        ([zero, zero, zero], r"UTF-8 (?!.*error).*INVALID_ARGUMENT \(3\)"),
-        ([zero, (13, "other"), zero], r"UTF-8 .*error 13; .*INVALID_ARGUMENT \(3\)"),
-        ([zero, (3, ""), one], r"value\[0\] .*1.0.*, .*0.0"),
-        ([zero, (3, ""), (14, "dead")], "error 14, .*0 "),
+        ([nan, one, zero], "^serving_default: value .*finite"),
+        ([(13, "it broke\nhere"), one, zero], "serving_default.*13: it broke$"),
+        ([zero, (3, "not UTF-8"), zero], "serving_default.*3: not UTF-8$"),
+        ([zero, one, one], r"value\[0\] .*1.0.*, .*0.0"),
+        ([zero, one, (14, "dead")], "serving_default.*14: dead$"),
     ]:
         with pytest.raises(ValueError, match=message):
             check_answers(stored, requests, answers)

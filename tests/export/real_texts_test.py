@@ -65,14 +65,3 @@ def test_texts_and_ids_are_answered_as_in_python(model) -> None:
         ids = by_ids["serving_default"](**{n: tf.constant(value) for n, value in batch.items()})
         assert_close(ids["probabilities"], found["probabilities"])
         assert (ids["label"].numpy() == found["label"].numpy()).all()
-
-
-@pytest.mark.slow
-def test_what_is_not_utf8_is_refused_and_the_rest_goes_on(model) -> None:
-    call = model[1]["serving_default"]
-    before = call(text=tf.constant(["the river"]))["probabilities"].numpy()
-    for bad in (b"\xff", b"fine \xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            call(text=tf.constant([b"the river", bad]))
-    after = call(text=tf.constant(["the river"]))["probabilities"].numpy()
-    assert (before == after).all()

@@ -378,8 +378,6 @@ def test_embeddings(tmp_path) -> None:
 def test_odd_requests(tmp_path) -> None:
     served = load(str(write_model(tmp_path / "m", "tagger")), max_seq_length=LENGTH)
     call = served.text_signatures()["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        call(tf.constant([b"good", b"\xff\xfe bad"]))
     assert {value.shape[0] for value in call(tf.constant([], tf.string)).values()} == {0}
     assert served.from_words(tf.zeros([0, 0], tf.string))["tags"].shape == (0, 0)
     assert served.from_words(tf.zeros([2, 0], tf.string))["tags"].shape == (2, 0)
@@ -387,10 +385,26 @@ def test_odd_requests(tmp_path) -> None:
     assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())
 
 
-def test_lower_casing_does_not_hide_what_is_not_utf8(tmp_path) -> None:
-    served = load(str(write_model(tmp_path / "m", "embeddings")), lower=True)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        served.pack(tf.constant([b"good", b"\xff\xfe bad"]))
+@pytest.mark.parametrize("kind", ["tagger", "question_answering", "embeddings", "fill_mask"])
+def test_bytes_that_are_not_utf8_are_replaced(tmp_path, kind) -> None:
+    served = load(str(write_model(tmp_path / "m", kind)), max_seq_length=LENGTH)
+    texts = [b"the river", b"\xff\xfe the caf\xe9 \xf0\x9f river", b"fine \xc3", b"\xed\xa0\x80"]
+    columns = [texts] if len(served.texts) == 1 else [[b"river?"] * len(texts), texts]
+    found = served.text_signatures()["serving_default"](*map(tf.constant, columns))
+    replaced = []
+    for column in columns:
+        replaced.append([text.decode("utf-8", "replace") for text in column])
+    expected = answers(served, *replaced)
+    for name, values in expected.items():
+        if values.dtype.kind == "f":
+            assert_close(found[name], values)
+        else:
+            assert (found[name].numpy() == values).all()
+    if kind == "tagger":  # The offsets count each U+FFFD.
+        starts, ends = expected["starts"][1], expected["ends"][1]
+        spans = [replaced[0][1][start:end] for start, end in zip(starts, ends, strict=True)]
+        assert spans == [word.decode() for word in expected["words"][1]]
+        assert spans[-1] == "river"
 
 
 @pytest.mark.slow

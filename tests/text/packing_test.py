@@ -181,12 +181,12 @@ def test_a_batch_is_padded_to_its_longest_row():
 def test_two_separators_by_hand():
     bpe = tiny_bpe_vocab()
     cls, sep = bpe.cls_id, bpe.sep_id
-    assert pack(bpe, [5, 6], [], 8) == PackedText([cls, 5, 6, sep], [0] * 4)
+    assert pack(bpe, [5, 6], None, 8) == PackedText([cls, 5, 6, sep], [0] * 4)
     assert pack(bpe, [5, 6], [7], 8) == PackedText([cls, 5, 6, sep, sep, 7, sep], [0] * 7)
     # Four special tokens leave room for two pieces.
     assert pack(bpe, [5, 6, 8], [7], 6).ids == [cls, 5, sep, sep, 7, sep]
     assert [row.ids[1:-4] for row in pack_windows(bpe, [5, 6, 8], [7], 7)] == [[5, 6], [6, 8]]
-    batch = pad_batch([pack(bpe, [5], [], 8), pack(bpe, [5, 6], [7], 8)], bpe.pad_id)
+    batch = pad_batch([pack(bpe, [5], None, 8), pack(bpe, [5, 6], [7], 8)], bpe.pad_id)
     assert batch["input_word_ids"][0].tolist() == [cls, 5, sep] + [bpe.pad_id] * 4
     assert batch["input_mask"].sum(axis=1).tolist() == [3, 7]
 

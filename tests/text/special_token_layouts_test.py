@@ -84,7 +84,7 @@ def test_the_graph_packs_the_golden_texts_and_pairs(name):
             texts = tf.constant([row[part] for row in chosen])
             columns.append(graph.tokenize(texts).merge_dims(1, 2))
         sizes = [column.row_lengths() for column in columns]
-        kept = longest_first_lengths(*sizes, length, vocab.num_separators, True)
+        kept = longest_first_lengths(vocab, *sizes, length, True)
         parts = [cut(column, size) for column, size in zip(columns, kept, strict=True)]
         packed = pack_rows(vocab, *parts, as_tokenizers=True)
         batch = {key: values.numpy() for key, values in packed.items()}
@@ -304,12 +304,12 @@ def test_the_class_token_is_packed_last():
     vocab = tokenizer_of("xlnet/lm_head").vocab
     cls, sep = vocab.cls_id, vocab.sep_id
     assert vocab.text_start == 0
-    assert pack(vocab, [20, 21, 22], [], 4) == PackedText([20, 21, sep, cls], [0, 0, 0, 2])
+    assert pack(vocab, [20, 21, 22], None, 4) == PackedText([20, 21, sep, cls], [0, 0, 0, 2])
     pair = PackedText([20, 21, sep, 30, sep, cls], [0, 0, 0, 1, 1, 2])
     assert pack(vocab, [20, 21, 22], [30], 6) == pair
     assert pack(vocab, [19, 20, 21], [30], 6, keep_tail=True).ids == [20, 21, sep, 30, sep, cls]
     assert pack_pair(vocab, [20], [], 6) == PackedText([20, sep, sep, cls], [0, 0, 1, 2])
-    batch = pad_batch([pair, pack(vocab, [20], [], 9)], vocab.pad_id)
+    batch = pad_batch([pair, pack(vocab, [20], None, 9)], vocab.pad_id)
     assert batch["input_word_ids"][1].tolist() == [20, sep, cls, *[vocab.pad_id] * 3]
     assert batch["input_type_ids"][1].tolist() == [0, 0, 2, 0, 0, 0]
 
@@ -323,12 +323,12 @@ def test_windows_with_the_class_token_last_are_those_of_python(max_seq_length, i
     for first in range(9):
         for second in range(9):
             ids_a = list(range(20, 20 + first))
-            ids_b = list(range(40, 40 + second)) if is_pair else []
+            ids_b = list(range(40, 40 + second)) if is_pair else None
             columns[0].append(ids_a)
-            columns[1].append(ids_b)
+            columns[1].append(ids_b or [])
             rows += pack_windows(vocab, ids_a, ids_b, max_seq_length)
     firsts, seconds = (tf.ragged.constant(column, tf.int32) for column in columns)
-    found = cut_windows(firsts, seconds if is_pair else None, max_seq_length)
+    found = cut_windows(vocab, firsts, seconds if is_pair else None, max_seq_length)
     batch = pack_rows(vocab, found.first, found.second)
     for name, expected in pad_batch(rows, vocab.pad_id).items():
         np.testing.assert_array_equal(batch[name], expected, name)

@@ -29,7 +29,7 @@ def test_windows_are_those_of_python(tiny_vocab: Vocab, max_seq_length: int, is_
     firsts, seconds = (
         tf.ragged.constant(column, tf.int32, inner_shape=()) for column in zip(*texts, strict=True)
     )
-    found = cut_windows(firsts, seconds if is_pair else None, max_seq_length)
+    found = cut_windows(tiny_vocab, firsts, seconds if is_pair else None, max_seq_length)
     assert found.owners.numpy().tolist() == owners
     batch = pack_rows(tiny_vocab, found.first, found.second)
     for name, expected in pad_batch(rows, tiny_vocab.pad_id).items():

@@ -13,8 +13,11 @@ import tokenizers
 import bert_tf
 from bert_tf.checkpoints.run_record import write_run_record
 from bert_tf.config import ModelConfig
+from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
+from bert_tf.tasks.classification.answers import text_examples
+from bert_tf.tasks.classification.features import make_examples
 from bert_tf.text.text_tokenizer import TextTokenizer
-from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from bert_tf.text.vocab import Vocab
 from tests.conftest import tiny_tokens
 from tests.shared_data import ROOT, golden_file
@@ -50,14 +53,39 @@ def test_pairs_of_byte_bpe_are_cut_as_by_hugging_face(tmp_path):
         assert row["input_type_ids"].tolist() == expected.type_ids
 
 
+def test_blank_second_texts_are_packed_as_by_hugging_face(tmp_path):
+    """All roads: a list of pairs, a classifier's examples, windows, and the graph."""
+    vocab = tiny_bpe_vocab()
+    vocab.write(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    pairs = [("The boat", ""), ("", ""), ("", "x"), ("The boat", "x")]
+    expected = [row.ids for row in theirs.encode_batch(pairs)]
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    tokenizer = make_tokenizer(vocab, False)
+    examples = text_examples(pairs)
+    labels = np.zeros(len(pairs), np.int32)
+    roads = [TextTokenizer(vocab, False)(*columns)]
+    for long_texts in ("head", "windows"):
+        made = make_examples(examples, labels, "single_label", tokenizer, 16, long_texts)
+        roads.append(made.rows.batch(np.arange(len(pairs)), len(pairs), 16))
+    graph = BertPreprocessor(vocab, False, max_seq_length=16)
+    roads.append(graph(*columns))
+    for batch in roads:
+        for row, mask, ids in zip(*[batch[name] for name in NAMES[:2]], expected, strict=True):
+            assert np.array(row)[: np.sum(mask)].tolist() == ids
+    # BERT's WordPiece packs them as google-research/bert does.
+    plain = TextTokenizer(Vocab(tuple(tiny_tokens())), True)
+    assert plain(["the"], [""])["input_word_ids"].shape == plain(["the"])["input_word_ids"].shape
+
+
 def test_rows_of_several_texts_are_padded():
     vocab = tiny_bpe_vocab()
     tokenizer = TextTokenizer(vocab, False)
-    batch = tokenizer(["The boat", "", "a <mask>"], ["river", "x y", ""])
+    batch = tokenizer(["The boat", "", "a <mask>"], ["river", "x y", "z"])
     single = [
         tokenizer("The boat", "river"),
         tokenizer("", "x y"),
-        tokenizer("a <mask>"),
+        tokenizer("a <mask>", "z"),
     ]
     longest = max(len(row["input_mask"]) for row in single)
     for name, empty in zip(NAMES, (vocab.pad_id, 0, 0), strict=True):

@@ -142,7 +142,7 @@ def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> Ma
     """Tokenizes and truncates a text in which `[MASK]` stands for the mask token."""
     vocab = tokenizer.vocab
     tokens = encode_with_masks(tokenizer, text)
-    ids = pack(vocab, tokens, (), max_seq_length).ids
+    ids = pack(vocab, tokens, None, max_seq_length).ids
     positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
     return MaskedRow(ids, positions)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.pretraining.masked_words.score_serving import score_words
 from bert_tf.system.type_names import Tensor
-from bert_tf.tasks.base.serving.graph_tokens import check_utf8
+from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures, function_of_ids
 from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
@@ -202,11 +202,11 @@ class FillMaskServing(Serving):
     def text_signatures(self) -> Signatures:
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
         def mask_predict(text: tf.Tensor) -> Outputs:
-            return self.predict_texts(text)
+            return self.predict_texts(replace_malformed(text))
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
         def score(text: tf.Tensor) -> Outputs:
-            return self.score_texts(text)
+            return self.score_texts(replace_malformed(text))
 
         return {**super().text_signatures(), MASK_PREDICT: mask_predict, SCORE: score}
 
@@ -232,7 +232,7 @@ class FillMaskServing(Serving):
         """
         if not isinstance(self.vocab, Vocab):
             return super().pack(self._with_named_masks(texts[0]))
-        named = self._with_named_masks(check_utf8(texts[0]))
+        named = self._with_named_masks(texts[0])
         parts = tf.strings.split(named, MASK)  # [B, (parts)]
         tokens = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)  # [all parts, (tokens)]
         # Put a mask before each part, and remove the one before a text's first part.

@@ -175,7 +175,7 @@ def text_examples(texts: Texts) -> list[TextExample]:
     firsts, seconds = read_pairs(texts)
     examples = []
     for index, first in enumerate(firsts):
-        second = seconds[index] if seconds else ""
+        second = seconds[index] if seconds else None
         examples.append(TextExample(first, second, label=None, id=str(index), source=""))
     return examples
 

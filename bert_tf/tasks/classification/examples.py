@@ -37,14 +37,14 @@ class TextExample(NamedTuple):
     """One row of a table.
 
     Attributes:
-      text_a, text_b: as in the file; `text_b` is "" if there is no second text.
+      text_a, text_b: as in the file; `text_b` is None if there is no second text.
       label: the label's text; several are separated by "|", none of them is ""; None: unlabelled.
       id: GLUE's index, or the number of the row, from 0.
       source: file and line, for messages: "dev.tsv line 7".
     """
 
     text_a: str
-    text_b: str
+    text_b: str | None
     label: str | None
     id: str
     source: str
@@ -122,7 +122,9 @@ def read_text_examples(
                 continue
             with errors:
                 text_a = _text(row, text_column, "--text_column", where)
-                text_b = text_b_column and _text(row, text_b_column, "--text_b_column", where)
+                text_b = None
+                if text_b_column:
+                    text_b = _text(row, text_b_column, "--text_b_column", where)
                 try:
                     label = read_label(row, columns, given, where)
                 except ValueError:
@@ -504,7 +506,7 @@ def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
     has_pairs = any(example.text_b for example in examples)
     # Texts that are empty as a whole are counted when they are packed.
     empty = sum(
-        not example.text_a.strip() or not example.text_b.strip()
+        not example.text_a.strip() or not (example.text_b or "").strip()
         for example in examples
         if has_pairs
     )

@@ -61,7 +61,7 @@ def make_examples(
     vocab = tokenizer.vocab
     for index, example in enumerate(examples):
         first = tokenizer.encode(example.text_a)
-        second = tokenizer.encode(example.text_b)
+        second = None if example.text_b is None else tokenizer.encode(example.text_b)
         if long_texts == "windows":
             packed = pack_windows(vocab, first, second, max_seq_length)
         else:

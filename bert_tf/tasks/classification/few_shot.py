@@ -142,7 +142,7 @@ def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
             raise ValueError(f"labels[{index}] is {row!r}; label the text, or leave it out.")
         if problem_type == "multi_label":
             row = "|".join(map(str, row))
-        examples.append(TextExample("", "", str(row), str(index), f"labels[{index}]"))
+        examples.append(TextExample("", None, str(row), str(index), f"labels[{index}]"))
     return label_names(examples, problem_type == "multi_label")
 
 

@@ -140,7 +140,7 @@ class FoldClassifier(Classifier):
             cells = [str(row), str(self.fold), example.source, example.label or "", answer]
             if task.kind != "regression":
                 cells += [f"{chance:.6g}" for chance in chances]
-            cells += [example.text_a, example.text_b] if has_pairs else [example.text_a]
+            cells += [example.text_a, example.text_b or ""] if has_pairs else [example.text_a]
             rows.append(cells)
         write_texts(folder, {TABLE: table_text(columns, rows)})
 

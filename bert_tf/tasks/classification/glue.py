@@ -208,7 +208,7 @@ def _read_file(task: GlueTask, path: pathlib.Path, split: str) -> list[TextExamp
             )
         # A submission names examples by this index, which QQP calls id.
         index = row.get("index", row.get("id", str(number)))
-        text_b = row[task.text_b] if task.text_b else ""
+        text_b = row[task.text_b] if task.text_b else None
         examples.append(TextExample(row[task.text_a], text_b, row.get(task.label), index, where))
     return examples
 
@@ -297,7 +297,8 @@ def _read_tfds(task: GlueTask, dataset: str, split: str) -> list[TextExample]:
     for where, row in read_tfds_table(name):
         if missing := [column for column in (*columns, "label", "idx") if column not in ("", *row)]:
             raise ValueError(f"{where}: no feature {missing[0]!r} but {', '.join(row)}.")
-        text_a, text_b = (row[column] if column else "" for column in columns)
+        text_a = row[columns[0]]
+        text_b = row[columns[1]] if columns[1] else None
         label = _tfds_label(row["label"], classes)
         examples.append(TextExample(text_a, text_b, label, str(row["idx"]), where))
     return examples

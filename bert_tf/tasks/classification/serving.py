@@ -26,7 +26,7 @@ class TextServing(Serving):
         tokens = [self.tokenize(text) for text in texts]
         second = tokens[1] if len(tokens) == 2 else None
         # The windows of all texts, R in total, with the text of each in `owners`.
-        windows = cut_windows(tokens[0], second, self.max_seq_length, self.vocab.num_separators)
+        windows = cut_windows(self.vocab, tokens[0], second, self.max_seq_length)
         batch = pack_rows(self.vocab, windows.first, windows.second)
         logits = tf.cast(self.call_in_parts(batch, tf.float32), tf.float64)  # [R, C]
         means = tf.math.segment_mean(logits, windows.owners)  # [B, C], in float64 as in Python

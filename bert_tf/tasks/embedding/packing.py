@@ -12,7 +12,7 @@ def pack_text(
     # Together, as sentence-transformers does: the last token of a prompt may join the text.
     text = prompt + text
     token_ids = tokenizer.encode(text.lower() if embedding.lower_case_texts else text)
-    return pack(tokenizer.vocab, token_ids, [], embedding.max_seq_length)
+    return pack(tokenizer.vocab, token_ids, None, embedding.max_seq_length)
 
 
 def prompt_length(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str) -> int:

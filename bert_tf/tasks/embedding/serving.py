@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.tasks.base.serving.graph_tokens import check_utf8
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 
 
@@ -52,7 +51,6 @@ class EmbeddingServing(Serving):
         return {"embedding": self.call_model(batch)}
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        # Checked first, because lower-casing replaces bytes that are not UTF-8.
-        text = check_utf8(*texts)
+        (text,) = texts
         text = self.prompt + text if self.prompt else text
         return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)

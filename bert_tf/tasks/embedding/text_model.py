@@ -102,7 +102,7 @@ class TextModel:
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
         """Tokenizes a text or a pair of texts, and truncates it to the maximum length."""
         first = self.tokenizer.encode(text_a)
-        second = self.tokenizer.encode(text_b)
+        second = self.tokenizer.encode(text_b) if text_b else None
         row = pack(self.tokenizer.vocab, first, second, self.max_seq_length)
         num_types = self.encoder.config.type_vocab_size
         # A model without a table of types, such as RoBERTa, ignores the types of pairs.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.config.fine_tuning_config import reading_of_rows
-from bert_tf.tasks.base.serving.graph_tokens import GraphTokens, check_utf8, find_tokens
+from bert_tf.tasks.base.serving.graph_tokens import GraphTokens, find_tokens
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
@@ -129,7 +129,7 @@ class QuestionAnsweringServing(Serving):
         return self.call_model(batch)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
+        question = self.tokenize(texts[0])
         question = question[:, : self.max_query_length]  # [B, (tokens)]
         context = ContextTokens(texts[1], find_tokens(self.tokenizer, texts[1]))
         windows = self.make_windows(question.row_lengths(), context.lengths)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.system.type_names import Tensor
-from bert_tf.tasks.base.serving.graph_tokens import Characters, check_utf8
+from bert_tf.tasks.base.serving.graph_tokens import Characters, replace_malformed
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures
 from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.text.byte_level import SPACES
@@ -64,7 +64,7 @@ class TaggingServing(Serving):
             # word one [UNK], whose offsets are those of the word.
             splitter = BertTokenizer(Vocab(SPECIAL_TOKENS), do_lower_case=False)
         # Offsets in bytes, [B, (words), (tokens)].
-        _, first_bytes, end_bytes = splitter.tokenize_with_offsets(check_utf8(texts[0]))
+        _, first_bytes, end_bytes = splitter.tokenize_with_offsets(texts[0])
         text_splits = first_bytes.row_splits  # [B + 1], words before each text
         word_splits = first_bytes.values.row_splits  # [words + 1], tokens before each word
         # A word begins with its first token, and ends with its last.
@@ -104,7 +104,7 @@ class TaggingServing(Serving):
         counts = tf.reduce_max(tf.where(words != "", positions, 0), axis=1)  # [B]
         # If W is 0, `reduce_max` returns the lowest integer.
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
-        tokens = self._word_tokens(check_utf8(given.values))
+        tokens = self._word_tokens(given.values)
         tags = self.tag_words(tokens, given.row_splits)
         shape = tf.shape(words, tf.int64)
         return {
@@ -146,7 +146,7 @@ class TaggingServing(Serving):
             input_signature=[tf.TensorSpec([None, None], tf.string, "words")], autograph=False
         )
         def words(words: tf.Tensor) -> Outputs:
-            return self.from_words(words)
+            return self.from_words(replace_malformed(words))
 
         return {**super().text_signatures(), "words": words}
 

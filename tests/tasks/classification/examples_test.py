@@ -43,7 +43,7 @@ def test_pairs_from_several_files(tmp_path):
         TextExample("five", "six", None, "2", f"{second} line 1"),
     ]
     assert read_text_examples(f"{tmp_path}/1.*", "b")[0] == TextExample(
-        'two, "2"', "", None, "0", f"{first} line 2"
+        'two, "2"', None, None, "0", f"{first} line 2"
     )
 
 
@@ -123,8 +123,8 @@ def test_features_of_a_data_set_are_columns(tmp_path):
         file_utils.clear_registered_data_dirs()
     where = "tfds:bert_tf_texts:test example"
     assert examples == [
-        TextExample("é", "", "good", "0", f"{where} 0"),
-        TextExample("f", "", None, "1", f"{where} 1"),
+        TextExample("é", None, "good", "0", f"{where} 0"),
+        TextExample("f", None, None, "1", f"{where} 1"),
     ]
 
 

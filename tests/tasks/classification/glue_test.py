@@ -41,11 +41,11 @@ def brief(examples: list[TextExample]) -> list[tuple[str, str, str | None, str]]
 @pytest.mark.parametrize(
     ("name", "split", "lines", "expected"),
     [
-        ("cola", "train", ['gj04\t1\t\tSo "be" it.'], ('So "be" it.', "", "1", "0")),
-        ("cola", "dev", ["gj04\t0\t*\tIt so be."], ("It so be.", "", "0", "0")),
-        ("cola", "test", ["index\tsentence", '7\t"So'], ('"So', "", None, "7")),
-        ("sst-2", "train", ["sentence\tlabel", "fine , \t1"], ("fine , ", "", "1", "0")),
-        ("sst-2", "test", ["index\tsentence", "3\tfine"], ("fine", "", None, "3")),
+        ("cola", "train", ['gj04\t1\t\tSo "be" it.'], ('So "be" it.', None, "1", "0")),
+        ("cola", "dev", ["gj04\t0\t*\tIt so be."], ("It so be.", None, "0", "0")),
+        ("cola", "test", ["index\tsentence", '7\t"So'], ('"So', None, None, "7")),
+        ("sst-2", "train", ["sentence\tlabel", "fine , \t1"], ("fine , ", None, "1", "0")),
+        ("sst-2", "test", ["index\tsentence", "3\tfine"], ("fine", None, None, "3")),
         ("mrpc", "train", [MRPC, '1\t12\t13\t"a\tb'], ('"a', "b", "1", "0")),
         ("mrpc", "test", ["index" + MRPC[7:], "4\t12\t13\ta\tb"], ("a", "b", None, "4")),
         (

@@ -140,10 +140,7 @@ class BertPreprocessor(keras.layers.Layer):
             return pack_rows(self.vocab, cut(first, kept), length=length)
         second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)  # [B, (tokens)]
         kept, second_kept = longest_first_lengths(
-            first.row_lengths(),
-            second.row_lengths(),
-            self.max_seq_length,
-            self.vocab.num_separators,
+            self.vocab, first.row_lengths(), second.row_lengths(), self.max_seq_length
         )
         return pack_rows(self.vocab, cut(first, kept), cut(second, second_kept), length)
 

@@ -2,8 +2,8 @@
 
   texts [B] -> tokens, ragged [B, (tokens)], with their bytes and words
 
-A text that is not UTF-8 is rejected with INVALID_ARGUMENT, and the server keeps running. The only
-operation from outside TensorFlow is WordPiece's `FastWordpieceTokenizeWithOffsets`.
+Bytes that are not UTF-8 are read as U+FFFD, see `replace_malformed`. The only operation from
+outside TensorFlow is WordPiece's `FastWordpieceTokenizeWithOffsets`.
 """
 
 from typing import NamedTuple
@@ -46,12 +46,8 @@ class GraphTokens(NamedTuple):
 
 
 def find_tokens(tokenizer: BertTokenizer | ByteBpeTokenizer, texts: tf.Tensor) -> GraphTokens:
-    """Tokenizes texts, string [B].
-
-    Raises:
-      InvalidArgumentError: at run time, if a text is not UTF-8.
-    """
-    ids, starts, ends = tokenizer.tokenize_with_offsets(check_utf8(texts))
+    """Tokenizes texts, string [B]."""
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
     return number_words(ids, starts, ends)
 
 
@@ -68,13 +64,12 @@ def number_words(
     return GraphTokens(ids, starts, ends, ids.with_values(words))
 
 
-def check_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Returns the texts after checking that they are UTF-8.
+def replace_malformed(texts: tf.Tensor) -> tf.Tensor:
+    """Replaces bytes that are not UTF-8 as `bytes.decode("utf-8", "replace")` does.
 
-    Raises:
-      InvalidArgumentError: at run time, if a text is not UTF-8.
+    Offsets of answers count each U+FFFD as a character.
     """
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="strict")
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 class Characters:

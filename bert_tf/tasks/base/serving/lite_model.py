@@ -88,18 +88,18 @@ class LiteModel:
 
     def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Packs texts or pairs into a batch, int32 [B, T], padded to the longest example."""
-        second_texts = second_texts or [""] * len(texts)
+        seconds: Sequence[str | None] = second_texts or [None] * len(texts)
         prompt = self.card.get("prompt", "")
         is_lower = self.card.get("lower_case_texts")
         rows = []
-        for first, second in zip(texts, second_texts, strict=True):
+        for first, second in zip(texts, seconds, strict=True):
             first = prompt + first
             if is_lower:
                 first = first.lower()
             row = pack(
                 self.vocab,
                 self.tokenizer.encode(first),
-                self.tokenizer.encode(second),
+                None if second is None else self.tokenizer.encode(second),
                 self.card["max_seq_length"],
                 self.long_texts == "tail",
             )

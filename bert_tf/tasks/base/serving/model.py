@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.system.type_names import Model
-from bert_tf.tasks.base.serving.graph_tokens import check_utf8
+from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.kind import SINGLE
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import with_trimmed_offsets
@@ -109,11 +109,7 @@ class Serving:
         return self.from_ids(self.pack(*texts))
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        """Packs single texts or pairs into a batch, int32 [B, T].
-
-        Raises:
-          InvalidArgumentError: at run time, if a text is not UTF-8.
-        """
+        """Packs single texts or pairs into a batch, int32 [B, T]."""
         keep_tail = self.long_texts == "tail"
         first = self.tokenize(texts[0])  # [B, (tokens)]
         first_length = first.row_lengths()  # [B]
@@ -124,10 +120,10 @@ class Serving:
         else:
             second = self.tokenize(texts[1])
             first_length, second_length = longest_first_lengths(
+                self.vocab,
                 first_length,
                 second.row_lengths(),
                 self.max_seq_length,
-                self.vocab.num_separators,
                 self.as_tokenizers,
             )
             second = cut(second, second_length, keep_tail)
@@ -135,8 +131,8 @@ class Serving:
         return pack_rows(self.vocab, first, second, as_tokenizers=self.as_tokenizers)
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the token ids of texts, int32 [B, (tokens)]; see `pack` for errors."""
-        return self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2)
+        """Returns the token ids of texts, int32 [B, (tokens)]."""
+        return self.tokenizer.tokenize(text).merge_dims(1, 2)
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         """Returns the inputs `IDS` for texts, as a sample request to the functions of ids."""
@@ -169,7 +165,7 @@ class Serving:
 
         @tf.function(input_signature=strings, autograph=False)
         def serving_default(*texts: tf.Tensor) -> Outputs:
-            return self.from_texts(*texts)
+            return self.from_texts(*map(replace_malformed, texts))
 
         @tf.function(input_signature=serialized, autograph=False)
         def examples(examples: tf.Tensor) -> Outputs:

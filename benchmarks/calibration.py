@@ -22,7 +22,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import f1_score
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from bert_tf.metrics.calibration import calibration_error, log_loss, reliability
+from bert_tf.metrics.calibration import calibration_error, log_losses, reliability
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.files import read_tagged
@@ -104,7 +104,7 @@ def judge(name: str, decisions: Decisions, logits: np.ndarray, labels: np.ndarra
     else:
         score = f1_score(labels, decisions.choose(chances))
     error = calibration_error(reliability(chances, labels))
-    show(name, log_loss(chances, labels), error, score)
+    show(name, log_losses(chances, labels).mean(), error, score)
 
 
 def compare(name: str, model: BertClassifier, dev: Table, labels: np.ndarray) -> None:
@@ -134,7 +134,7 @@ def compare(name: str, model: BertClassifier, dev: Table, labels: np.ndarray) ->
         chances = peer.predict_proba(logits)
         error = calibration_error(reliability(chances, measured))
         print(f"scikit-learn's temperature {temperature:.3f}")
-        show(f"{name}: scikit-learn's T", log_loss(chances, measured), error)
+        show(f"{name}: scikit-learn's T", log_losses(chances, measured).mean(), error)
     answers_of_peer = np.zeros([len(measured), len(pairs)], int)
     peer_thresholds = []
     for column, (index, scores, measured_scores) in enumerate(pairs):

@@ -26,14 +26,11 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         mean over examples of  (sum over classes of p_k z_k) - z_label          one class
         mean over decisions of (p - y) z                                        several labels
 
-    changes its sign, which is found by bisection.
+    changes its sign, which is found by bisection from `LEAST_TEMPERATURE` to `LARGEST_TEMPERATURE`.
 
     Args:
       logits: z, float [N, C], N > 0.
       labels: int [N], or 0 and 1 [N, C].
-
-    Returns:
-      A number from `LEAST_TEMPERATURE` to `LARGEST_TEMPERATURE`.
 
     Reference: Guo et al. 2017, "On Calibration of Modern Neural Networks".
     """
@@ -79,9 +76,6 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> ChosenThreshold | 
 
     Returns:
       None if no example is positive: every threshold has an F1 of 0.
-
-    Example: scores .2 .4 .4 .9 and labels 0 0 1 1: above .3 are 3 with 2 right ones, F1 4/5; above
-      .65 is 1, F1 2/3; no threshold separates the two of .4. The result is .3.
     """
     labels = np.asarray(labels)
     num_true = int(labels.sum())
@@ -170,18 +164,13 @@ def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     return error / total if total else math.nan
 
 
-def log_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the mean negative log-likelihood of the labels, in nats.
+def log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns the negative log-likelihood of each example's labels, float64 [N], in nats.
 
     Args:
       probabilities: float [N, C].
-      labels: int [N], or 0 and 1 [N, C], over which it is a mean as well.
+      labels: int [N], or 0 and 1 [N, C], over which the loss of an example is a mean.
     """
-    return float(np.mean(log_losses(probabilities, labels)))
-
-
-def log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns the loss of each example, float64 [N]; see `log_loss`."""
     labels = np.asarray(labels)
     if labels.ndim == 2:
         of_labels = np.where(labels == 1, probabilities, 1 - probabilities)

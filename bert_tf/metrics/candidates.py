@@ -1,6 +1,33 @@
 """Selection of each query's best candidates."""
 
+from collections.abc import Iterable
+
 import numpy as np
+
+
+def check_k(k: int, count: int) -> None:
+    """Raises ValueError unless k is between 1 and the number of documents."""
+    if not 1 <= k <= count:
+        raise ValueError(f"k is {k}; it must be between 1 and {count}, the document count.")
+
+
+def best_of_queries(scores: Iterable[np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the k best documents of each query, where one query is scored at a time.
+
+    Args:
+      scores: of all documents, float32 [N], one array per query: all of them need not fit.
+      k: at most N.
+
+    Returns:
+      scores float32 [Q, k], descending, and rows int64 [Q, k]; equal scores are ordered by row.
+    """
+    best_scores = [np.zeros([0, k], np.float32)]
+    best_rows = [np.zeros([0, k], int)]
+    for query_scores in scores:
+        values, rows = best_candidates(query_scores[None], np.arange(len(query_scores))[None], k)
+        best_scores.append(values)
+        best_rows.append(rows)
+    return np.concatenate(best_scores), np.concatenate(best_rows)
 
 
 def best_candidates(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

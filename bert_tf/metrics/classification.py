@@ -46,11 +46,7 @@ THRESHOLD = 0.5  # A text gets the labels with a higher probability.
 
 
 def check_threshold(threshold: float | None, has_several: bool) -> float:
-    """Returns the threshold of labels.
-
-    Args:
-      threshold: as given; None: `THRESHOLD`.
-      has_several: whether a text may have several labels.
+    """Returns the threshold of labels; `THRESHOLD` for None.
 
     Raises:
       ValueError: if a text has one label, or the threshold is no probability.
@@ -75,7 +71,7 @@ def labels_above(
 
     Args:
       probabilities: by label.
-      threshold: of labels without one of their own.
+      threshold: of labels that are not in `thresholds`.
       thresholds: by label.
     """
     own = thresholds or {}
@@ -105,37 +101,24 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the share of predictions that equal their labels.
+    """Returns the share of predictions that equal their labels, in [0, 1].
 
     Args:
-      labels: ints [N], N > 0.
-      predictions: ints [N], predicted classes.
-
-    Returns:
-      A number in [0, 1].
+      labels, predictions: ints [N], N > 0.
 
     Raises:
       ValueError: no examples, not ints, not one-dimensional or of unequal lengths.
-
-    Example: labels 0 1 1 0 and predictions 0 1 0 0 give 3/4.
     """
     true, predicted = _label_pair(labels, predictions)
     return float(np.mean(true == predicted))
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
-    """Returns the F1 of one class; all other classes are negative.
+    """Returns the F1 of one class; 0 where the class is neither predicted nor true.
 
     Args:
-      labels: ints [N].
-      predictions: ints [N].
+      labels, predictions: ints [N]; errors are those of `accuracy`.
       positive: the positive class; GLUE uses 1 for MRPC and QQP.
-
-    Returns:
-      2 right / (predicted + true) in [0, 1]; 0 where the class is neither predicted nor true.
-
-    Raises:
-      ValueError: see `accuracy`.
 
     Example: labels 1 1 1 0 and predictions 1 0 0 1: right 1, predicted 2, true 3, F1 = 2/5.
     """
@@ -145,18 +128,9 @@ def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
-    """Returns the mean of the classes' F1, with equal weight for each class.
+    """Returns the mean F1 of all classes; arguments and errors are those of `confusion_matrix`.
 
-    Args:
-      labels: ints [N] in [0, num_labels).
-      predictions: ints [N] in [0, num_labels).
-      num_labels: how many classes there are; one that never occurs counts with 0.
-
-    Returns:
-      A number in [0, 1].
-
-    Raises:
-      ValueError: see `accuracy`; a class is out of range.
+    A class that never occurs counts with 0.
     """
     return class_report(labels, predictions, [""] * num_labels).macro.f1
 
@@ -165,20 +139,8 @@ def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the Matthews correlation of labels and predictions, GLUE's score for CoLA.
 
     With n examples, c of them right, t true and p predicted ones per class:
-    (n c - t.p) / sqrt((n n - t.t) (n n - p.p)).
-
-    Args:
-      labels: ints [N], two classes or more.
-      predictions: ints [N].
-
-    Returns:
-      A number in [-1, 1]; 0 where labels or predictions are all of one class.
-
-    Raises:
-      ValueError: see `accuracy`.
-
-    Example: labels 1 1 1 0 and predictions 1 0 1 1: n = 4, c = 2, t = p = (1, 3), hence
-      (8 - 10) / sqrt(6 * 6) = -1/3.
+    (n c - t.p) / sqrt((n n - t.t) (n n - p.p)), a number in [-1, 1]; 0 where labels or predictions
+    are all of one class. Arguments and errors are those of `accuracy`.
 
     Reference: Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation
     coefficient"; for two classes Matthews 1975.
@@ -203,8 +165,7 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, num_labels: int)
     """Counts the examples of each pair of true and predicted class.
 
     Args:
-      labels: ints [N] in [0, num_labels).
-      predictions: ints [N] in [0, num_labels).
+      labels, predictions: ints [N] in [0, num_labels).
       num_labels: C.
 
     Returns:
@@ -212,8 +173,6 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, num_labels: int)
 
     Raises:
       ValueError: see `accuracy`; a class is out of range.
-
-    Example: labels 0 0 1, predictions 0 1 1, num_labels 2 give [[1, 1], [0, 1]].
     """
     true, predicted = _label_pair(labels, predictions)
     for name, values in (("labels", true), ("predictions", predicted)):
@@ -232,15 +191,8 @@ def class_report(labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
     """Scores every class and the averages over them.
 
     Args:
-      labels: ints [N], indices into the names.
-      predictions: ints [N], indices into the names.
+      labels, predictions: ints [N], indices into the names; errors are those of `confusion_matrix`.
       names: one for each class.
-
-    Returns:
-      The report; `format_report` makes a table of it.
-
-    Raises:
-      ValueError: see `confusion_matrix`.
     """
     matrix = confusion_matrix(labels, predictions, len(names))
     return _report(
@@ -261,12 +213,8 @@ def multilabel_report(
     """Scores every class and the averages over them; `accuracy` compares whole rows.
 
     Args:
-      labels: 0 or 1, [N, C]: whether the example is of the class.
-      predictions: 0 or 1, [N, C].
+      labels, predictions: 0 or 1, [N, C]: whether the example is of the class.
       names: one for each class, C in all.
-
-    Returns:
-      The report; its micro average is over all labels of all examples.
 
     Raises:
       ValueError: no examples, values other than 0 and 1, not two-dimensional or of unequal shapes;

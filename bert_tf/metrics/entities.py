@@ -50,16 +50,11 @@ class EntityReport(NamedTuple):
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the entities of the tags of one sentence, also of invalid sequences.
-
-    An entity is right only if type, start and end are, so the scores compare sets of spans.
+    """Returns the entities of the tags of one sentence, in order, also of invalid sequences.
 
     Args:
       tags: O, B-TYPE or I-TYPE for each token, or S-, U-, E- or L-TYPE. The type is the text after
         the first hyphen and may contain hyphens; B and I may also have no hyphen and type.
-
-    Returns:
-      Spans in order, which do not overlap.
 
     Raises:
       ValueError: a tag of another form.
@@ -118,7 +113,7 @@ def _single_words(tags: Sequence[str]) -> list[Span]:
 def evaluate_entities(
     true_rows: Sequence[Sequence[str]], predicted_rows: Sequence[Sequence[str]]
 ) -> EntityReport:
-    """Scores predicted tags of sentences against true ones.
+    """Scores predicted tags of sentences against true ones, as conlleval.
 
     No entity continues in the next sentence. A quotient with a denominator of 0 counts as 0.
 
@@ -126,14 +121,8 @@ def evaluate_entities(
       true_rows: tags of each sentence, see `spans`, without the tokens that have no tag.
       predicted_rows: as many rows of the same lengths.
 
-    Returns:
-      The report; `format_conlleval` makes conlleval's text of it.
-
     Raises:
       ValueError: unequal numbers of rows or lengths, no token, or a tag of another form.
-
-    Example: true B-PER I-PER O B-LOC, predicted B-PER I-PER O B-ORG: PER is right, LOC is missing
-      and ORG is wrong. Precision, recall and F1 are 50.0, the accuracy is 75.0.
 
     Reference: conlleval; seqeval's default mode gives the same as fractions.
     """

@@ -13,6 +13,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.metrics.candidates import check_k
+
 BLOCK = 32
 MAX_QUERIES = 256  # Queries that are scored at once.
 DTYPES = ("float32", "float16", "int8")
@@ -67,10 +69,7 @@ def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarra
         )
     if documents.dtype.name not in DTYPES:
         raise ValueError(f"documents are {documents.dtype}; expected one of {', '.join(DTYPES)}.")
-    if not 1 <= k <= len(documents):
-        raise ValueError(
-            f"k is {k}, but there are {len(documents)} documents; k must be in that range."
-        )
+    check_k(k, len(documents))
     if scales is not None and scales.shape != (len(documents),):
         raise ValueError(f"scales are of shape {scales.shape}; expected ({len(documents)},).")
     if not np.isfinite(queries).all():
@@ -115,19 +114,10 @@ def _better(
     first: tf.Tensor,
     k: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Merges the best results so far with those of a chunk.
+    """Merges the best results so far, scores and rows [Q, up to k], with those of a chunk [n, D].
 
-    Args:
-      scores, rows: float32 and int64 [Q, up to k], the best so far, in order.
-      query: float32 [Q, D].
-      shifts: float32 [Q]; None: 0.
-      chunk: [n, D].
-      factors: float32 [n]; None: 1. A shape would not do: it is None where it has changed.
-      first: int64 [], the row of the chunk's first document.
-      k: the number of results to keep.
-
-    Returns:
-      scores, rows [Q, up to k], and whether all numbers were finite, bool [].
+    Factors and shifts are those of `score`, `first` is the row of the chunk's first document. Also
+    returns whether all numbers were finite.
     """
     chunk_scores = score(query, chunk, factors, shifts)  # [Q, n]
     values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
@@ -149,9 +139,9 @@ def score(
     """Returns dot products, float32 [Q, N].
 
     Args:
-      query: float32 [Q, D].
-      documents: [N, D].
-      factors: float32 [N], of the documents; None: 1.
+      query, documents: float32 [Q, D], and [N, D] of any type.
+      factors: float32 [N], of the documents; None: 1. A shape would not do: it is None where it has
+        changed.
       shifts: float32 [Q], added before the factors are applied; None: 0.
     """
     products = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)  # [Q, N]

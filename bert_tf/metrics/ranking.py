@@ -119,11 +119,7 @@ def evaluate_queries(
 
 
 def rank(scores: Mapping[str, float], ties: str = "trec_eval") -> list[str]:
-    """Returns document ids, the best first.
-
-    Args:
-      scores: by document id.
-      ties: how equal scores are ordered; see above.
+    """Returns document ids, the best first; `ties` is one of the conventions above.
 
     Raises:
       ValueError: a score that is NaN, or an unknown convention.
@@ -151,8 +147,7 @@ def _parse(measure: str) -> tuple[str, int | None]:
     if not match:
         raise ValueError(
             f"{measure!r} is not a known measure; expected one of {', '.join(KINDS)}, mostly with "
-            f"a cut: "
-            "ndcg@10."
+            "a cut: ndcg@10."
         )
     return match[1], int(match[2]) if match[2] else None
 
@@ -160,10 +155,8 @@ def _parse(measure: str) -> tuple[str, int | None]:
 def _value(kind: str, cut: int | None, gains: list[float], ideal: list[float]) -> float:
     """Returns one measure of one query.
 
-    Args:
-      kind, cut: the result of `_parse`.
-      gains: gains of the ranked documents; 0 is not relevant.
-      ideal: gains of all relevant documents, descending.
+    `gains` are those of the ranked documents, 0 for documents that are not relevant, `ideal` those
+    of all relevant documents, descending.
     """
     if not ideal:
         return 0.0

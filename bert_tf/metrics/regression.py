@@ -7,23 +7,16 @@ from numpy.typing import ArrayLike
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns Pearson's correlation coefficient, computed in float64.
+    """Returns Pearson's correlation coefficient, as scipy.stats.pearsonr and GLUE's script.
+
+    It is nan where labels or predictions are all equal: a constant has no correlation, and 0 would
+    look like a measured one.
 
     Args:
-      labels: numbers [N], N > 1.
-      predictions: numbers [N].
-
-    Returns:
-      A number in [-1, 1]; nan where labels or predictions are all equal, as in SciPy: a constant
-      has no correlation, and 0 would look like a measured one.
+      labels, predictions: numbers [N], N > 1.
 
     Raises:
       ValueError: fewer than two examples, unequal lengths, a value that is not finite.
-
-    Example: labels 1 2 3 and predictions 1 3 2: deviations -1 0 1 and -1 1 0, hence
-      1 / sqrt(2 * 2) = 1/2.
-
-    Reference: scipy.stats.pearsonr, which GLUE's script calls.
     """
     true, predicted = _number_pair(labels, predictions)
     if np.ptp(true) == 0 or np.ptp(predicted) == 0:
@@ -36,42 +29,18 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns Spearman's rank correlation; equal values have their mean rank.
+    """Returns Spearman's rank correlation, as scipy.stats.spearmanr; equal values share a rank.
 
-    Args:
-      labels: see `pearson`.
-      predictions: see `pearson`.
-
-    Returns:
-      A number in [-1, 1]; nan where labels or predictions are all equal.
-
-    Raises:
-      ValueError: see `pearson`.
-
-    Example: labels 1 2 3 and predictions 7 7 9: ranks 1 2 3 and 1.5 1.5 3, deviations -1 0 1 and
-      -0.5 -0.5 1, hence 1.5 / sqrt(2 * 1.5) = 0.8660.
-
-    Reference: scipy.stats.spearmanr, which GLUE's script calls.
+    Arguments, errors and nan are those of `pearson`.
     """
     true, predicted = _number_pair(labels, predictions)
     return pearson(_ranks(true), _ranks(predicted))
 
 
 def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
-    """Returns GLUE's scores for STS-B: both correlations and their mean.
+    """Returns GLUE's scores for STS-B: "pearson", "spearman" and their "mean", as fractions.
 
-    Args:
-      labels: see `pearson`.
-      predictions: see `pearson`.
-
-    Returns:
-      "pearson", "spearman" and "mean" of the two, as fractions: tables of results give them
-      times 100.
-
-    Raises:
-      ValueError: see `pearson`.
-
-    Reference: Wang et al. 2018, "GLUE", section 3.
+    Arguments, errors and nan are those of `pearson`. Reference: Wang et al. 2018, section 3.
     """
     linear = pearson(labels, predictions)
     ranked = spearman(labels, predictions)

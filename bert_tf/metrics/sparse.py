@@ -1,11 +1,11 @@
 """Sparse vectors, and exact search over them."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.candidates import best_of_queries, check_k
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +80,11 @@ class SparseIndex:
         Raises:
           ValueError: k above the number of documents.
         """
-        if not 1 <= k <= self._count:
-            raise ValueError(
-                f"k is {k}, but there are {self._count} documents; k must be in that range."
-            )
-        best_scores = np.empty([len(queries), k], np.float32)
-        best_rows = np.empty([len(queries), k], int)
-        rows = np.arange(self._count)[None]  # [1, N]
-        # One query at a time: the scores of all would need [Q, N] numbers.
+        check_k(k, self._count)
+        return best_of_queries(self._scores(queries), k)
+
+    def _scores(self, queries: SparseVectors) -> Iterator[np.ndarray]:
+        """Yields the scores of all documents for each query, float32 [N]."""
         for index in range(len(queries)):
             total = np.zeros(self._count)
             for token_id, weight in zip(*queries.row(index), strict=True):
@@ -95,7 +92,4 @@ class SparseIndex:
                 first, last = np.searchsorted(self._token_ids, [token_id, token_id + 1])
                 # A document has a token at most once, so the rows differ and += adds to each.
                 total[self._rows[first:last]] += weight * self._weights[first:last]
-            scores, documents = best_candidates(total[None].astype(np.float32), rows, k)
-            best_scores[index] = scores[0]
-            best_rows[index] = documents[0]
-        return best_scores, best_rows
+            yield total.astype(np.float32)

@@ -23,42 +23,19 @@ def normalize_answer(text: str) -> str:
     """Returns the lower-cased text without punctuation, articles and extra spaces.
 
     ASCII punctuation is removed before the articles: "A.I." becomes "ai", "a-b" becomes "ab".
-
-    Args:
-      text: an answer.
-
-    Returns:
-      Words, separated by single spaces; perhaps none.
-
-    Example: "The  Cat's (a) Hat" gives "cats hat".
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answer: str) -> int:
-    """Returns 1 where two answers are the same once normalised, otherwise 0.
-
-    Args:
-      prediction: a model's answer.
-      answer: a person's answer.
-
-    Returns:
-      0 or 1.
-    """
+    """Returns 1 where two answers are the same once normalised, otherwise 0."""
     return int(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
-    """Returns the F1 of the words that two answers share, counted with repetitions.
+    """Returns the F1 of the words that two answers share, counted with repetitions, in [0, 1].
 
     Two answers without a word are not equal here, as in version 1.1; see `f1_or_both_empty`.
-
-    Args:
-      prediction: a model's answer.
-      answer: a person's answer.
-
-    Returns:
-      A number in [0, 1].
 
     Example: "a big red dog" and "the red dog": shared 2, precision 2/3, recall 2/2, F1 = 4/5.
     """
@@ -73,22 +50,14 @@ def f1(prediction: str, answer: str) -> float:
 
 
 def f1_or_both_empty(prediction: str, answer: str) -> float:
-    """Returns `f1`, or 1 if both answers are empty, as in version 2.0, where "" is an answer.
-
-    Args:
-      prediction: a model's answer; "" means no answer.
-      answer: a person's answer, or "".
-
-    Returns:
-      A number in [0, 1].
-    """
+    """Returns `f1`, or 1 if both answers are empty, as in version 2.0, where "" is an answer."""
     if not normalize_answer(prediction) and not normalize_answer(answer):
         return 1.0
     return f1(prediction, answer)
 
 
 def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Scores answers to SQuAD 1.1's questions.
+    """Scores answers to SQuAD 1.1's questions, as evaluate-v1.1.py.
 
     Each question gets the best score over its answers. A question without a prediction gets 0, as
     in the script, and a warning gives their number. Predictions for other questions are ignored.
@@ -102,11 +71,6 @@ def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> d
 
     Raises:
       ValueError: no question, or one without an answer.
-
-    Example: two questions with answers "red dog" and "cat", predictions "dog" and "the cat":
-      exact match 0 and 1, F1 2/3 and 1, hence 50.0 and 83.33.
-
-    Reference: evaluate-v1.1.py.
     """
     matches = 0
     words = 0.0
@@ -142,7 +106,7 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Scores answers to SQuAD 2.0's questions, of which some have no answer.
+    """Scores answers to SQuAD 2.0's questions, of which some have no answer, as evaluate-v2.0.py.
 
     If the null odds of a question exceed the threshold, its answer becomes "". The best thresholds
     are those with the highest scores. They are determined only if null odds are given, and the
@@ -165,12 +129,6 @@ def evaluate_v2(
     Raises:
       ValueError: no question; one without a prediction or without odds, on which the script stops
         with a KeyError.
-
-    Example: a question with the answer "cat", odds 0.2, and one without, odds 0.7, both predicted
-      "cat": exact 50.0; with threshold 0.5 the second becomes "", exact 100.0. best_exact is 100.0
-      and best_exact_thresh 0.2.
-
-    Reference: evaluate-v2.0.py.
     """
     questions = {question["id"]: question for question in _questions(dataset)}
     _check_ids(questions, predictions, "prediction")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.candidates import best_of_queries, check_k
 from bert_tf.search.analyzer import Analyzer
 from bert_tf.system.extras import install_hint
 
@@ -71,18 +71,8 @@ class Bm25:
         Raises:
           ValueError: if k is above the number of documents.
         """
-        if not 1 <= k <= self._count:
-            raise ValueError(
-                f"k is {k}; it must be between 1 and {self._count}, the document count."
-            )
-        best_scores = np.empty([len(queries), k], np.float32)
-        best_rows = np.empty([len(queries), k], int)
-        all_rows = np.arange(self._count)[None]  # [1, N]
-        for index, scores in enumerate(self._scores(queries)):
-            query_scores, query_rows = best_candidates(scores[None], all_rows, k)
-            best_scores[index] = query_scores[0]
-            best_rows[index] = query_rows[0]
-        return best_scores, best_rows
+        check_k(k, self._count)
+        return best_of_queries(self._scores(queries), k)
 
     def score(self, queries: Sequence[str], rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the scores of selected documents.

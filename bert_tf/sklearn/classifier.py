@@ -2,14 +2,12 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 
 from bert_tf.sklearn.input import (
-    ClassTargets,
-    TextsOrPairs,
     check_y_is_given,
     read_classes,
     read_texts_or_pairs,
@@ -17,9 +15,6 @@ from bert_tf.sklearn.input import (
 )
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
 from bert_tf.system.type_names import Column, Labels, Texts
-
-if TYPE_CHECKING:
-    from bert_tf.tasks.classification.model import BertClassifier
 
 
 class BertTextClassifier(ClassifierMixin, TextPredictor):
@@ -106,15 +101,6 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         texts, y, weights = with_weight(texts, y, sample_weight)
         targets = read_classes(y)
         self._check_checkpoint()
-        # By convention, names that end in _ exist only after a successful `fit`.
-        self.model_ = self._make_model(texts, targets, weights)
-        self.classes_ = targets.classes
-        return self
-
-    def _make_model(
-        self, texts: TextsOrPairs, targets: ClassTargets, weights: np.ndarray
-    ) -> "BertClassifier":
-        """Returns the trained model."""
         from bert_tf.tasks.classification.decisions import Decisions
 
         # Before the training, so that a wrong threshold is reported at once.
@@ -133,14 +119,16 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
                 focal_gamma=self.focal_gamma,
             )
         model.decisions = decisions
-        return model
+        # By convention, names that end in _ exist only after a successful `fit`.
+        self.model_ = model
+        self.classes_ = targets.classes
+        return self
 
     def decision_function(self, X: Texts) -> np.ndarray:
         """Returns the scores of texts, whose softmax or sigmoid are the probabilities.
 
-        Returns:
-          float [N] of two classes: the score of the second minus that of the first; otherwise
-          [N, C].
+        Of two classes it is the score of the second minus that of the first, float [N]; otherwise
+        [N, C].
         """
         logits = self._compute_logits(X)  # [N, C]
         scores = logits.astype(np.float64) / self.model_.decisions.temperature

@@ -29,10 +29,7 @@ class ClassTargets(NamedTuple):
 
 
 def read_single_texts(values: TextColumn) -> list[str]:
-    """Returns X as a list of texts.
-
-    Args:
-      values: a column of texts, [N] or [N, 1], in any form that `read_texts` takes.
+    """Returns X, a column [N] or [N, 1] in any form that `read_texts` takes, as a list of texts.
 
     Raises:
       ValueError: naming the first value that is not a text.
@@ -41,10 +38,7 @@ def read_single_texts(values: TextColumn) -> list[str]:
 
 
 def read_texts_or_pairs(values: Texts) -> TextsOrPairs:
-    """Returns X as a list of texts, or of pairs of texts.
-
-    Args:
-      values: as for `read_single_texts`; or pairs: a list of tuples, or two columns [N, 2].
+    """Returns X as a list of texts; or of pairs, if it is a list of tuples or two columns [N, 2].
 
     Raises:
       ValueError: naming the first value that is not a text.
@@ -54,11 +48,7 @@ def read_texts_or_pairs(values: Texts) -> TextsOrPairs:
 
 
 def _checked_column(values: Texts) -> Texts:
-    """Returns X without a second dimension: [N, 1] as [N], and [N, 2] as a list of pairs.
-
-    Raises:
-      ValueError: if X has numbers, or another number of columns.
-    """
+    """Returns X without a second dimension: [N, 1] as [N], and [N, 2] as a list of pairs."""
     table: Any = values
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a data frame
         table = values.to_numpy()
@@ -106,7 +96,7 @@ def read_classes(y: Labels) -> ClassTargets:
             matrix = matrix.toarray()
         # A frame names its labels; those of a matrix are numbered.
         classes = np.array(columns or range(matrix.shape[1]))
-        return ClassTargets(classes, _names_of(classes), matrix, "multi_label")
+        return ClassTargets(classes, list(map(str, classes.tolist())), matrix, "multi_label")
     column = column_or_1d(y, warn=True)
     check_classification_targets(column)
     # Sorted, as scikit-learn requires of `classes_`.
@@ -115,12 +105,8 @@ def read_classes(y: Labels) -> ClassTargets:
         raise ValueError(
             f"y has one class, {classes[0]!r:.60}, expected two or more; nothing can be learned."
         )
-    names = _names_of(classes)
+    names = list(map(str, classes.tolist()))
     return ClassTargets(classes, names, [names[index] for index in indices], "single_label")
-
-
-def _names_of(classes: np.ndarray) -> list[str]:
-    return list(map(str, classes.tolist()))
 
 
 def _check_not_missing(y: np.ndarray) -> None:
@@ -140,15 +126,21 @@ def read_targets(y: Labels) -> np.ndarray:
     return check_array(column, ensure_2d=False, dtype=np.float64, input_name="y")
 
 
-def read_weights(sample_weight: Column | None, count: int) -> np.ndarray:
-    """Returns the weight of each example, float32 [N]; 1 without `sample_weight`.
+def with_weight(
+    texts: TextsOrPairs, y: Labels, sample_weight: Column | None
+) -> tuple[TextsOrPairs, Labels, np.ndarray]:
+    """Returns the examples with a weight above 0: texts, y and weights, float32 [N].
+
+    An example of weight 0 would be computed without an effect on the loss.
 
     Raises:
-      ValueError: if one is missing or below 0, or all are 0.
+      ValueError: if a weight is missing or below 0, or all are 0, or the numbers of texts and of
+        values of y differ.
     """
+    check_consistent_length(texts, y)
     if sample_weight is None:
-        return np.ones(count, np.float32)
-    weights = read_numbers(np.asarray(sample_weight), count, "sample_weight")
+        return texts, y, np.ones(len(texts), np.float32)
+    weights = read_numbers(np.asarray(sample_weight), len(texts), "sample_weight")
     if weights.min() < 0:
         index = int(weights.argmin())
         raise ValueError(
@@ -156,21 +148,6 @@ def read_weights(sample_weight: Column | None, count: int) -> np.ndarray:
         )
     if not weights.any():
         raise ValueError("All values of sample_weight are zero; expected a weight above zero.")
-    return weights
-
-
-def with_weight(
-    texts: TextsOrPairs, y: Labels, sample_weight: Column | None
-) -> tuple[TextsOrPairs, Labels, np.ndarray]:
-    """Returns the examples with a weight above 0: texts, y and weights.
-
-    An example of weight 0 would be computed without an effect on the loss.
-
-    Raises:
-      ValueError: as `read_weights`; also if the numbers of texts and of values of y differ.
-    """
-    check_consistent_length(texts, y)
-    weights = read_weights(sample_weight, len(texts))
     kept = np.flatnonzero(weights)
     if len(kept) == len(weights):
         return texts, y, weights

@@ -67,14 +67,7 @@ class TextPredictor(TextEstimator):
     """Base of the estimators that are trained on texts with labels or numbers."""
 
     def _start_model(self, **arguments: Any) -> "BertClassifier":
-        """Returns the model with a new head.
-
-        Args:
-          arguments: arguments of `BertClassifier.from_pretrained`.
-
-        Raises:
-          ValueError: if the checkpoint cannot be read or does not fit.
-        """
+        """Returns the model with a new head; `arguments` are those of `from_pretrained`."""
         from bert_tf.tasks.classification.model import BertClassifier
 
         return BertClassifier.from_pretrained(
@@ -117,9 +110,6 @@ def seeded(random_state: RandomState) -> Iterator[None]:
     """Seeds the head, the dropout and the order of the examples.
 
     The states of Python's and NumPy's generators are restored afterwards.
-
-    Args:
-      random_state: seed, generator, or None for an unpredictable seed.
     """
     import keras  # Imported here, because it loads TensorFlow.
 

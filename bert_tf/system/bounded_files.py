@@ -76,11 +76,7 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: str | os.PathLike, errors: str = "strict", most: int = MAX_BYTES) -> str:
-    """Reads a UTF-8 file; see `read_bytes` and `bytes.decode`.
-
-    Raises:
-      ValueError: see `read_bytes`, or if it is not UTF-8.
-    """
+    """Reads a UTF-8 file; see `read_bytes` and `bytes.decode`, also for the errors."""
     return read_bytes(path, most).decode("utf-8-sig", errors=errors)
 
 
@@ -92,11 +88,7 @@ def check_lines(content: bytes, source: str | os.PathLike) -> None:
 
 
 def parse_json(content: bytes, source: str | os.PathLike) -> Any:
-    """Parses JSON that has at most `MAX_JSON_VALUES` values.
-
-    Args:
-      content: the file.
-      source: name of the file, for messages.
+    """Parses JSON that has at most `MAX_JSON_VALUES` values; `source` names it in messages.
 
     Raises:
       ValueError: if it has more values, or is not JSON.
@@ -115,9 +107,7 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
 def open_zip(path: str | os.PathLike, file: IO[bytes] | None = None) -> Iterator[zipfile.ZipFile]:
     """Opens a zip file of at most `MAX_MEMBERS` members, whose table of contents is small.
 
-    Args:
-      path: a regular file.
-      file: the open file; None: it is opened here.
+    `file` is the open file; None: the path is opened here.
 
     Raises:
       ValueError: if it has more members, or is not a regular file.
@@ -163,14 +153,9 @@ class _ShortReads(io.RawIOBase):
 
 
 def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) -> bytes:
-    """Reads a member of a zip file of at most `MAX_BYTES` bytes.
+    """Reads a member of a zip file of at most `MAX_BYTES` bytes; `source` is the archive's path.
 
     A member with too high a compression ratio is rejected; sizes are checked while it is read.
-
-    Args:
-      archive: the open file.
-      name: name of the member.
-      source: the archive's path, for messages.
 
     Raises:
       ValueError: if it is larger, or its compression method has no memory limit.

@@ -25,12 +25,7 @@ class BoundedPatterns:
         self._seconds = seconds
 
     def matches(self, pattern: str, text: str, key: str) -> bool:
-        """Returns whether a text matches an expression as a whole.
-
-        Args:
-          pattern: the expression.
-          text: the text.
-          key: the setting with the expression, for messages.
+        """Returns whether a text matches an expression as a whole; `key` names its setting.
 
         Raises:
           ValueError: if it is too long or no expression, counts, recurs, or the time is up.

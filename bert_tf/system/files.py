@@ -2,14 +2,11 @@
 
 import contextlib
 import fcntl
-import glob
 import json
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -83,9 +80,6 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
     If the block raises, or the process is killed, the new folder does not appear. The next process
     that writes the same folder deletes the files of a killed one.
 
-    Args:
-      folder: the path; the hidden folder has the same name, in another folder.
-
     Raises:
       ValueError: see `new_folder_path`, or if another process is writing the folder.
     """
@@ -93,18 +87,12 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
     with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as has_lock:
         if not has_lock:
             raise ValueError(f"Another process is writing {path}; wait until it ends.")
-        # This process has the lock, so any leftovers are those of killed processes.
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
+        with temporary(path, is_folder=True) as hidden:
             # The folder has its final name from the start, because a model card contains it.
             inner = hidden / path.name
-            inner.mkdir(parents=True)
+            inner.mkdir()
             yield inner
             inner.replace(path)
-        finally:
-            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def check_writable(path: str | os.PathLike, flag: str) -> None:
@@ -200,11 +188,7 @@ def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a JSON object of at most `MAX_DATA_BYTES`, with any number of values.
-
-    Raises:
-      ValueError: if it is not JSON, not an object, too large, or not a regular file.
-    """
+    """Reads a JSON object of at most `MAX_DATA_BYTES` and any number of values; see `read_json`."""
     try:
         values = json.loads(bounded_files.read_text(path, most=MAX_DATA_BYTES))
     except (ValueError, RecursionError) as error:
@@ -213,11 +197,7 @@ def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def as_object(values: object, path: str | os.PathLike) -> dict[str, Any]:
-    """Returns parsed JSON after checking that it is an object.
-
-    Raises:
-      ValueError: if it is not an object.
-    """
+    """Returns parsed JSON; raises ValueError if it is not an object."""
     if not isinstance(values, dict):
         raise ValueError(
             f"{path} must contain a JSON object, but contains a {type(values).__name__}."

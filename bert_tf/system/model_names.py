@@ -93,12 +93,8 @@ def advice(name: str) -> str:
 
 
 def check_model(path: str) -> None:
-    """Raises ValueError if a name is no model of a hub, and no file or folder has it.
-
-    Args:
-      path: a hub name, a file, a folder, or the prefix of a checkpoint's files.
-    """
-    if HUB_NAME.fullmatch(path):
+    """Raises ValueError unless a path is a hub name, a file, a folder or a checkpoint's prefix."""
+    if is_hub_name(path):
         return
     local = pathlib.Path(path).expanduser()
     if local.exists() or glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207

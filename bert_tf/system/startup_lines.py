@@ -37,13 +37,7 @@ def has_gpu() -> bool:
 
 
 def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
-    """Returns whether a line that TensorFlow's libraries wrote while they loaded is shown.
-
-    Args:
-      line: the line that was written.
-      level: TF_CPP_MIN_LOG_LEVEL, above 0.
-      has_gpu: whether a driver is expected.
-    """
+    """Returns whether a line of TensorFlow's libraries is shown at a level above 0."""
     if line.startswith(_ANNOUNCEMENT) or _TWICE.search(line):
         return False
     if _SLOWER_ONEDNN.search(line):

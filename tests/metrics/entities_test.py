@@ -69,12 +69,9 @@ def test_schemes_give_the_same_entities_but_not_tags() -> None:
     assert (report.overall.f1, report.accuracy) == (100.0, 50.0)
 
 
-def test_entities_end_with_their_row() -> None:
+def test_entities_end_with_their_row_and_none_is_zero() -> None:
     rows = [["B-PER"], ["I-PER"]]
     assert entities.evaluate_entities(rows, rows).overall.support == 2
-
-
-def test_no_entity_anywhere_is_zero() -> None:
     report = entities.evaluate_entities([["O", "O"], []], [["O", "O"], []])
     assert report.overall == (0.0, 0.0, 0.0, 0, 0, 0)
     assert (report.types, report.accuracy) == ({}, 100.0)

@@ -15,12 +15,6 @@ def sorted_by_numpy(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple
     return np.take_along_axis(scores, rows, axis=1), rows
 
 
-def test_by_hand() -> None:
-    scores, rows = top_k(np.array([[1.0, 0.0]]), np.array([[2, 5], [3, 0], [3, 1]], np.float32), 2)
-    assert scores.tolist() == [[3, 3]] and rows.tolist() == [[1, 2]]
-    assert scores.dtype == np.float32 and rows.dtype == np.int64
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(
     ("documents", "k", "chunk"), [(1, 1, 7), (40, 40, 7), (1000, 10, 333), (1000, 700, 100)]
@@ -34,6 +28,7 @@ def test_equals_a_full_sort_with_ties(dtype: str, documents: int, k: int, chunk:
     expected, order = sorted_by_numpy(queries, values, k)
     np.testing.assert_array_equal(scores, expected)
     np.testing.assert_array_equal(rows, order)
+    assert scores.dtype == np.float32 and rows.dtype == np.int64
 
 
 def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
@@ -50,7 +45,8 @@ def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
 def test_shifts_are_added_before_the_scales() -> None:
     documents = np.array([[1, 0], [0, 1], [2, 2]], np.int8)
     queries, scales = np.array([[1.0, 2.0], [3.0, 0.0]]), np.float32([1, 2, 0.5])
-    scores, rows = top_k(queries, documents, 3, scales=scales, shifts=np.float32([10, -4]))
+    shifts = np.float32([10, -4])
+    scores, rows = top_k(queries, documents, 3, chunk_rows=2, scales=scales, shifts=shifts)
     # (1, 2, 6) + 10 and (3, 0, 6) - 4, times the scales
     assert rows.tolist() == [[1, 0, 2], [2, 0, 1]]
     assert scores.tolist() == [[24, 11, 8], [1, -1, -8]]
@@ -68,19 +64,12 @@ def test_searches_with_and_without_scales_follow_each_other() -> None:
         assert_close(scores, -np.sort(-expected)[:, :5])
 
 
-def test_scales_multiply_the_scores_of_their_documents() -> None:
-    documents = np.array([[1], [1], [1]], np.int8)
-    scales = np.array([0.5, 2.0, 1.0], np.float32)
-    scores, rows = top_k(np.array([[3.0]]), documents, 3, chunk_rows=2, scales=scales)
-    assert scores.tolist() == [[6, 3, 1.5]] and rows.tolist() == [[1, 2, 0]]
-
-
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "named"),
     [
         (np.ones([1, 3]), np.ones([2, 4], np.float32), 1, r"queries .*\(1, 3\), .*\(2, 4\)"),
-        (np.ones([1, 3]), np.ones([2, 3], np.float32), 3, "k .*3, .*2 documents"),
-        (np.ones([1, 3]), np.ones([0, 3], np.float32), 1, "k .*1, .*0 documents"),
+        (np.ones([1, 3]), np.ones([2, 3], np.float32), 3, r"k .*3; .*\b2, "),
+        (np.ones([1, 3]), np.ones([0, 3], np.float32), 1, r"k .*1; .*\b0, "),
         (np.ones([1, 3]), np.ones([2, 3], np.int64), 1, "documents .*int64"),
         (np.full([1, 3], np.nan), np.ones([2, 3], np.float32), 1, "Query 0 "),
         (np.ones([1, 3]), np.full([2, 3], np.inf, np.float32), 1, "documents 0 .*1 "),

@@ -36,12 +36,9 @@ def test_normalize_answer(text: str, expected: str) -> None:
     assert squad.normalize_answer(text) == expected
 
 
-def test_exact_match() -> None:
+def test_scores_of_an_answer() -> None:
     assert squad.exact_match("The Cat.", "cat") == 1
     assert squad.exact_match("cats", "cat") == 0
-
-
-def test_f1_of_an_answer() -> None:
     assert squad.f1("a big red dog", "the red dog") == pytest.approx(0.8)
     assert squad.f1("dog dog dog", "dog dog cat") == pytest.approx(2 / 3)  # shared twice
     assert squad.f1("dog", "cat") == 0.0
@@ -119,19 +116,18 @@ def test_version_2_best_thresholds() -> None:
     assert list(result)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
 
 
-def test_version_2_best_threshold_is_zero_where_no_answer_helps() -> None:
+@pytest.mark.parametrize(
+    ("answer", "odds", "expected"),
+    [
+        ("dog", {"a": -4.0, "b": -3.0}, (50.0, 0.0)),  # No answer helps.
+        ("cat", {"a": 0.5, "b": 0.5}, (100.0, 0.5)),  # Equal odds keep their order.
+        ("cat", {"b": 0.5, "a": 0.5, "other": 0.1}, (50.0, 0.0)),
+    ],
+)
+def test_version_2_best_threshold_of_no_gain_and_of_equal_odds(answer, odds, expected) -> None:
     dataset = dataset_of({"a": ["cat"], "b": []})
-    result = squad.evaluate_v2(dataset, {"a": "dog", "b": "dog"}, {"a": -4.0, "b": -3.0})
-    assert (result["best_exact"], result["best_exact_thresh"]) == (50.0, 0.0)
-
-
-def test_version_2_equal_odds_keep_their_order() -> None:
-    dataset = dataset_of({"a": ["cat"], "b": []})
-    predictions = {"a": "cat", "b": "cat"}
-    first = squad.evaluate_v2(dataset, predictions, {"a": 0.5, "b": 0.5})
-    assert (first["best_exact"], first["best_exact_thresh"]) == (100.0, 0.5)
-    second = squad.evaluate_v2(dataset, predictions, {"b": 0.5, "a": 0.5, "other": 0.1})
-    assert (second["best_exact"], second["best_exact_thresh"]) == (50.0, 0.0)
+    result = squad.evaluate_v2(dataset, {"a": answer, "b": answer}, odds)
+    assert (result["best_exact"], result["best_exact_thresh"]) == expected
 
 
 def test_bad_input_is_named() -> None:

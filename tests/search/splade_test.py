@@ -41,7 +41,7 @@ def test_search_equals_dense_products() -> None:
     np.testing.assert_allclose(scores, -np.sort(-expected), atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-5)
     assert (order == np.arange(50)).all()
-    with pytest.raises(ValueError, match="k .*51, .*50 documents"):
+    with pytest.raises(ValueError, match="k .*51; .*50, "):
         index.search(SparseVectors.from_rows(queries), 51)
     with pytest.raises(ValueError, match="corpus"):
         SparseIndex(SparseVectors.from_rows([]))

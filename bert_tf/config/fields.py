@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 
@@ -119,6 +119,21 @@ class Config:
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise ValueError(f"{cls.__name__}: unknown keys {unknown}; known keys are {known}.")
+        return cls(**values)
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Self:
+        """Creates the object from recorded texts by name; "" and other names are left out.
+
+        Raises:
+          ValueError: if a text is no value of its field.
+        """
+        types = typing.get_type_hints(cls)
+        values: dict[str, Any] = {}
+        for name in cls.names():
+            if text := texts.get(name, ""):
+                # bool("false") is True.
+                values[name] = text == "true" if types[name] is bool else types[name](text)
         return cls(**values)
 
 

@@ -1,35 +1,36 @@
 """Compares a LiteRT file with its float32 model before the file is published.
 
-A file passes if it is not implausibly small, all its outputs are finite, and it loses no more
-points of the task's metric than allowed. Without labelled examples, its outputs for sample texts
-must be within `BOUNDS`.
+A file passes if it is not implausibly small, all its outputs are finite, and its answers lose no
+more points of the task's metric than allowed. Without labelled examples, its outputs for sample
+texts must be within `BOUNDS`.
 """
 
 import functools
+import itertools
 import math
 import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.inference.lite import lite_answers
+from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.model import IDS, Serving, function_of_ids
 from export.lite.conversion import answer, check_size
-from export.lite.judges import Judge, RowOutputs
+from export.lite.labelled import Labelled
 
 MAX_LOSS = {"none": 0.1, "float16": 0.5, "dynamic": 0.5, "int8": 2.0}  # points
 # Largest difference for sample texts, as a share of the largest number of the reference.
 BOUNDS = {"none": 1e-4, "float16": 0.01, "dynamic": 0.1, "int8": 0.5}
-BATCH_SIZE = 32
-TIMED_ROWS = 100
+SAME_NUMBER = 0.02  # Numbers are equal if they differ by at most this share of their range.
 WARM_UP_ROWS = 5
-PER_TOKEN = ("tagger", "question_answering", "encoder")  # kinds with outputs of each token
-Call = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+Arrays = dict[str, np.ndarray]
 
 
 class Verdict(NamedTuple):
@@ -38,21 +39,23 @@ class Verdict(NamedTuple):
     Attributes:
       form: one of `conversion.FORMS`.
       size: bytes of the file.
+      difference: largest difference of an output.
+      largest: largest number of the float32 model's outputs.
+      milliseconds: median time of a single row, with one thread.
       metric: name of the task's metric; "" without labelled examples.
       reference, score: the metric of the float32 model and of the file, in percent.
-      agreement: share of equal answers.
-      difference: largest difference of an output.
-      milliseconds: median time of a single row, with one thread.
+      agreement: share of equal answers: of texts, words or questions.
     """
 
     form: str
     size: int
-    metric: str
-    reference: float
-    score: float
-    agreement: float
     difference: float
+    largest: float
     milliseconds: float
+    metric: str = ""
+    reference: float = math.nan
+    score: float = math.nan
+    agreement: float = math.nan
 
     def table(self) -> str:
         """Returns header and line of a table."""
@@ -66,106 +69,129 @@ class Verdict(NamedTuple):
         return f"{header}\n{self.form:8}  {self.size / 1e6:7.2f}  {scores}  {numbers}"
 
 
-def judge(
-    path: pathlib.Path, serving: Serving, form: str, judged_by: Judge, max_loss: float
+class FiniteModel(LiteModel):
+    """A LiteRT file whose outputs must be finite."""
+
+    def from_ids(self, batch: Arrays) -> Arrays:
+        """See `LiteModel`.
+
+        Raises:
+          ValueError: also if an output is not finite.
+        """
+        outputs = super().from_ids(batch)
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    f"{self.card['quantize']} gives {name} that are not finite; no file was "
+                    "written."
+                )
+        return outputs
+
+
+def compare_rows(
+    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
 ) -> Verdict:
-    """Scores a file on labelled examples.
+    """Compares a file with the float32 model on single rows, and measures its time.
 
     Args:
       path: the file.
       serving: the float32 model.
       form: form of the file.
-      judged_by: examples and metric.
+      rows: token ids.
+
+    Raises:
+      ValueError: if the file has too few bytes, or its outputs are not finite.
+    """
+    check_size(path, serving, form)
+    lite = FiniteModel(path)
+    expect = reference(serving)
+    differences, numbers, times = [], [], []
+    order = list(range(len(rows)))
+    # The first rows come twice: they warm up the interpreter.
+    for batch in batches(rows, 1, [*order[:WARM_UP_ROWS], *order]):
+        start = time.perf_counter()
+        outputs = lite.from_ids(batch)
+        times.append(1e3 * (time.perf_counter() - start))
+        for name, expected in expect(batch).items():
+            differences.append(float(np.abs(outputs[name] - expected).max()))
+            numbers.append(float(np.abs(expected).max()))
+    return Verdict(
+        form,
+        path.stat().st_size,
+        max(differences),
+        max(numbers),
+        statistics.median(times[-len(order) :]),
+    )
+
+
+def check_parity(verdict: Verdict) -> None:
+    """Raises ValueError if outputs for rows without labels differ by more than `BOUNDS`."""
+    form = verdict.form
+    if not verdict.difference <= BOUNDS[form] * verdict.largest:
+        raise ValueError(
+            f"{form} differs by {verdict.difference:.2g} on sample texts, where the largest number "
+            f"is {verdict.largest:.2g}; at most {BOUNDS[form]:g} of it is allowed. No file was "
+            "written."
+        )
+
+
+def score(
+    verdict: Verdict, path: pathlib.Path, model: Predictor, examples: Labelled, max_loss: float
+) -> Verdict:
+    """Returns the verdict with the scores of a file on labelled examples.
+
+    Args:
+      verdict: without scores.
+      path: the file.
+      model: the float32 model.
+      examples: labelled examples.
       max_loss: number of points that the file may lose.
 
     Raises:
       ValueError: if the file does not pass.
     """
-    verdict, outputs, expected = _compare(path, serving, form, judged_by.rows)
+    lite = FiniteModel(path)
+    answers = examples.ask(Predictor(lite_answers(lite), lite.card))
+    expected = examples.ask(model)
     verdict = verdict._replace(
-        metric=judged_by.metric,
-        reference=judged_by.points(expected),
-        score=judged_by.points(outputs),
-        agreement=judged_by.agreement(outputs, expected),
+        metric=examples.metric,
+        reference=examples.points(expected),
+        score=examples.points(answers),
+        agreement=agreement(answers, expected),
     )
     loss = verdict.reference - verdict.score
     if not loss <= max_loss:  # Also true if one of them is NaN.
         raise ValueError(
-            f"{form} loses {loss:.2f} points of {verdict.metric} ({verdict.reference:.2f} to "
-            f"{verdict.score:.2f}) on {judged_by.source}, more than --max_loss={max_loss:g}; no "
-            f"file was written."
+            f"{verdict.form} loses {loss:.2f} points of {verdict.metric} "
+            f"({verdict.reference:.2f} to {verdict.score:.2f}) on {examples.source}, more than "
+            f"--max_loss={max_loss:g}; no file was written."
         )
     return verdict
 
 
-def check_parity(
-    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
-) -> Verdict:
-    """Compares the outputs for rows without labels.
-
-    Raises:
-      ValueError: if the file does not pass.
-    """
-    verdict, _, expected = _compare(path, serving, form, rows)
-    largest = max(float(np.abs(row).max()) for column in expected.values() for row in column)
-    if not verdict.difference <= BOUNDS[form] * largest:
-        raise ValueError(
-            f"{form} differs by {verdict.difference:.2g} on sample texts, where the largest number "
-            f"is {largest:.2g}; at most {BOUNDS[form]:g} of it is allowed. No file was written."
-        )
-    return verdict
+def agreement(answers: list[Any], others: list[Any]) -> float:
+    """Returns the share of equal answers; of sentences, the share of equal tags."""
+    if isinstance(others[0], float):
+        near = SAME_NUMBER * np.ptp(others)
+        return float(np.mean(np.abs(np.subtract(answers, others)) <= near))
+    if isinstance(others[0], list) and isinstance(others[0][0], str):
+        answers = list(itertools.chain.from_iterable(answers))
+        others = list(itertools.chain.from_iterable(others))
+    return float(np.mean([one == other for one, other in zip(answers, others, strict=True)]))
 
 
-def _compare(
-    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
-) -> tuple[Verdict, RowOutputs, RowOutputs]:
-    """Runs both models on all rows.
-
-    Returns:
-      A verdict without scores, the outputs of the file, and the outputs of the float32 model.
-    """
-    check_size(path, serving, form)
-    lite = LiteModel(path, num_threads=1)
-    is_per_token = serving.kind in PER_TOKEN
-    outputs = run_rows(lite.from_ids, rows, is_per_token)
-    for name, column in outputs.items():
-        if bad := sum(not np.isfinite(row).all() for row in column):
-            raise ValueError(
-                f"{form} gives {name} that are not finite for {bad} of {len(rows)} rows; no file "
-                f"was written."
-            )
-    expected = run_rows(reference(serving), rows, is_per_token)
-    differences = []
-    for name, column in expected.items():
-        for row, other in zip(outputs[name], column, strict=True):
-            differences.append(float(np.abs(row - other).max()))
-    verdict = Verdict(
-        form=form,
-        size=path.stat().st_size,
-        metric="",
-        reference=math.nan,
-        score=math.nan,
-        agreement=math.nan,
-        difference=max(differences),
-        milliseconds=median_milliseconds(lite.from_ids, rows),
-    )
-    return verdict, outputs, expected
-
-
-def reference(serving: Serving) -> Call:
+def reference(serving: Serving) -> Callable[[Arrays], Arrays]:
     """Returns the float32 model as a function of arrays."""
     run = function_of_ids(functools.partial(answer, serving))
 
-    def call(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def call(batch: Arrays) -> Arrays:
         outputs = run(*(tf.constant(batch[name]) for name in IDS))
         return {name: value.numpy() for name, value in outputs.items()}
 
     return call
 
 
-def batches(
-    rows: TokenizedDataset, batch_size: int, order: Sequence[int]
-) -> list[dict[str, np.ndarray]]:
+def batches(rows: TokenizedDataset, batch_size: int, order: Sequence[int]) -> list[Arrays]:
     """Returns batches of rows in an order, each as long as its longest row."""
     made = []
     for start in range(0, len(order), batch_size):
@@ -173,40 +199,3 @@ def batches(
         batch = rows.batch(ids, len(ids), int(rows.lengths[ids].max()))
         made.append({name: batch[name] for name in IDS})
     return made
-
-
-def run_rows(call: Call, rows: TokenizedDataset, is_per_token: bool) -> RowOutputs:
-    """Returns the outputs of all rows by name, an array per row, without padding.
-
-    Args:
-      call: a model.
-      rows: N rows.
-      is_per_token: whether outputs [B, T, ...] have an axis of tokens.
-    """
-    # The longest first, so that rows of a batch have similar lengths.
-    order = np.argsort(-rows.lengths, kind="stable")
-    collected: RowOutputs = {}
-    for number, batch in enumerate(batches(rows, BATCH_SIZE, order.tolist())):
-        width = batch["input_mask"].shape[1]
-        for name, values in call(batch).items():
-            column = collected.setdefault(name, [np.zeros(0)] * len(rows))
-            # `pooled_output` is [B, D], where D may be equal to the length by chance.
-            has_tokens = is_per_token and name != "pooled_output" and values.shape[1] == width
-            for position, value in enumerate(values):
-                row = order[number * BATCH_SIZE + position]
-                column[row] = value[: rows.lengths[row]] if has_tokens else value
-    return collected
-
-
-def median_milliseconds(call: Call, rows: TokenizedDataset) -> float:
-    """Returns the median time of a single row, over rows of all lengths."""
-    order = np.argsort(rows.lengths, kind="stable")
-    chosen = order[np.linspace(0, len(order) - 1, min(TIMED_ROWS, len(order))).astype(int)]
-    times = []
-    # The first rows come twice: they warm up the interpreter, and are not timed then.
-    for number, batch in enumerate(batches(rows, 1, [*chosen[:WARM_UP_ROWS], *chosen])):
-        start = time.perf_counter()
-        call(batch)
-        if number >= min(WARM_UP_ROWS, len(chosen)):
-            times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)

@@ -2,25 +2,35 @@
 
 import dataclasses
 import itertools
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
 
-from bert_tf.inference.serving_models import load
+from bert_tf.inference import serving_models
+from bert_tf.inference.loading import load
 from bert_tf.system.files import atomic_write, read_lines
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import make_tokenizer
-from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
+from export.lite.accuracy_gate import (
+    MAX_LOSS,
+    Verdict,
+    batches,
+    check_parity,
+    compare_rows,
+    score,
+)
 from export.lite.conversion import check_kind, convert
-from export.lite.judges import make_judge
+from export.lite.labelled import read_labelled
 from export.lite.text_input import check_text_input
 
 NUM_CALIBRATION_ROWS = 256
+NUM_COMPARED_ROWS = 100
 CALIBRATION_BATCH = 8
 SAMPLE_TEXTS = (
     ("A short text.", "And a second one."),
@@ -61,7 +71,9 @@ def write(request: Request) -> Verdict:
         if request.no_gate and getattr(request, name) not in ("", None):
             raise ValueError(f"--no_gate computes no scores; leave it or --{name} out.")
     side = {"side": request.side} if request.side else {}
-    serving = load(request.model_dir, request.kind, request.max_seq_length, unpad=False, **side)
+    serving = serving_models.load(
+        request.model_dir, request.kind, request.max_seq_length, unpad=False, **side
+    )
     check_kind(serving)
     if request.text_input:
         check_text_input(serving, request.quantize)
@@ -107,18 +119,28 @@ def make_check(serving: Serving, request: Request) -> Callable[[pathlib.Path], V
       ValueError: if there are no examples to score on, and --no_gate is not given.
     """
     form = request.quantize
-    if request.no_gate:
-        rows = text_rows(serving, SAMPLE_TEXTS)
-        return lambda path: check_parity(path, serving, form, rows)
-    examples = make_judge(serving, request.model_dir, file=request.eval_file)
-    if examples is None:
-        raise ValueError(
-            f"{request.model_dir} ({serving.kind}) names no dev set to score the file on; give "
-            f"--eval_file, or --no_gate to compare its outputs on sample texts only."
-        )
-    logging.info("Scoring on %d examples of %s.", len(examples.rows), examples.source)
+    examples = None
+    texts: Sequence[tuple[str, str]] = SAMPLE_TEXTS
+    if not request.no_gate:
+        examples = read_labelled(serving, request.model_dir, file=request.eval_file)
+        if examples is None:
+            raise ValueError(
+                f"{request.model_dir} ({serving.kind}) names no dev set to score the file on; give "
+                f"--eval_file, or --no_gate to compare its outputs on sample texts only."
+            )
+        texts = examples.texts[:: math.ceil(len(examples.texts) / NUM_COMPARED_ROWS)]
+        logging.info("Scoring on %d examples of %s.", len(examples.texts), examples.source)
     max_loss = MAX_LOSS[form] if request.max_loss is None else request.max_loss
-    return lambda path: judge(path, serving, form, examples, max_loss)
+
+    def check(path: pathlib.Path) -> Verdict:
+        verdict = compare_rows(path, serving, form, text_rows(serving, texts))
+        if examples is None:
+            check_parity(verdict)
+            return verdict
+        model = load(request.model_dir, serving.kind, max_seq_length=request.max_seq_length)
+        return score(verdict, path, model, examples, max_loss)
+
+    return check
 
 
 def calibration_batches(serving: Serving, request: Request) -> list[dict[str, np.ndarray]]:
@@ -129,19 +151,20 @@ def calibration_batches(serving: Serving, request: Request) -> list[dict[str, np
     """
     file = request.calibration_file
     if file and serving.kind in ("embeddings", "encoder"):
-        rows = text_rows(serving, [(line, "") for line in read_lines(file)])
+        texts = [(line, "") for line in read_lines(file)]
     else:
-        examples = make_judge(serving, request.model_dir, "train", file)
+        examples = read_labelled(serving, request.model_dir, "train", file)
         if examples is None:
             raise ValueError(
                 f"int8 needs texts to measure ranges on, and {request.model_dir} names no training "
                 f"set; give --calibration_file."
             )
-        rows = examples.rows
+        texts = examples.texts
     # A fixed seed, so that the same model and examples give the same file.
-    order = np.random.default_rng(0).permutation(len(rows))[:NUM_CALIBRATION_ROWS]
+    order = np.random.default_rng(0).permutation(len(texts))[:NUM_CALIBRATION_ROWS]
     logging.info("Measuring ranges on %d examples.", len(order))
-    return batches(rows, CALIBRATION_BATCH, order.tolist())
+    rows = text_rows(serving, [texts[i] for i in order])
+    return batches(rows, CALIBRATION_BATCH, range(len(rows)))
 
 
 def text_rows(serving: Serving, texts: Sequence[tuple[str, str]]) -> TokenizedDataset:

@@ -155,7 +155,7 @@ class ClassificationTask(RowsTask):
         values = {"loss": float(np.mean(outputs["loss"]))}
         if self.decisions.temperature != 1.0:
             values["loss"] = float(np.mean(self.losses(examples, outputs)))
-        values |= self._metrics(examples.labels, answers)
+        values |= label_metrics(self.kind, examples.labels, answers, self.labels, self.metric_names)
         if self.kind != "regression":
             values["expected_calibration_error"] = calibration_error(
                 self.reliability(examples, outputs)
@@ -178,25 +178,6 @@ class ClassificationTask(RowsTask):
         """Returns the accuracy of the answers by their probability; not available for numbers."""
         return reliability(self.probabilities(examples, outputs), examples.labels)
 
-    def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-        if self.kind == "regression":
-            values = regression.pearson_and_spearman(labels, answers)
-            values["mean_squared_error"] = float(np.mean((labels - answers) ** 2))
-            return values
-        if self.kind == "multi_label":
-            report = classification.multilabel_report(labels.astype(int), answers, self.labels)
-            return {
-                "micro_f1": report.micro.f1,
-                "macro_f1": report.macro.f1,
-                "accuracy": report.accuracy,
-            }
-        known = {name: CLASS_METRICS[name] for name in self.metric_names if name != "macro_f1"}
-        values = {name: metric(labels, answers) for name, metric in known.items()}
-        if "macro_f1" in self.metric_names:
-            # The mean over all C classes, also those without an example, hence their number.
-            values["macro_f1"] = classification.macro_f1(labels, answers, len(self.labels))
-        return values
-
     def logits(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns the logits of each example, float32 [E, C]: the mean over its rows."""
         return mean_of_rows(outputs["logits"], examples.owners, len(examples.examples))
@@ -213,6 +194,37 @@ class ClassificationTask(RowsTask):
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers are unchanged."""
         return self.decisions.probabilities(self.logits(examples, outputs), self.kind)
+
+
+def label_metrics(
+    kind: str, labels: np.ndarray, answers: np.ndarray, names: Sequence[str], wanted: Sequence[str]
+) -> dict[str, float]:
+    """Returns the metrics of answers by name.
+
+    Args:
+      kind: `single_label`, `regression` or `multi_label`.
+      labels: in the format of `label_array`.
+      answers: as of `ClassificationTask.answers`.
+      names: names of the classes; empty for numbers.
+      wanted: the metrics of classes to compute; the other kinds always have the same ones.
+    """
+    if kind == "regression":
+        values = regression.pearson_and_spearman(labels, answers)
+        values["mean_squared_error"] = float(np.mean((labels - answers) ** 2))
+        return values
+    if kind == "multi_label":
+        report = classification.multilabel_report(labels.astype(int), answers, names)
+        return {
+            "micro_f1": report.micro.f1,
+            "macro_f1": report.macro.f1,
+            "accuracy": report.accuracy,
+        }
+    known = {name: CLASS_METRICS[name] for name in wanted if name != "macro_f1"}
+    values = {name: metric(labels, answers) for name, metric in known.items()}
+    if "macro_f1" in wanted:
+        # The mean over all C classes, also those without an example, hence their number.
+        values["macro_f1"] = classification.macro_f1(labels, answers, len(names))
+    return values
 
 
 def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:

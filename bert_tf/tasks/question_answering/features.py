@@ -22,7 +22,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,6 +131,13 @@ class SquadExamples(NamedTuple):
         """Index of the question of each row, int64 [N]."""
         index_of = {question.id: index for index, question in enumerate(self.questions)}
         return np.array([index_of[feature.question_id] for feature in self.features], np.int64)
+
+
+def are_answered(questions: Iterable[SquadQuestion], version_2: bool) -> bool:
+    """Returns whether there are answers for an evaluation."""
+    # In version 2, impossible questions have no answers; in version 1, every question has one.
+    answered = [bool(question.answers) for question in questions]
+    return any(answered) if version_2 else all(answered)
 
 
 def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
@@ -411,9 +418,7 @@ def make_examples(
         impossible_ids = {question.id for question in questions if question.is_impossible}
         is_impossible = [feature.question_id in impossible_ids for feature in features]
         labels["is_impossible"] = np.array(is_impossible, np.float32)
-    # In version 2, impossible questions have no answers; in version 1, every question has one.
-    answered = [bool(question.answers) for question in questions]
-    is_labelled = any(answered) if config.version_2_with_negative else all(answered)
+    is_labelled = are_answered(questions, config.version_2_with_negative)
     rows = TokenizedDataset(texts, labels, pad_id=tokenizer.vocab.pad_id)
     return SquadExamples(questions, features, rows, is_labelled)
 

@@ -25,14 +25,9 @@ def recorded_reading(
       settings: the settings of a checkpoint's run, by name.
       without: fields of `SquadConfig` to leave out.
     """
-    types = typing.get_type_hints(SquadConfig)
-    recorded: dict[str, Any] = {}
-    for name in SquadConfig.names():
-        value = settings.get(name, "")
-        if value and name not in without:
-            # Settings are recorded as text, and bool("false") is True.
-            recorded[name] = value == "true" if types[name] is bool else types[name](value)
-    return SquadConfig(**recorded) if recorded else None
+    recorded = {name: value for name, value in settings.items() if name not in without}
+    is_recorded = any(recorded.get(name) for name in SquadConfig.names())
+    return SquadConfig.from_texts(recorded) if is_recorded else None
 
 
 def recorded_windows(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class SquadTask(RowsTask):
         The best threshold is searched with the best answers that are not empty, as the README of
         google-research/bert recommends.
         """
-        dataset = _official_format(examples.questions)
+        dataset = official_format(examples.questions)
         if not self.config.version_2_with_negative:
             return evaluate_v1(dataset, predictions.predictions)
         results = evaluate_v2(dataset, predictions.predictions)
@@ -93,7 +93,7 @@ class SquadTask(RowsTask):
         return results | {name: best[name] for name in best if name.startswith("best_")}
 
 
-def _official_format(questions: list[SquadQuestion]) -> dict[str, Any]:
+def official_format(questions: list[SquadQuestion]) -> dict[str, Any]:
     """Returns questions in the format of the official scripts."""
     rows = []
     for question in questions:

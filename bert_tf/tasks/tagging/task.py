@@ -26,6 +26,31 @@ def are_entities(labels: Sequence[str]) -> bool:
     return "O" in labels and all(name == "O" or name[:2] in ENTITY_PARTS for name in labels)
 
 
+def tag_metrics(
+    labels: Sequence[str], true: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Returns the accuracy of words; for tags of entities also scores in percent, as conlleval.
+
+    Args:
+      labels: names of the tags.
+      true: the tag of each word of each sentence.
+      tags: the answers, likewise.
+    """
+    if are_entities(labels):
+        report = evaluate_entities(true, tags)
+        overall = report.overall
+        return {
+            "precision": overall.precision,
+            "recall": overall.recall,
+            "f1": overall.f1,
+            "accuracy": report.accuracy / 100,  # a fraction, as in training
+        }
+    is_correct: list[bool] = []
+    for guesses, names in zip(tags, true, strict=True):
+        is_correct.extend(guess == name for guess, name in zip(guesses, names, strict=True))
+    return {"accuracy": float(np.mean(is_correct))}
+
+
 class TaggingTask(RowsTask):
     """Trains and evaluates a `BertTokenClassifier` on sentences.
 
@@ -81,21 +106,8 @@ class TaggingTask(RowsTask):
         # The mean over words, not over rows, which have different numbers of words.
         loss = float(np.sum(outputs["loss"]) / max(1.0, np.sum(outputs["num_words"])))
         tags = self.answers(examples, outputs)
-        if self.best_metric == "f1":
-            report = self.entity_report(examples, tags)
-            overall = report.overall
-            return {
-                "loss": loss,
-                "precision": overall.precision,
-                "recall": overall.recall,
-                "f1": overall.f1,
-                "accuracy": report.accuracy / 100,  # a fraction, as in training
-            }
-        is_correct = []
-        for sentence, guesses in zip(examples.sentences, tags, strict=True):
-            for guess, tag in zip(guesses, sentence.tags or (), strict=True):
-                is_correct.append(guess == tag)
-        return {"loss": loss, "accuracy": float(np.mean(is_correct))}
+        true = [sentence.tags or () for sentence in examples.sentences]
+        return {"loss": loss, **tag_metrics(self.labels, true, tags)}
 
     def entity_report(self, examples: TaggedExamples, tags: list[list[str]]) -> EntityReport:
         """Returns conlleval's report, in percent."""

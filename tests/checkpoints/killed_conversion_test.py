@@ -9,7 +9,7 @@ import pytest
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference import model_card
-from bert_tf.system import files
+from bert_tf.system import files, temporaries
 from bert_tf.system.files import new_folder
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.programs import run
@@ -102,7 +102,8 @@ def test_a_cross_encoder_appears_with_its_settings(tmp_path, monkeypatch):
 
 
 def test_remains_of_a_killed_process_are_deleted(tmp_path):
-    for name in (".model.1.tmp", ".models.2.tmp", ".model.3"):
+    mark = temporaries._host_mark()  # Those of other hosts are left alone.
+    for name in (f".model.{mark}1.tmp", f".models.{mark}2.tmp", ".model.3"):
         (tmp_path / name / "model").mkdir(parents=True)
         (tmp_path / name / "model" / "file").write_text("half")
     (tmp_path / ".model.lock").touch()
@@ -110,7 +111,9 @@ def test_remains_of_a_killed_process_are_deleted(tmp_path):
         (inner / "file").write_text("whole")
         assert not (tmp_path / "model").exists()
     assert (tmp_path / "model" / "file").read_text() == "whole"
-    assert {path.name for path in tmp_path.iterdir()} == {"model", ".models.2.tmp", ".model.3"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("model", f".models.{mark}2.tmp", ".model.3")
+    }
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path):

@@ -5,14 +5,14 @@ the file computes only probabilities or logits of rows; the answers are made of 
 the same classes as in the programs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.inference.kinds import KINDS
-from bert_tf.inference.output_answers import EXPORT_REMEDY, OutputAnswers
+from bert_tf.inference.output_answers import EXPORT_REMEDY, output_answers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
@@ -149,22 +149,6 @@ class LiteSpanLabeler(QuestionAnswers):
         return outputs
 
 
-def lite_answers(
-    lite: LiteModel,
-) -> ClassifierAnswers | TaggerAnswers | QuestionAnswers | OutputAnswers:
-    """Returns the answers of a LiteRT file by its kind."""
-    kind = lite.card["kind"]
-    if kind in KINDS and KINDS[kind].problem_type:
-        return LiteClassifier(lite)
-    if kind == "zero_shot":
-        return LiteZeroShot(lite)
-    if kind == "tagger":
-        return LiteTagger(lite)
-    if kind == "question_answering":
-        return LiteSpanLabeler(lite)
-    return OutputAnswers(LiteTexts(lite))
-
-
 def lite_rows(
     lite: LiteModel, rows: TokenizedDataset, batch_size: int
 ) -> list[dict[str, np.ndarray]]:
@@ -198,3 +182,19 @@ class LiteTexts:
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Not called: `LiteTagger` answers for the files of taggers."""
         raise NotImplementedError
+
+
+LITE_CLASSES: dict[str, Callable[[LiteModel], Any]] = {
+    "classifier": LiteClassifier,
+    "multi_label": LiteClassifier,
+    "regression": LiteClassifier,
+    "zero_shot": LiteZeroShot,
+    "tagger": LiteTagger,
+    "question_answering": LiteSpanLabeler,
+}
+
+
+def lite_answers(lite: LiteModel) -> Any:
+    """Returns the answers of a LiteRT file by its kind."""
+    lite_class = LITE_CLASSES.get(lite.card["kind"])
+    return lite_class(lite) if lite_class else output_answers(LiteTexts(lite))

@@ -14,7 +14,7 @@ import typing
 
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.kinds import ANSWERING, KINDS, find
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.base.serving.saved_models import find_saved_model
@@ -83,7 +83,7 @@ def load(
     if saved := find_saved_model(local):
         model = graphs.GraphModel.of_saved_model(saved, device)
         check_as_exported(model.card, saved, requested)
-        return Predictor(OutputAnswers(model), model.card, batch_size)
+        return Predictor(output_answers(model), model.card, batch_size)
     return _load_trained(local, requested, batch_size, device)
 
 

@@ -1,12 +1,15 @@
-"""Plain Python answers from the outputs of a model that reads texts in its graph."""
+"""Plain Python answers from the outputs of a model that reads texts in its graph.
+
+The classes override the part of a task's answers that the graph computes; arguments, checks and the
+form of the answers are the task's.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from bert_tf.metrics.classification import check_threshold, labels_above
-from bert_tf.metrics.entities import join_words
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.pretraining.masked_words.answers import (
     TokenAnswer,
     check_masks_are_read,
@@ -14,26 +17,24 @@ from bert_tf.pretraining.masked_words.answers import (
     count_masks,
     token_answer,
 )
-from bert_tf.system.type_names import Column, TextColumn, Texts
-from bert_tf.tasks.base.examples.columns import is_empty
-from bert_tf.tasks.base.examples.text_columns import as_list, text_column, text_columns, word_lists
+from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
+from bert_tf.system.type_names import TextColumn, Texts
+from bert_tf.tasks.base.examples.text_columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
-from bert_tf.tasks.classification.zero_shot import candidate_labels, check_candidates
-from bert_tf.tasks.question_answering.columns import read_asked
-from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_pairs
-from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
+from bert_tf.tasks.classification.answers import ClassifierAnswers
+from bert_tf.tasks.classification.decisions import Decisions
+from bert_tf.tasks.classification.zero_shot import check_candidates
+from bert_tf.tasks.embedding.answers import EmbedderAnswers
+from bert_tf.tasks.question_answering.answers import QuestionAnswers
+from bert_tf.tasks.question_answering.features import SquadQuestion
+from bert_tf.tasks.reranking.answers import RerankerAnswers
+from bert_tf.tasks.tagging.answers import TaggerAnswers, Word, as_text, words_of_outputs
 from bert_tf.text.packing import by_length
-from bert_tf.text.text_counts import Remedy, counts_texts
+from bert_tf.text.text_counts import Remedy
 from bert_tf.text.vocab import MASK
 
 Row = dict[str, Any]
-NOT_LEFT_TO_RIGHT = (
-    "{} from left to right is not part of an exported model; load the run directory or the "
-    "checkpoint that it was exported from."
-)
 EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
-# Name of the output that `score` returns, by kind.
-NUMBERS = {"regression": "value", "next_sentence": "is_next"}
 
 
 class TextModel(Protocol):
@@ -57,8 +58,8 @@ class TextModel(Protocol):
         """Returns the outputs by name for each list of words; only taggers have this."""
 
 
-class OutputAnswers:
-    """Answers from the outputs of a `TextModel`; the methods are those of `Predictor`.
+class ModelOutputs:
+    """Mixin that holds the model whose outputs become answers.
 
     Args:
       model: computes the outputs.
@@ -68,62 +69,77 @@ class OutputAnswers:
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self.kind = str(model.card["kind"])
-        self.labels = tuple(model.card["labels"])
-        self.inputs = tuple(model.card["inputs"])
         self.max_seq_length = int(model.card["max_seq_length"])
 
-    @counts_texts
-    def classify(
-        self,
-        texts: Texts,
-        batch_size: int = 32,
-        threshold: float | None = None,
-        candidates: TextColumn | None = None,
-        template: str | None = None,
-        several: bool = False,
-    ) -> list[dict[str, Any]]:
-        if candidates is not None:
-            chances = self.probabilities(texts, batch_size, candidates, template, several)
-            return candidate_labels(chances, several, threshold)
-        # Only models of several labels take a threshold.
-        least = check_threshold(threshold, self.kind == "multi_label")
-        if self.kind == "multi_label":
-            # A threshold of the call replaces the recorded ones of all labels.
-            recorded = self._model.card.get("thresholds") if threshold is None else None
-            chances = self.probabilities(texts, batch_size)
-            return [labels_above(row, least, recorded) for row in chances]
-        rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
+    def compute(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
+        """Returns the outputs for each row; texts of similar length are computed together."""
+        if not columns[0]:
+            return []
 
-    @counts_texts
-    def probabilities(
-        self,
-        texts: Texts,
-        batch_size: int = 32,
-        candidates: TextColumn | None = None,
-        template: str | None = None,
-        several: bool = False,
-    ) -> list[dict[str, float]]:
-        if candidates is not None:
-            return self._candidate_probabilities(texts, batch_size, candidates, template, several)
-        rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
+        def compute(chosen: list[int]) -> list[Row]:
+            parts = [[column[i] for i in chosen] for column in columns]
+            return self._model.rows(*parts)
 
-    def _candidate_probabilities(
+        # Characters instead of tokens, which only the graph computes.
+        sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+        return by_length(sizes, batch_size, compute)
+
+
+class OutputClassifier(ModelOutputs, ClassifierAnswers):
+    """The answers of an exported model of classes, several labels or a number."""
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__(model)
+        card = model.card
+        names = {"classifier": "single_label", "multi_label": "multi_label"}
+        self.problem_type = names.get(card["kind"], "regression")
+        self.known_labels = tuple(card["labels"])
+        # The graph divides the logits by the temperature, and chooses one of several classes.
+        if self.problem_type == "multi_label":
+            thresholds = card.get("thresholds")
+            self.decisions = Decisions.of(self.problem_type, self.known_labels, 1.0, thresholds)
+
+    def _rows(self, texts: Texts, batch_size: int) -> list[Row]:
+        return self.compute(text_columns(texts, self._model.card["inputs"]), batch_size)
+
+    def choose_labels(self, texts: Texts, batch_size: int) -> list[dict[str, Any]]:
+        rows = self._rows(texts, batch_size)
+        return [{"label": as_text(row["label"]), "score": float(row["score"])} for row in rows]
+
+    def compute_probabilities(self, texts: Texts, batch_size: int) -> np.ndarray:
+        rows = self._rows(texts, batch_size)
+        found = [row["probabilities"] for row in rows]
+        return np.stack(found) if found else np.zeros([0, len(self.known_labels)])
+
+    def compute_logits(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
+        rows = self._rows(texts, batch_size)
+        return np.array([row["value"] for row in rows]).reshape(-1, 1)
+
+    def compute_candidates(
         self,
         texts: TextColumn,
-        batch_size: int,
         candidates: TextColumn,
         template: str | None,
         several: bool,
+        batch_size: int,
     ) -> list[dict[str, float]]:
-        """Returns the probability of every candidate; an export takes them in its requests."""
-        if self.kind != "zero_shot":
-            raise ValueError(
-                "This model was exported to answer with its own classes; export it with "
-                "--kind=zero_shot to choose among candidates."
-            )
+        raise ValueError(
+            "This model was exported to answer with its own classes; export it with "
+            "--kind=zero_shot to choose among candidates."
+        )
+
+
+class OutputZeroShot(OutputClassifier):
+    """The answers of an exported zero-shot classifier, which takes candidates in its requests."""
+
+    def compute_candidates(
+        self,
+        texts: TextColumn,
+        candidates: TextColumn,
+        template: str | None,
+        several: bool,
+        batch_size: int,
+    ) -> list[dict[str, float]]:
         exported = self._model.card["template"]
         if template not in (None, exported):
             raise ValueError(
@@ -147,31 +163,24 @@ class OutputAnswers:
             )
         return [dict(zip(names, row[output].tolist(), strict=True)) for row in rows]
 
-    @counts_texts
-    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        if self.kind == "reranker":
-            return self._score_pairs(*read_query_pairs(texts), batch_size)
-        if self.kind == "fill_mask":
-            raise ValueError(NOT_LEFT_TO_RIGHT.format("score"))
-        rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [float(row[NUMBERS[self.kind]]) for row in rows]
 
-    @counts_texts
-    def tag(self, texts: Column, batch_size: int = 32) -> list[list[dict[str, Any]]]:
-        values = as_list(texts, "texts")
-        if values and not isinstance(values[0], str):
-            return self._tag_words(word_lists(values, "texts"), batch_size)
-        column = text_column(values)
-        rows = self._rows([column], batch_size)
-        return [words_of_outputs(text, row) for text, row in zip(column, rows, strict=True)]
+class OutputTagger(ModelOutputs, TaggerAnswers):
+    """The answers of an exported tagger."""
 
-    @counts_texts
-    def find_entities(self, texts: TextColumn, batch_size: int = 32) -> list[list[dict[str, Any]]]:
-        column = text_column(texts)
-        tagged = zip(column, self.tag(column, batch_size), strict=True)
-        return [join_words(self.labels, text, words) for text, words in tagged]
+    def __init__(self, model: TextModel) -> None:
+        super().__init__(model)
+        self.known_labels = tuple(model.card["labels"])
 
-    def _tag_words(self, sentences: list[list[str]], batch_size: int) -> list[list[dict[str, Any]]]:
+    def tag_texts(self, texts: list[str], batch_size: int) -> list[list[Word]]:
+        rows = self.compute([texts], batch_size)
+        return [words_of_outputs(text, row) for text, row in zip(texts, rows, strict=True)]
+
+    def tag_words(self, sentences: list[list[str]], batch_size: int) -> list[list[Word]]:
+        for index, words in enumerate(sentences):
+            if "" in words:  # An empty word would end the sentence.
+                where = f"texts[{index}][{words.index('')}]"
+                raise ValueError(f"{where} is empty; leave empty words out.")
+
         def compute(chosen: list[int]) -> list[Row]:
             return self._model.word_rows([sentences[i] for i in chosen])
 
@@ -186,27 +195,43 @@ class OutputAnswers:
             tagged.append(answers)
         return tagged
 
-    @counts_texts
-    def answer(
-        self, questions: Column, contexts: TextColumn | None = None, batch_size: int = 32
-    ) -> list[dict[str, Any]]:
-        asked = questions if contexts is None else (questions, contexts)
-        if is_empty(asked):
-            return []
-        read = read_asked(asked)
-        columns = [[one.question for one in read], [one.context for one in read]]
-        return [_read_answer(row) for row in self._rows(columns, batch_size)]
 
-    @counts_texts
-    def fill_mask(
-        self, texts: TextColumn, batch_size: int = 32, top_k: int = 5
-    ) -> list[list[list[TokenAnswer]]]:
-        check_top_k(top_k, self._model.card.get("top_k", 0))
-        column = text_column(texts)
-        mask = self._model.card.get("mask", MASK)
-        rows = self._rows([column], batch_size)
+class OutputSpans(ModelOutputs, QuestionAnswers):
+    """The answers of an exported model for questions."""
+
+    reading = SquadConfig()
+
+    def answer_asked(
+        self, asked: list[SquadQuestion], config: SquadConfig, batch_size: int
+    ) -> list[dict[str, Any]]:
+        if config != self.reading:
+            raise ValueError(
+                "The options of answers are part of the exported model; export it again with "
+                "others, or load the original model."
+            )
+        columns = [[one.question for one in asked], [one.context for one in asked]]
         answers = []
-        for index, (text, row) in enumerate(zip(column, rows, strict=True)):
+        for row in self.compute(columns, batch_size):
+            answer: dict[str, Any] = {"answer": as_text(row["answer"])}
+            for name in ("start", "end"):
+                answer[name] = int(row[name])
+            for name in ("score", "null_odds", "probability"):
+                answer[name] = float(row[name])
+            answers.append(answer)
+        return answers
+
+
+class OutputPretrainer(ModelOutputs, PretrainerAnswers):
+    """The answers of an exported pre-trained model, which fills masks or scores pairs."""
+
+    def fill_texts(
+        self, texts: Sequence[str], top_k: int, batch_size: int
+    ) -> list[list[list[TokenAnswer]]]:
+        card = self._model.card
+        check_top_k(top_k, card.get("top_k", 0))
+        rows = self.compute([texts], batch_size)
+        answers = []
+        for index, (text, row) in enumerate(zip(texts, rows, strict=True)):
             if len(row["pieces"]):  # [M, K]
                 check_top_k(top_k, len(row["pieces"][0]))
             masks = []
@@ -215,37 +240,45 @@ class OutputAnswers:
                     continue
                 best = zip(tokens[:top_k], scores[:top_k], strict=True)
                 masks.append([token_answer(as_text(token), score) for token, score in best])
-            check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
+            num_written = count_masks(text, card.get("mask", MASK))
+            check_masks_are_read(index, num_written, len(masks), self.max_seq_length)
             answers.append(masks)
         return answers
 
-    def continue_text(
-        self, texts: TextColumn, batch_size: int = 32, **options: object
-    ) -> list[str]:
-        raise ValueError(NOT_LEFT_TO_RIGHT.format("continue_text"))
+    @property
+    def use_next_sentence(self) -> bool:  # type: ignore[override]
+        return self._model.card["kind"] == "next_sentence"
 
-    @counts_texts
-    def encode(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
-        columns = text_columns(texts, self.inputs)
-        # Without texts, an empty one shows the dimension of the array [0, D].
-        rows = self._rows(columns if columns[0] else [[""]], batch_size)
-        return np.stack([row["embedding"] for row in rows])[: len(columns[0])]  # [B, D]
+    def score_pairs(
+        self, firsts: Sequence[str], seconds: Sequence[str], batch_size: int
+    ) -> list[float]:
+        return [float(row["is_next"]) for row in self.compute([firsts, seconds], batch_size)]
 
-    def encode_query(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
-        return self._encode_side("query", texts, batch_size)
+    def check_direction(self) -> None:
+        raise ValueError(
+            "score and continue_text from left to right are not part of an exported model; load "
+            "the run directory or the checkpoint that it was exported from."
+        )
 
-    def encode_document(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
-        return self._encode_side("document", texts, batch_size)
 
-    def _encode_side(self, side: str, texts: Texts, batch_size: int) -> np.ndarray:
-        """Embeds texts as queries or documents.
+class OutputEmbedder(ModelOutputs, EmbedderAnswers):
+    """The answers of an exported embedder."""
 
-        Raises:
-          ValueError: if the model was exported with another prompt, or does not record the prompt
-            of this side.
-        """
+    @property
+    def _exported_prompt(self) -> str:
+        return self._model.card.get("prompt", "")
+
+    def named_prompt(self, name: str | None) -> str:
+        if name is not None:
+            raise ValueError(
+                f"prompt_name is {name!r}, but an exported model has the prompt "
+                f"{self._exported_prompt!r} alone; load the original model."
+            )
+        return self._exported_prompt
+
+    def side_prompt(self, side: str) -> str:
         prompt = self._model.card.get(f"{side}_prompt")
-        exported = self._model.card.get("prompt", "")
+        exported = self._exported_prompt
         if prompt is None:
             raise ValueError(
                 f"The exported model does not record the prompt of a {side}; export it again, or "
@@ -256,18 +289,32 @@ class OutputAnswers:
                 f"The model was exported with the prompt {exported!r}, but a {side} needs "
                 f"{prompt!r}: export it with --side={side}, or load the original model."
             )
-        return self.encode(texts, batch_size)
+        return prompt
 
-    @counts_texts
-    def rank(self, query: str, documents: TextColumn, batch_size: int = 32) -> list[dict[str, Any]]:
-        texts = read_candidates(query, documents)
+    def encode_texts(self, texts: list[str], prompt: str, batch_size: int) -> np.ndarray:
+        if prompt != self._exported_prompt:
+            raise ValueError(
+                f"prompt is {prompt!r}, but the model was exported with {self._exported_prompt!r}; "
+                "load the original model."
+            )
+        # Without texts, an empty one shows the dimension of the array [0, D].
+        rows = self.compute([texts or [""]], batch_size)
+        return np.stack([row["embedding"] for row in rows])[: len(texts)]  # [B, D]
+
+
+class OutputReranker(ModelOutputs, RerankerAnswers):
+    """The answers of an exported reranker."""
+
+    def rank_texts(
+        self, query: str, texts: Sequence[str], batch_size: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         if not texts:
-            return []
+            return np.zeros(0, np.int32), np.zeros(0, np.float32)
         # The graph splits a list of documents into batches, so `batch_size` is not used.
         (row,) = self._model.rows([query], [_as_documents(texts)])
-        return ranked(texts, row["order"], row["scores"])
+        return row["order"], row["scores"]
 
-    def _score_pairs(
+    def score_pairs(
         self, queries: Sequence[str], documents: Sequence[str], batch_size: int
     ) -> list[float]:
         """Scores pairs, each as a query with a single document."""
@@ -279,28 +326,26 @@ class OutputAnswers:
 
         return [float(row["scores"][0]) for row in by_length(sizes, batch_size, compute)]
 
-    def _rows(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
-        """Returns the outputs for each row; texts of similar length are computed together."""
-        if not columns[0]:
-            return []
-
-        def compute(chosen: list[int]) -> list[Row]:
-            parts = [[column[i] for i in chosen] for column in columns]
-            return self._model.rows(*parts)
-
-        # Characters instead of tokens, which only the graph computes.
-        sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
-        return by_length(sizes, batch_size, compute)
-
 
 def _as_documents(texts: Sequence[str]) -> list[str]:
     """Returns documents for a graph, which takes "" for the padding of a shorter list."""
     return [text or " " for text in texts]
 
 
-def _read_answer(row: Row) -> dict[str, Any]:
-    """Returns the fields of an answer."""
-    answer = {"answer": as_text(row["answer"]), "start": int(row["start"]), "end": int(row["end"])}
-    for name in ("score", "null_odds", "probability"):
-        answer[name] = float(row[name])
-    return answer
+ANSWERS_OF_KINDS: dict[str, type[ModelOutputs]] = {
+    "classifier": OutputClassifier,
+    "multi_label": OutputClassifier,
+    "regression": OutputClassifier,
+    "zero_shot": OutputZeroShot,
+    "tagger": OutputTagger,
+    "question_answering": OutputSpans,
+    "fill_mask": OutputPretrainer,
+    "next_sentence": OutputPretrainer,
+    "embeddings": OutputEmbedder,
+    "reranker": OutputReranker,
+}
+
+
+def output_answers(model: TextModel) -> ModelOutputs:
+    """Returns the answers of a model by its kind; other kinds, such as encoders, have none."""
+    return ANSWERS_OF_KINDS.get(model.card["kind"], ModelOutputs)(model)

@@ -1,20 +1,59 @@
 """The object that `bert_tf.load` returns: a trained model with plain Python answers."""
 
 import contextlib
+import functools
+import inspect
+import re
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bert_tf.inference.kinds import ANSWERING
-from bert_tf.system.type_names import Column, TextColumn, Texts
-from bert_tf.tasks.base.examples.text_columns import text_columns
+from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
+from bert_tf.system.type_names import Texts
+from bert_tf.tasks.base.examples.text_columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.zero_shot import check_no_candidates
-from bert_tf.tasks.multiple_choice.answers import choose_by_scores
+from bert_tf.tasks.embedding.answers import EmbedderAnswers
+from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers
+from bert_tf.tasks.question_answering.answers import QuestionAnswers
+from bert_tf.tasks.reranking.answers import RerankerAnswers
+from bert_tf.tasks.tagging.answers import TaggerAnswers
 
+# Methods that take rows of the model's texts, single texts or pairs.
+OF_ROWS = ("classify", "probabilities", "score")
+# The entry of a docstring, which may have several lines.
+BATCH_SIZE_ENTRY = re.compile(r"\n  batch_size: .*(\n {4}.*)*")
 # Methods of Keras models that callers may expect here; the error tells where they are.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def handed_on(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate["Predictor", P], R]:
+    """Returns the method of `Predictor` that asks the answers' method of the same name.
+
+    Signature and docstring are those of the answers, but for `batch_size`: the predictor has it.
+    """
+    signature = inspect.signature(method)
+    parameters = [one for one in signature.parameters.values() if one.name != "batch_size"]
+    signature = signature.replace(parameters=parameters)
+
+    @functools.wraps(method)
+    def ask(self: "Predictor", *arguments: Any, **options: Any) -> Any:
+        given = signature.bind(self, *arguments, **options).arguments
+        _, first, *_ = given.values()
+        others = dict(list(given.items())[2:])
+        others |= others.pop("options", {})
+        return self._ask(method.__name__, first, others)
+
+    ask.__signature__ = signature  # type: ignore[attr-defined]
+    ask.__doc__ = BATCH_SIZE_ENTRY.sub("", inspect.getdoc(method) or "")
+    return ask
 
 
 class Predictor:
@@ -45,7 +84,7 @@ class Predictor:
 
     def __init__(
         self,
-        answers: object,
+        answers: Any,
         metadata: Metadata,
         batch_size: int = 32,
         scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
@@ -84,73 +123,18 @@ class Predictor:
             methods = f"; of the kind {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
-    def classify(
-        self,
-        texts: Texts,
-        threshold: float | None = None,
-        candidates: TextColumn | None = None,
-        template: str | None = None,
-        several: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Classifies texts.
-
-        Args:
-          texts: B texts.
-          threshold: of a model of several labels, the probability above which a text has a label;
-            None: the thresholds of the model, or 0.5.
-          candidates: labels to choose from instead of the model's, by a model of natural language
-            inference (zero-shot classification); each text is read with a sentence about each.
-          template: the sentence, with {} for the candidate; None: "This example is {}.", or the one
-            of the export.
-          several: whether a text may have several candidates, or none, each with its own
-            probability.
-
-        Returns:
-          For each text the likeliest class, {"label": "good", "score": 0.98}; for a
-          model of several labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}, all above
-          the threshold, the likeliest first.
-
-        Raises:
-          ValueError: if the model is not a classifier, one of the texts is not a string, or there
-            is a threshold for a model of one label per text; with candidates, if the model was not
-            trained on natural language inference.
-        """
-        options = self._candidate_options(candidates, template, several)
-        if not options:
-            texts = self._columns(texts)
-        return self._ask("classify", texts, threshold=threshold, **options)
-
-    def probabilities(
-        self,
-        texts: Texts,
-        candidates: TextColumn | None = None,
-        template: str | None = None,
-        several: bool = False,
-    ) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class or candidate, by label.
-
-        Arguments and errors are those of `classify`.
-        """
-        options = self._candidate_options(candidates, template, several)
-        if not options:
-            texts = self._columns(texts)
-        return self._ask("probabilities", texts, **options)
-
-    def _candidate_options(
-        self, candidates: TextColumn | None, template: str | None, several: bool
-    ) -> dict[str, Any]:
-        """Returns the options of candidates; {} without candidates."""
-        if candidates is None:
-            check_no_candidates(template, several)
-            if self.kind == "zero_shot":
-                raise ValueError("A zero-shot model needs candidates=[...] to choose from.")
-            return {}
-        if self.kind not in ("classifier", "zero_shot"):
-            raise ValueError(
-                "candidates are for a model of natural language inference, but this model is a "
-                f"{self.kind}."
-            )
-        return {"candidates": candidates, "template": template, "several": several}
+    classify = handed_on(ClassifierAnswers.classify)
+    probabilities = handed_on(ClassifierAnswers.probabilities)
+    choose = handed_on(ChoiceAnswers.choose)
+    tag = handed_on(TaggerAnswers.tag)
+    find_entities = handed_on(TaggerAnswers.find_entities)
+    answer = handed_on(QuestionAnswers.answer)
+    fill_mask = handed_on(PretrainerAnswers.fill_mask)
+    continue_text = handed_on(PretrainerAnswers.continue_text)
+    encode = handed_on(EmbedderAnswers.encode)
+    encode_query = handed_on(EmbedderAnswers.encode_query)
+    encode_document = handed_on(EmbedderAnswers.encode_document)
+    rank = handed_on(RerankerAnswers.rank)
 
     def score(self, texts: Texts) -> list[float]:
         """Scores texts.
@@ -168,180 +152,15 @@ class Predictor:
         Raises:
           ValueError: if the model does not score texts, or one of the texts is not a string.
         """
-        return self._ask("score", self._columns(texts))
+        return self._ask("score", texts, {})
 
-    def choose(self, contexts: Column, choices: Column | None = None) -> list[dict[str, Any]]:
-        """Chooses the continuation or answer for each context.
-
-        Args:
-          contexts: B texts; or, without choices, a list of pairs (context, list of choices), or a
-            tuple of the two columns.
-          choices: B lists of texts, which may have different lengths.
-
-        Returns:
-          For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
-          probability among its choices.
-
-        Raises:
-          ValueError: if the model does not score pairs, there are no choices, or one is not a
-            string.
-        """
-        # An exported model of multiple choice is a regression: a score for each pair.
-        if self.kind == "regression":
-            if len(self.inputs) != 2:
-                raise ValueError("choose needs a model of pairs, but this one takes single texts.")
-            return choose_by_scores(contexts, choices, self.score)
-        return self._ask("choose", contexts, choices)
-
-    def tag(self, texts: Column) -> list[list[dict[str, Any]]]:
-        """Tags words.
-
-        Args:
-          texts: texts of any length, which the tokenizer splits into words at white space and
-            punctuation; or lists of words, which are used unchanged.
-
-        Returns:
-          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, for texts,
-            their "start" and "end" in characters.
-
-        Raises:
-          ValueError: if the model is not a tagger, or one of the texts is neither.
-        """
-        return self._ask("tag", texts)
-
-    def find_entities(self, texts: TextColumn) -> list[list[dict[str, Any]]]:
-        """Finds named or other tagged entities in texts of any length.
-
-        Returns:
-          For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
-          "end": 12, "score": 0.99}: text[start:end] is the entity, and the score is the
-          lowest of its words'. If the tags are not BIO, IOB1, BIOES or BILOU, each word with a tag
-          other than O is an entity.
-
-        Raises:
-          ValueError: if the model is not a tagger, or one of the texts is not a string.
-        """
-        return self._ask("find_entities", texts)
-
-    def answer(self, questions: Column, contexts: TextColumn | None = None) -> list[dict[str, Any]]:
-        """Answers questions with parts of their contexts, which may be of any length.
-
-        Args:
-          questions: B texts; or, without contexts, a list of pairs (question, context), or a tuple
-            of the two columns.
-          contexts: B texts.
-
-        Returns:
-          For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
-          "null_odds": -8.2, "probability": 0.97}: context[start:end] is the answer, or "" and -1.
-          The score is the sum of the logits of the best span, and null_odds is the score of no
-          answer minus that; for a joint head, the sum of log-probabilities, and the score of no
-          answer alone. The probability is that of the answer among the best ones.
-
-        Raises:
-          ValueError: if the model does not answer questions, or one of the texts is not a string.
-        """
-        return self._ask("answer", questions, contexts)
-
-    def fill_mask(self, texts: TextColumn, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
-        """Fills in [MASK].
-
-        Args:
-          texts: texts, each with at least one [MASK], or <mask> for byte-level BPE.
-          top_k: tokens per mask.
-
-        Returns:
-          For each text and each of its masks the likeliest tokens: {"piece": "paris", "score":
-          0.4}.
-
-        Raises:
-          ValueError: if the model does not fill masks, `top_k` is more than the model was exported
-            with, or a text has no mask among the tokens that are read.
-        """
-        return self._ask("fill_mask", texts, top_k=top_k)
-
-    def continue_text(
-        self,
-        texts: TextColumn,
-        max_new_tokens: int = 20,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> list[str]:
-        """Continues texts from left to right, by a model that was trained with `causal_share`.
-
-        Args:
-          texts: texts; "" to generate a text from its start.
-          max_new_tokens: tokens to add; fewer where `max_seq_length` is reached.
-          temperature: 0 takes the likeliest token; otherwise tokens are drawn, the more evenly the
-            higher it is.
-          top_k: draw from the likeliest `top_k` tokens; 0: from all.
-          top_p: draw from the likeliest tokens that together have this probability.
-          seed: seed of the draws.
-
-        Returns:
-          Each text with its continuation.
-
-        Raises:
-          ValueError: if the model was not trained from left to right, or is an exported one.
-        """
-        return self._ask(
-            "continue_text",
-            texts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
-
-    def encode(self, texts: Texts) -> np.ndarray:
-        """Embeds texts, with the model's default prompt or the prompt of the export.
-
-        Returns:
-          float32 [B, D].
-
-        Raises:
-          ValueError: if the model does not embed, or one of the texts is not a string.
-        """
-        return self._ask("encode", texts)
-
-    def encode_query(self, texts: Texts) -> np.ndarray:
-        """Embeds queries, with the prompt of queries if the model has one; see `encode`.
-
-        Raises:
-          ValueError: as `encode`; also if the model was exported with another prompt.
-        """
-        return self._ask("encode_query", texts)
-
-    def encode_document(self, texts: Texts) -> np.ndarray:
-        """Embeds documents, with the prompt of documents if there is one; see `encode_query`."""
-        return self._ask("encode_document", texts)
-
-    def rank(self, query: str, documents: TextColumn) -> list[dict[str, Any]]:
-        """Ranks documents for a query.
-
-        Args:
-          query: a text.
-          documents: texts.
-
-        Returns:
-          A dict for each document, the best first: {"index": 2, "score": 0.98, "document": "..."},
-          the index being that in `documents`, and the score that of `score`.
-
-        Raises:
-          ValueError: if the model is not a reranker, or one of the texts is not a string.
-        """
-        return self._ask("rank", query, documents)
-
-    def _columns(self, texts: Texts) -> Texts:
-        """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
-        columns = text_columns(texts, self.inputs)
-        return columns[0] if len(columns) == 1 else tuple(columns)
-
-    def _ask(self, method: str, *arguments: object, **options: object) -> Any:
+    def _ask(self, method: str, first: Any, others: dict[str, Any]) -> Any:
         """Calls a method of the answers.
+
+        Args:
+          method: its name.
+          first: its first argument.
+          others: its other arguments by name, without `batch_size`.
 
         Raises:
           ValueError: if models of this kind do not have the method.
@@ -354,5 +173,24 @@ class Predictor:
                 f"{self.kind}: use {' or '.join(methods)}, or load it with kind={kinds[0]!r} if it "
                 "has that head."
             )
+        if method in OF_ROWS:
+            first = self._read(first, others)
+        if method == "choose" and self.kind == "regression":
+            if len(self.inputs) != 2:
+                raise ValueError("choose needs a model of pairs, but this one takes single texts.")
+            # An exported model of multiple choice is a regression: a score for each pair.
+            answer = functools.partial(ChoiceAnswers.choose, self._answers)
+        else:
+            answer = getattr(self._answers, method)
         with self._scope():
-            return getattr(self._answers, method)(*arguments, batch_size=self.batch_size, **options)
+            return answer(first, batch_size=self.batch_size, **others)
+
+    def _read(self, texts: Texts, options: dict[str, Any]) -> Texts:
+        """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
+        if options.get("candidates") is not None:
+            return text_column(texts)
+        check_no_candidates(options.get("template"), options.get("several", False))
+        if self.kind == "zero_shot":
+            raise ValueError("A zero-shot model needs candidates=[...] to choose from.")
+        columns = text_columns(texts, self.inputs)
+        return columns[0] if len(columns) == 1 else tuple(columns)

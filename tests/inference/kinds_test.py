@@ -10,7 +10,7 @@ from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
 from bert_tf.inference import lite, model_card
 from bert_tf.inference.kinds import ANSWERING, KINDS
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import ANSWERS_OF_KINDS, OutputEmbedder
 from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.serving.metadata import (
     CLASS_KINDS,
@@ -34,7 +34,7 @@ LITE_CLASSES = {
     "zero_shot": lite.LiteZeroShot,
     "tagger": lite.LiteTagger,
     "question_answering": lite.LiteSpanLabeler,
-    "embeddings": OutputAnswers,
+    "embeddings": OutputEmbedder,
 }
 
 
@@ -62,7 +62,8 @@ def test_classes(kind):
     )
     for method in kind.methods:
         assert callable(getattr(Predictor, method))
-        assert callable(getattr(OutputAnswers, method, None)) or method == "choose"
+        if kind.name in ANSWERS_OF_KINDS and method != "choose":
+            assert callable(getattr(ANSWERS_OF_KINDS[kind.name], method))
         assert callable(getattr(model, method, None)) or (kind.name, method) == (
             "regression",
             "choose",

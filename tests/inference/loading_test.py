@@ -15,8 +15,9 @@ from bert_tf.inference import serving_models as models
 from bert_tf.inference.graphs import GraphModel
 from bert_tf.inference.lite import lite_answers
 from bert_tf.inference.loading import check_as_exported
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
+from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.classification.model import BertClassifier
@@ -86,6 +87,17 @@ def assert_same(found, expected, tolerance: float = 1e-5) -> None:
         assert found == expected and type(found) is type(expected)
 
 
+def test_a_run_reads_and_checks_each_text_once(tmp_path, monkeypatch):
+    predictor = bert_tf.load(make_model(tmp_path, "multi_label"))
+    read = []
+    original = columns.check_text
+    monkeypatch.setattr(
+        columns, "check_text", lambda text, where: read.append(text) or original(text, where)
+    )
+    assert len(predictor.classify(list(TEXTS))) == len(TEXTS)
+    assert sorted(read) == sorted(TEXTS)
+
+
 def test_a_run_answers_as_its_model(tmp_path):
     folder = make_model(tmp_path, "classifier")
     predictor = bert_tf.load(folder, batch_size=3)
@@ -117,7 +129,7 @@ class AsLite(LiteModel):
 
 
 def answering(model) -> Predictor:
-    return Predictor(OutputAnswers(model), model.card)
+    return Predictor(output_answers(model), model.card)
 
 
 def lite_predictor(lite) -> Predictor:

@@ -1,10 +1,16 @@
 """What a predictor makes of a model's outputs, and of what users give it; the model is made up."""
 
+import inspect
+import itertools
+
 import numpy as np
 import pytest
 
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.kinds import ANSWERING
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
+from bert_tf.tasks.base.examples import columns
+from bert_tf.tasks.classification.model import BertClassifier
 
 
 class MadeUpModel:
@@ -24,7 +30,7 @@ class MadeUpModel:
 
 
 def predictor_of(model: MadeUpModel, batch_size: int = 32) -> Predictor:
-    return Predictor(OutputAnswers(model), model.card, batch_size)
+    return Predictor(output_answers(model), model.card, batch_size)
 
 
 def length(text: str, text_b: str = "") -> dict:
@@ -183,6 +189,51 @@ def test_embeddings_are_one_array():
     vectors = predictor.encode(["ab", ""])
     assert vectors.dtype == np.float32 and vectors.tolist() == [[2.0] * 4, [0.0] * 4]
     assert predictor.encode([]).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "texts"),
+    [
+        ("classifier", "classify", ["so good", "no", "good"]),
+        ("classifier", "probabilities", [("so good", "yes"), ("no", "no")]),
+        ("multi_label", "classify", ["so good", "no"]),
+        ("regression", "score", (["a", "bb"], ["c", "dd"])),
+        ("tagger", "find_entities", ["good", "no"]),
+    ],
+)
+def test_each_text_is_read_once(monkeypatch, kind, method, texts):
+    read = []
+    original = columns.check_text
+
+    def check_text(text, where):
+        read.append(text)
+        return original(text, where)
+
+    def answer(text, text_b=""):
+        words = {"tags": [b"O"], "scores": [0.5], "starts": [0], "ends": [1]}
+        return {**good_or_bad(text), "value": np.float32(1), **words}
+
+    monkeypatch.setattr(columns, "check_text", check_text)
+    is_pair = not isinstance(texts[0], str)
+    inputs = ("text", "text_b") if is_pair else ("text",)
+    model = MadeUpModel(kind, answer, inputs=inputs, labels=["bad", "good"])
+    assert len(getattr(predictor_of(model), method)(texts)) == 2 + (len(texts) == 3)
+    assert sorted(read) == sorted(itertools.chain.from_iterable(texts) if is_pair else texts)
+
+
+def test_a_predictor_hands_on_signatures_and_docstrings():
+    """Arguments are those of the Keras model, but for the batch size, which the predictor has."""
+    declared = inspect.signature(BertClassifier.classify).parameters
+    shown = inspect.signature(Predictor.classify).parameters
+    assert list(shown) == [name for name in declared if name != "batch_size"]
+    for method in {name for kind in ANSWERING.values() for name in kind.methods}:
+        documented = inspect.getdoc(getattr(Predictor, method))
+        assert "batch_size:" not in documented, method
+    assert "candidates:" in inspect.getdoc(Predictor.classify)
+    with pytest.raises(TypeError, match="wrong"):
+        predictor_of(MadeUpModel("classifier", good_or_bad)).classify(["a"], wrong=1)
+    with pytest.raises(TypeError, match="texts"):
+        predictor_of(MadeUpModel("classifier", good_or_bad)).classify()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from bert_tf.inference.graphs import GraphModel
 from bert_tf.inference.loading import load
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
@@ -144,7 +144,7 @@ def test_a_saved_model_counts_with_the_vocabulary_of_its_folder(folder, tmp_path
     model._folder = tmp_path
     model._call = lambda name, tensors: [{"value": np.float32(0)}] * len(tensors[0])
     # 40 tokens; 48 letters that are 6 tokens, fewer than the letters; none.
-    OutputAnswers(model).score([LONG, "the cat " * 3 + " " * 24, ""])
+    output_answers(model).score([LONG, "the cat " * 3 + " " * 24, ""])
     (line,) = lines(caplog)
     assert "1 of 3 texts are longer" in line and "42" in line and "1 of 3 texts are empty" in line
 

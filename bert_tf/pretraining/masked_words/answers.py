@@ -1,19 +1,17 @@
-"""Answers of masked language models: the likeliest tokens of masks, and next sentences.
+"""Answers of masked language models: the likeliest tokens of masks.
 
 The Keras model, `bert_tf.load` and the programs all decode with these functions.
 """
 
-import abc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.metrics.classification import softmax
 from bert_tf.system.type_names import Texts
-from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_texts
 from bert_tf.text.kinds import encode_with_masks, token_texts
-from bert_tf.text.packing import PackedText, pack
+from bert_tf.text.packing import pack
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import MASK
@@ -28,30 +26,30 @@ class MaskedRow(NamedTuple):
     positions: list[int]
 
 
-class FillMaskAnswers(abc.ABC):
-    """Gives `fill_mask` to a class that computes the logits of masks."""
+class FillMaskAnswers:
+    """`fill_mask`, for anything that computes the logits of masks.
 
-    @property
-    @abc.abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the model was trained with."""
+    A subclass defines `compute_mask_logits`, or `fill_texts`, which calls it.
 
-    @property
-    @abc.abstractmethod
-    def max_seq_length(self) -> int:
-        """Maximum length of a row; longer texts are truncated."""
+    Attributes:
+      tokenizer: the tokenizer that the model was trained with.
+      max_seq_length: maximum length of a row; longer texts are truncated.
+    """
 
-    @abc.abstractmethod
+    tokenizer: Tokenizer
+    max_seq_length: int
+
     def compute_mask_logits(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
     ) -> list[np.ndarray]:
         """Returns the logits at the P positions of each row of ids, float32 [P, V]."""
+        raise NotImplementedError
 
     @counts_texts
     def fill_mask(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32
     ) -> list[list[list[TokenAnswer]]]:
-        """Returns the likeliest tokens for each [MASK] of each text, best first.
+        """Fills in [MASK].
 
         Args:
           texts: texts, each with at least one `[MASK]`; the mask token of byte-level BPE works too.
@@ -59,19 +57,24 @@ class FillMaskAnswers(abc.ABC):
           batch_size: maximum number of texts per batch.
 
         Returns:
-          For each text and each of its masks, dicts of `piece` and `score`: the token as text, and
-          its probability among all tokens that are not special.
+          For each text and each of its masks the likeliest tokens, the best first: {"piece":
+          "paris", "score": 0.4}, the score being the probability among all tokens that are not
+          special.
 
         Raises:
-          ValueError: if top_k is below 1, a text has no mask, or a mask is not among the first
-            `max_seq_length` tokens.
+          ValueError: if `top_k` is below 1, or more than the model was exported with, a text has no
+            mask, or a mask is not among the first `max_seq_length` tokens.
         """
         check_top_k(top_k)
-        if is_empty(texts):
-            return []
+        return [] if is_empty(texts) else self.fill_texts(read_texts(texts), top_k, batch_size)
+
+    def fill_texts(
+        self, texts: Sequence[str], top_k: int, batch_size: int
+    ) -> list[list[list[TokenAnswer]]]:
+        """Returns the answers of `fill_mask` for texts that were read."""
         vocab = self.tokenizer.vocab
         rows = []
-        for index, text in enumerate(read_texts(texts)):
+        for index, text in enumerate(texts):
             row = read_masked_text(text, self.tokenizer, self.max_seq_length)
             num_written = count_masks(text, vocab.mask)
             check_masks_are_read(index, num_written, len(row.positions), self.max_seq_length)
@@ -89,53 +92,6 @@ class FillMaskAnswers(abc.ABC):
                 answers_of_text.append(_likeliest(values, names, special, top_k))
             answers.append(answers_of_text)
         return answers
-
-
-class NextSentenceAnswers(abc.ABC):
-    """Gives `score` to a class that computes the logits of the next-sentence head."""
-
-    @property
-    @abc.abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the model was trained with."""
-
-    @property
-    @abc.abstractmethod
-    def max_seq_length(self) -> int:
-        """Maximum length of a row; in a longer pair, the longer text is truncated."""
-
-    @abc.abstractmethod
-    def compute_next_sentence_logits(
-        self, rows: Sequence[PackedText], batch_size: int
-    ) -> np.ndarray:
-        """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
-
-    @counts_texts
-    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        """Returns for each pair the probability that the second text follows the first.
-
-        Args:
-          texts: a list of pairs, or a tuple of two columns: (first texts, second texts).
-          batch_size: maximum number of pairs per batch.
-
-        Raises:
-          ValueError: if the model has no next-sentence head, or the texts are not pairs.
-        """
-        if is_empty(texts):
-            return []
-        firsts, seconds = read_pairs(texts)
-        if seconds is None:
-            raise ValueError(
-                "texts are single texts; expected pairs: a list of ('A text.', 'Another.'), or a "
-                "tuple of two columns."
-            )
-        rows = []
-        for first, second in zip(firsts, seconds, strict=True):
-            ids_a = self.tokenizer.encode(first)
-            ids_b = self.tokenizer.encode(second)
-            rows.append(pack(self.tokenizer.vocab, ids_a, ids_b, self.max_seq_length))
-        logits = self.compute_next_sentence_logits(rows, batch_size)
-        return [float(value) for value in softmax(logits.astype(np.float64))[:, 0]]
 
 
 def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:

@@ -71,17 +71,10 @@ class MaskedModel(FillMaskAnswers):
 
     def __init__(self, model: BertPretrainer, tokenizer: Tokenizer) -> None:
         self._model = model
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+        self.max_seq_length = model.config.longest_row
         self.vocab = tokenizer.vocab
         self.is_special = special_tokens(self.vocab)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
-
-    @property
-    def max_seq_length(self) -> int:
-        return self._model.config.longest_row
 
     def compute_mask_logits(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int

@@ -1,23 +1,29 @@
-"""Scores and continues texts from left to right, by models that were trained with `causal_share`.
+"""Answers of pre-trained models: next sentences, and texts from left to right.
+
+Models that were trained with `causal_share` score and continue texts from left to right.
 
 Special tokens are never predicted: the probabilities of all other tokens add up to 1.
 
 Reference: Charpentier and Samuel 2024 (GPT-BERT).
 """
 
-import abc
 from collections.abc import Sequence
 
 import numpy as np
 
 from bert_tf.config import ModelConfig
-from bert_tf.pretraining.masked_words.answers import special_tokens, token_log_probabilities
+from bert_tf.metrics.classification import softmax
+from bert_tf.pretraining.masked_words.answers import (
+    FillMaskAnswers,
+    special_tokens,
+    token_log_probabilities,
+)
 from bert_tf.pretraining.masked_words.sampling import Sampling
 from bert_tf.system.type_names import Texts
-from bert_tf.tasks.base.examples.columns import is_empty, read_texts
+from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.text.kinds import WORDPIECE, kind_of, token_texts
-from bert_tf.text.packing import by_length
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.text.packing import PackedText, by_length, pack
+from bert_tf.text.text_counts import counts_texts
 
 # Tokens whose scores of the whole vocabulary are computed at once, to limit memory.
 MOST_TOKENS = 4096
@@ -25,22 +31,26 @@ MOST_TOKENS = 4096
 CLOSING = frozenset(".,;:!?%)]}’”")
 
 
-class LeftToRightAnswers(abc.ABC):
-    """Gives `log_likelihood` and `continue_text` to a class that computes next tokens' logits."""
+class PretrainerAnswers(FillMaskAnswers):
+    """`fill_mask`, `score` and `continue_text`, for anything that computes the logits of a network.
+
+    A subclass also defines `compute_next_logits` and `compute_next_sentence_logits`, or
+    `score_pairs`, which calls the latter.
+
+    Attributes:
+      config: shape of the network.
+      use_next_sentence: whether the model has a next-sentence head.
+    """
 
     config: ModelConfig
+    use_next_sentence: bool
 
-    @property
-    @abc.abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the model was trained with."""
+    def compute_next_sentence_logits(
+        self, rows: Sequence[PackedText], batch_size: int
+    ) -> np.ndarray:
+        """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
+        raise NotImplementedError
 
-    @property
-    @abc.abstractmethod
-    def max_seq_length(self) -> int:
-        """Maximum length of a row."""
-
-    @abc.abstractmethod
     def compute_next_logits(
         self, rows: Sequence[Sequence[int]], positions: np.ndarray
     ) -> np.ndarray:
@@ -50,6 +60,47 @@ class LeftToRightAnswers(abc.ABC):
           rows: ids of B texts; each token attends to itself and the tokens before it.
           positions: int [B, P].
         """
+        raise NotImplementedError
+
+    @counts_texts
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
+        """Scores pairs by the next-sentence head, and single texts from left to right.
+
+        Args:
+          texts: a list of pairs or a tuple of two columns; or a list of texts.
+          batch_size: maximum number of rows per batch.
+
+        Returns:
+          For each pair the probability that the second text follows the first; for each text its
+          log-probability in nats, see `log_likelihood`.
+
+        Raises:
+          ValueError: if the model was not trained for it.
+        """
+        if is_empty(texts):
+            return []
+        firsts, seconds = read_pairs(texts)
+        if seconds is not None:
+            return self.score_pairs(firsts, seconds, batch_size)
+        # If the model can do neither, `log_likelihood` tells how to train one that can.
+        if self.use_next_sentence and not self.config.reads_left_to_right:
+            raise ValueError(
+                "texts are single texts; expected pairs: a list of ('A text.', 'Another.'), or a "
+                "tuple of two columns."
+            )
+        return self.log_likelihood(firsts, batch_size)
+
+    def score_pairs(
+        self, firsts: Sequence[str], seconds: Sequence[str], batch_size: int
+    ) -> list[float]:
+        """Returns for each pair the probability that the second text follows the first."""
+        rows = []
+        for first, second in zip(firsts, seconds, strict=True):
+            ids_a = self.tokenizer.encode(first)
+            ids_b = self.tokenizer.encode(second)
+            rows.append(pack(self.tokenizer.vocab, ids_a, ids_b, self.max_seq_length))
+        logits = self.compute_next_sentence_logits(rows, batch_size)
+        return [float(value) for value in softmax(logits.astype(np.float64))[:, 0]]
 
     def log_likelihood(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Returns the log-probability of each text, in nats: the sum over its tokens.
@@ -65,7 +116,7 @@ class LeftToRightAnswers(abc.ABC):
           ValueError: if the model was not trained from left to right, or a text has no tokens or
             more than `max_seq_length`.
         """
-        self._check_direction()
+        self.check_direction()
         if is_empty(texts):
             return []
         rows = [self._row(index, text) for index, text in enumerate(read_texts(texts))]
@@ -104,10 +155,10 @@ class LeftToRightAnswers(abc.ABC):
         seed: int = 0,
         batch_size: int = 32,
     ) -> list[str]:
-        """Continues each text, one token after the other.
+        """Continues texts from left to right, by a model that was trained with `causal_share`.
 
         Args:
-          texts: texts, which may be empty.
+          texts: texts; "" to generate a text from its start.
           max_new_tokens: number of tokens to add; fewer if a text reaches `max_seq_length`.
           temperature: 0: take the likeliest token; otherwise a token is drawn from the
             probabilities to the power of 1 / temperature.
@@ -120,10 +171,10 @@ class LeftToRightAnswers(abc.ABC):
           Each text with its continuation.
 
         Raises:
-          ValueError: if the model was not trained from left to right, a text is longer than
-            `max_seq_length`, or an argument is out of range.
+          ValueError: if the model was not trained from left to right or is an exported one, a text
+            is longer than `max_seq_length`, or an argument is out of range.
         """
-        self._check_direction()
+        self.check_direction()
         check_generation(max_new_tokens, temperature, top_k, top_p)
         if is_empty(texts):
             return []
@@ -179,7 +230,8 @@ class LeftToRightAnswers(abc.ABC):
             )
         return row
 
-    def _check_direction(self) -> None:
+    def check_direction(self) -> None:
+        """Raises ValueError if the model does not read from left to right."""
         if not self.config.reads_left_to_right:
             raise ValueError(
                 "The model was not trained to predict the next token: pre-train one with "

@@ -7,42 +7,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pretraining.masked_words.answers import FillMaskAnswers, NextSentenceAnswers
-from bert_tf.pretraining.masked_words.left_to_right import LeftToRightAnswers
+from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.pretraining.objectives.pretrainer import PretrainingModel
-from bert_tf.system.type_names import Texts
-from bert_tf.tasks.base.examples.columns import is_empty, read_pairs
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch, single_type_ids
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers, LeftToRightAnswers):
+class BertPretrainer(PretrainerAnswers, PretrainingModel):
     __doc__ = PretrainingModel.__doc__
 
     _compute_outputs: Any = None
     _compute_next: Any = None
-
-    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        """Scores pairs by the next-sentence head, and single texts from left to right.
-
-        Args:
-          texts: a list of pairs or a tuple of two columns; or a list of texts.
-          batch_size: maximum number of rows per batch.
-
-        Returns:
-          For each pair the probability that the second text follows the first; for each text its
-          log-probability in nats, see `log_likelihood`.
-
-        Raises:
-          ValueError: if the model was not trained for it.
-        """
-        if is_empty(texts):
-            return []
-        is_single = read_pairs(texts)[1] is None
-        # If the model can do neither, `log_likelihood` tells how to train one that can.
-        if is_single and (self.config.reads_left_to_right or not self.use_next_sentence):
-            return self.log_likelihood(texts, batch_size)
-        return super().score(texts, batch_size)
 
     def compute_next_logits(
         self, rows: Sequence[Sequence[int]], positions: np.ndarray

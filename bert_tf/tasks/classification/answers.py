@@ -7,7 +7,6 @@ The Keras model, LiteRT files and the program all use these functions. The servi
 `tasks.base.serving.py` computes the same in TensorFlow.
 """
 
-import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,10 +30,11 @@ from bert_tf.text.tokenization import Tokenizer
 BATCH_SIZE = 32
 
 
-class ClassifierAnswers(abc.ABC):
+class ClassifierAnswers:
     """`classify`, `probabilities` and `score`, for anything that computes the logits of rows.
 
-    A subclass defines `compute_rows` and has these attributes:
+    A subclass defines `compute_rows`, or the methods that call it: `compute_logits`,
+    `compute_probabilities`, `compute_candidates`, `choose_labels`. It has these attributes:
 
       problem_type: `single_label`, `regression` or `multi_label`.
       num_labels: number of classes C.
@@ -55,9 +55,9 @@ class ClassifierAnswers(abc.ABC):
     decisions = Decisions()
     has_logits = True
 
-    @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> Sequence[np.ndarray]:
         """Returns the logits of each row, float32 [C]."""
+        raise NotImplementedError
 
     @counts_texts
     def classify(
@@ -78,38 +78,34 @@ class ClassifierAnswers(abc.ABC):
             None: the model's thresholds, or 0.5.
           candidates: labels that replace the model's labels, if the model was trained on natural
             language inference: it reads each text with a sentence about each candidate.
-          template: the sentence, with {} for the candidate; None: "This example is {}."
-          several: whether a text may have any number of candidates.
+          template: the sentence, with {} for the candidate; None: "This example is {}.", or the
+            template of the export.
+          several: whether a text may have several candidates, or none, each with its own
+            probability.
 
         Returns:
-          A dict per text: `label` and `score`, its probability. With several labels per text,
-            `labels` and `scores` of those above the threshold, the likeliest first. The label is
-            the likeliest one, unless a model of two classes has a threshold.
+          For each text the likeliest class and its probability, {"label": "good", "score": 0.98};
+            a model of two classes may have a threshold instead. With several labels per text
+            {"labels": ["news", "sport"], "scores": [0.9, 0.7]}, all above the threshold, the
+            likeliest first.
 
         Raises:
-          ValueError: if these are not texts, the model predicts a number, or a threshold is given
-            for a model of one label per text.
+          ValueError: if these are not texts, the model predicts a number, a threshold is given for
+            a model of one label per text, or candidates for a model that was not trained on natural
+            language inference.
         """
         if candidates is not None:
             rows = self.probabilities(texts, batch_size, candidates, template, several)
             return candidate_labels(rows, several, threshold)
         check_no_candidates(template, several)
         least = check_threshold(threshold, self.problem_type == "multi_label")
-        class_rows = self._class_probabilities(texts, batch_size)
-        names = self.known_labels
-        answers: list[dict[str, Any]] = []
-        if self.problem_type == "multi_label":
-            # A threshold of the call replaces those of all labels.
-            thresholds = self.decisions.by_label(names) if threshold is None else {}
-            for row in class_rows:  # [C]
-                probability_of_label = dict(zip(names, row, strict=True))
-                answers.append(labels_above(probability_of_label, least, thresholds))
-            return answers
-        # The likeliest class, unless there are two with a threshold.
-        best = self.decisions.choose(class_rows)  # [E]
-        for index, row in zip(best, class_rows, strict=True):
-            answers.append({"label": names[index], "score": float(row[index])})
-        return answers
+        self._check_classes()
+        if self.problem_type != "multi_label":
+            return self.choose_labels(texts, batch_size)
+        # A threshold of the call replaces those of all labels.
+        thresholds = self.decisions.by_label(self.known_labels) if threshold is None else {}
+        rows = self.probabilities(texts, batch_size)
+        return [labels_above(row, least, thresholds) for row in rows]
 
     @counts_texts
     def probabilities(
@@ -125,9 +121,10 @@ class ClassifierAnswers(abc.ABC):
         For arguments and errors see `classify`.
         """
         if candidates is not None:
-            return candidate_probabilities(self, texts, candidates, template, several, batch_size)
+            return self.compute_candidates(texts, candidates, template, several, batch_size)
         check_no_candidates(template, several)
-        rows = self._class_probabilities(texts, batch_size).tolist()
+        self._check_classes()
+        rows = self.compute_probabilities(texts, batch_size).tolist()
         return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 
     @counts_texts
@@ -141,13 +138,34 @@ class ClassifierAnswers(abc.ABC):
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return self.compute_logits(texts, batch_size)[:, 0].tolist()
 
-    def _class_probabilities(self, texts: Texts, batch_size: int) -> np.ndarray:
-        """Returns the probabilities of the classes, float [E, C]."""
+    def _check_classes(self) -> None:
         if self.problem_type == "regression":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        return self.decisions.probabilities(
-            self.compute_logits(texts, batch_size), self.problem_type
-        )
+
+    def choose_labels(self, texts: Texts, batch_size: int) -> list[dict[str, Any]]:
+        """Returns the answers of `classify` for a model of one label per text."""
+        class_rows = self.compute_probabilities(texts, batch_size)  # [E, C]
+        answers = []
+        # The likeliest class, unless there are two with a threshold.
+        for index, row in zip(self.decisions.choose(class_rows), class_rows, strict=True):
+            answers.append({"label": self.known_labels[index], "score": float(row[index])})
+        return answers
+
+    def compute_probabilities(self, texts: Texts, batch_size: int) -> np.ndarray:
+        """Returns the probabilities of the classes, float [E, C]."""
+        logits = self.compute_logits(texts, batch_size)
+        return self.decisions.probabilities(logits, self.problem_type)
+
+    def compute_candidates(
+        self,
+        texts: TextColumn,
+        candidates: TextColumn,
+        template: str | None,
+        several: bool,
+        batch_size: int,
+    ) -> list[dict[str, float]]:
+        """Returns the probabilities of the candidates; for the arguments see `classify`."""
+        return candidate_probabilities(self, texts, candidates, template, several, batch_size)
 
     @counts_texts
     def compute_logits(self, texts: Texts, batch_size: int = BATCH_SIZE) -> np.ndarray:

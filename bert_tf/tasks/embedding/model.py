@@ -7,7 +7,7 @@ vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
@@ -42,6 +42,7 @@ from bert_tf.tasks.base.models.raw_batches import (
     unpack_text_columns,
 )
 from bert_tf.tasks.base.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin
+from bert_tf.tasks.embedding.answers import EmbedderAnswers
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
@@ -49,7 +50,7 @@ from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
-from bert_tf.text.text_counts import TextCounts, counts_texts
+from bert_tf.text.text_counts import TextCounts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
@@ -71,7 +72,7 @@ class InBatchAccuracy(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbedder(TextFitMixin, keras.Model):
+class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
     """The encoder with pooling, dense layers and normalization.
 
         model.fit((queries, positives))             # pairs
@@ -191,38 +192,15 @@ class BertEmbedder(TextFitMixin, keras.Model):
         vectors = apply_layers(self, self.embedding.dense, vectors)
         return l2_normalize(vectors) if self.embedding.normalize else vectors
 
-    @counts_texts
-    def encode(
-        self,
-        texts: Sequence[str],
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 32,
-    ) -> np.ndarray:
-        """Embeds texts.
+    def named_prompt(self, name: str | None) -> str:
+        return self.embedding.prompt(name)
 
-        Args:
-          texts: N texts; each is truncated to `embedding.max_seq_length` tokens.
-          prompt_name: name of the prompt before each text; None: the model's default, if any.
-          prompt: prefix of each text, instead of a named prompt.
-          batch_size: texts per batch; texts of similar length share a batch.
+    def side_prompt(self, side: str) -> str:
+        return self.embedding.side_prompt(side)
 
-        Returns:
-          float32 [N, D].
-
-        Raises:
-          ValueError: if the model has no vocabulary or no prompt of that name; `texts` is a single
-            string or contains a value that is not a text; or `batch_size` is below 1.
-        """
-        if isinstance(texts, Iterator):
-            texts = list(texts)
-        if isinstance(texts, str) or len(texts):
-            # Reports a string and values that are not texts; an empty list is allowed here.
-            texts = read_texts(texts)
-        prefix = self.embedding.prompt(prompt_name) if prompt is None else prompt
-        rows = [self.pack(text, prefix) for text in texts]
-        skipped = prompt_length(self.tokenizer, self.embedding, prefix)
+    def encode_texts(self, texts: Sequence[str], prompt: str, batch_size: int) -> np.ndarray:
+        rows = [self.pack(text, prompt) for text in texts]
+        skipped = prompt_length(self.tokenizer, self.embedding, prompt)
         return self.encode_rows(rows, skipped, batch_size)
 
     def encode_rows(
@@ -247,14 +225,6 @@ class BertEmbedder(TextFitMixin, keras.Model):
 
         by_length([len(row.ids) for row in rows], batch_size, compute)
         return vectors
-
-    def encode_query(self, texts: Sequence[str], **options: Any) -> np.ndarray:
-        """Embeds queries, with the model's prompt for queries if it has one; see `encode`."""
-        return self.encode(texts, prompt=self.embedding.side_prompt("query"), **options)
-
-    def encode_document(self, texts: Sequence[str], **options: Any) -> np.ndarray:
-        """Embeds documents, with the model's prompt for documents if it has one; see `encode`."""
-        return self.encode(texts, prompt=self.embedding.side_prompt("document"), **options)
 
     def pack(self, text: str, prompt: str = "") -> PackedText:
         """Tokenizes a prompt and a text, and truncates them to the maximum length."""

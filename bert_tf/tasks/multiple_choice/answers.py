@@ -4,8 +4,7 @@ contexts, choices --read_choices--> pairs --pair_rows--> rows --compute_rows--> 
     --best_choice--> choice, index, probability
 """
 
-import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,10 @@ from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 
 
-class ChoiceAnswers(abc.ABC):
+class ChoiceAnswers:
     """`choose` and `score`, for anything that computes the scores of tokenized pairs.
+
+    A subclass defines `compute_rows`, or `score`, which calls it.
 
     Attributes:
       tokenizer: the model's tokenizer.
@@ -31,9 +32,9 @@ class ChoiceAnswers(abc.ABC):
     tokenizer: Tokenizer
     max_seq_length: int
 
-    @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the scores of the choices of each row, float32 [C]."""
+        raise NotImplementedError
 
     @counts_texts
     def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
@@ -59,7 +60,7 @@ class ChoiceAnswers(abc.ABC):
     def choose(
         self, contexts: Column, choices: Column | None = None, batch_size: int = BATCH_SIZE
     ) -> list[dict[str, Any]]:
-        """Selects the choice that follows each context.
+        """Chooses the continuation or answer for each context.
 
         Args:
           contexts: texts; or, without choices, a list of pairs (context, list of choices), or a
@@ -68,40 +69,28 @@ class ChoiceAnswers(abc.ABC):
           batch_size: pairs of a context and a choice per batch.
 
         Returns:
-          A dict per context: `choice`, its `index`, and `score`, its probability among the choices
-            of the context.
+          For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
+            probability among its choices.
 
         Raises:
-          ValueError: if these are not texts and lists of texts.
+          ValueError: if these are not texts and lists of texts, or the model does not take pairs.
         """
-        return choose_by_scores(contexts, choices, lambda pairs: self.score(pairs, batch_size))
-
-
-def choose_by_scores(
-    contexts: Column, choices: Column | None, score: Callable[[list[tuple[str, str]]], list[float]]
-) -> list[dict[str, Any]]:
-    """Selects the choice for each context; see `ChoiceAnswers.choose`.
-
-    Args:
-      contexts, choices: see `ChoiceAnswers.choose`.
-      score: function that returns the scores of pairs (context, choice).
-    """
-    given = contexts if choices is None else (contexts, choices)
-    if is_empty(given):
-        return []
-    read_contexts, lists = read_choices(given)
-    # The pairs of all contexts are scored together, so that batches are full.
-    pairs = []
-    for context, texts in zip(read_contexts, lists, strict=True):
-        pairs += [(context, text) for text in texts]
-    scores = score(pairs)
-    answers = []
-    first = 0  # the first pair of the context
-    for texts in lists:
-        index, probability = best_choice(np.array(scores[first : first + len(texts)]))
-        answers.append({"choice": texts[index], "index": index, "score": probability})
-        first += len(texts)
-    return answers
+        given = contexts if choices is None else (contexts, choices)
+        if is_empty(given):
+            return []
+        read_contexts, lists = read_choices(given)
+        # The pairs of all contexts are scored together, so that batches are full.
+        pairs = []
+        for context, texts in zip(read_contexts, lists, strict=True):
+            pairs += [(context, text) for text in texts]
+        scores = self.score(pairs, batch_size)
+        answers = []
+        first = 0  # the first pair of the context
+        for texts in lists:
+            index, probability = best_choice(np.array(scores[first : first + len(texts)]))
+            answers.append({"choice": texts[index], "index": index, "score": probability})
+            first += len(texts)
+        return answers
 
 
 def best_choice(scores: np.ndarray) -> tuple[int, float]:

@@ -87,6 +87,8 @@ class Answer(NamedTuple):
 class QuestionAnswers(abc.ABC):
     """`answer`, for anything that computes the span scores of tokenized windows.
 
+    A subclass defines `compute_rows`, or `answer_asked`, which calls it.
+
     Attributes:
       tokenizer: the model's tokenizer.
       max_seq_length: maximum length of a row.
@@ -101,9 +103,9 @@ class QuestionAnswers(abc.ABC):
     def reading(self) -> SquadConfig:
         """Options for splitting contexts into windows and for selecting answers."""
 
-    @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
         """Returns the outputs of each row by name, without padding."""
+        raise NotImplementedError
 
     @counts_texts
     def answer(
@@ -114,7 +116,7 @@ class QuestionAnswers(abc.ABC):
         batch_size: int = BATCH_SIZE,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """Returns the answer to each question.
+        """Answers questions with parts of their contexts.
 
         Args:
           questions: texts; or, without contexts, a list of pairs (question, context), or a tuple of
@@ -125,14 +127,13 @@ class QuestionAnswers(abc.ABC):
           options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
 
         Returns:
-          A dict per question with the fields of `Answer`: `answer`, a substring of the context or
-            ""; `start` and `end`, offsets in characters; `score`, the sum of the logits of the best
-            span (with a joint head, of its log-probabilities); `null_odds`, the score of no answer
-            minus `score` (with a joint head, only the score of no answer); and `probability`, the
-            probability of the answer among the best answers.
+          A dict per question with the fields of `Answer`: {"answer": "in London", "start": 9,
+            "end": 18, "score": 11.3, "null_odds": -8.2, "probability": 0.97}: context[start:end] is
+            the answer, or "" and -1.
 
         Raises:
-          ValueError: if these are not texts, or an option is unknown.
+          ValueError: if these are not texts, an option is unknown, or the model was exported with
+            other options.
         """
         if unknown := options.keys() - ANSWER_OPTIONS:
             raise ValueError(
@@ -145,9 +146,13 @@ class QuestionAnswers(abc.ABC):
             return []
         # The options select among spans; the windows stay those of `reading`, as in training.
         config = dataclasses.replace(self.reading, **options)
-        examples = make_examples(
-            read_asked(given), self.tokenizer, self.max_seq_length, self.reading
-        )
+        return self.answer_asked(read_asked(given), config, batch_size)
+
+    def answer_asked(
+        self, asked: list[SquadQuestion], config: SquadConfig, batch_size: int
+    ) -> list[dict[str, Any]]:
+        """Returns the answers of `answer`; `config` is `reading` with the options of the call."""
+        examples = make_examples(asked, self.tokenizer, self.max_seq_length, self.reading)
         outputs = []
         # Contexts without words have no windows.
         if len(examples.rows):

@@ -1,6 +1,5 @@
 """The answers of a reranker: scores of pairs, and documents in order. Loads no TensorFlow."""
 
-import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,10 @@ from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.text.text_counts import counts_texts
 
 
-class RerankerAnswers(abc.ABC):
+class RerankerAnswers:
     """`score` and `rank`, for anything that computes the logits of pairs.
+
+    A subclass defines `pair_logits`, or the methods that call it: `score_pairs`, `rank_texts`.
 
     Attributes:
       activation: `sigmoid` or `identity`: the function from a logit to a score.
@@ -20,11 +21,11 @@ class RerankerAnswers(abc.ABC):
 
     activation: str
 
-    @abc.abstractmethod
     def pair_logits(
         self, queries: Sequence[str], documents: Sequence[str], batch_size: int
     ) -> np.ndarray:
         """Returns the unnormalised score of each query with its document, float32 [N]."""
+        raise NotImplementedError
 
     @counts_texts
     def score(self, pairs: Texts, batch_size: int = 32) -> list[float]:
@@ -41,9 +42,13 @@ class RerankerAnswers(abc.ABC):
         Raises:
           ValueError: if these are not pairs of texts.
         """
-        queries, documents = read_query_pairs(pairs)
-        logits = self.pair_logits(queries, documents, batch_size)
-        return activate(logits, self.activation).tolist()
+        return self.score_pairs(*read_query_pairs(pairs), batch_size)
+
+    def score_pairs(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> list[float]:
+        """Returns the scores of `score`."""
+        return activate(self.pair_logits(queries, documents, batch_size), self.activation).tolist()
 
     @counts_texts
     def rank(self, query: str, documents: Column, batch_size: int = 32) -> list[dict[str, Any]]:
@@ -55,37 +60,33 @@ class RerankerAnswers(abc.ABC):
           batch_size: documents per batch.
 
         Returns:
-          A dict for each document, the best first, with its `index`, its `score` (see `score`) and
-          the `document` itself. Documents with equal scores keep their order.
+          A dict for each document, the best first: {"index": 2, "score": 0.98, "document": "..."},
+          the index being that in `documents`, and the score that of `score`. Documents with equal
+          scores keep their order.
 
         Raises:
           ValueError: if the query is not a text, or the documents are not a list of texts.
         """
         texts = read_candidates(query, documents)
+        order, scores = self.rank_texts(query, texts, batch_size)
+        answers = []
+        for index in order:
+            score = float(scores[index])
+            answers.append({"index": int(index), "score": score, "document": texts[index]})
+        return answers
+
+    def rank_texts(
+        self, query: str, texts: Sequence[str], batch_size: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the indices of N documents, the best first, and their scores, float [N]."""
         logits = self.pair_logits([query] * len(texts), texts, batch_size)
         # By logits: probabilities close to 1 are rounded to equal numbers.
-        order = np.argsort(-logits, kind="stable")
-        return ranked(texts, order, activate(logits, self.activation))
+        return np.argsort(-logits, kind="stable"), activate(logits, self.activation)
 
 
 def activate(logits: np.ndarray, activation: str) -> np.ndarray:
     """Converts logits to scores, float32 [N]."""
     return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
-
-
-def ranked(documents: Sequence[str], order: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
-    """Returns ranked documents in the format of `rank`.
-
-    Args:
-      documents: N texts.
-      order: int [N], indices of the documents, the best first.
-      scores: float [N], in the order of the documents.
-    """
-    answers = []
-    for index in order:
-        score = float(scores[index])
-        answers.append({"index": int(index), "score": score, "document": documents[index]})
-    return answers
 
 
 def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:

@@ -4,7 +4,6 @@ outputs of rows [T, C] --gather_words--> scores of the words of each sentence [W
     --best_tags--> label and probability of each word --join_words--> entities
 """
 
-import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.system.type_names import Texts
-from bert_tf.tasks.base.examples.columns import is_empty, read_column, read_texts
+from bert_tf.tasks.base.examples.columns import CheckedTexts, is_empty, read_column, read_texts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.features import TagRow, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
@@ -26,8 +25,10 @@ from bert_tf.text.words import word_offsets
 Word = dict[str, Any]  # word, label, score; for a raw text also start and end
 
 
-class TaggerAnswers(abc.ABC):
+class TaggerAnswers:
     """`tag` and `find_entities`, for anything that computes the scores of tokenized rows.
+
+    A subclass defines `compute_rows`, or the methods that call it: `tag_texts`, `tag_words`.
 
     Attributes:
       tokenizer: the model's tokenizer.
@@ -39,13 +40,13 @@ class TaggerAnswers(abc.ABC):
     max_seq_length: int
     known_labels: tuple[str, ...]
 
-    @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
         """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
+        raise NotImplementedError
 
     @counts_texts
     def tag(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
-        """Returns the label of each word.
+        """Tags words.
 
         Args:
           texts: raw texts of any length, which the tokenizer splits into words at white space and
@@ -53,26 +54,35 @@ class TaggerAnswers(abc.ABC):
           batch_size: rows per batch.
 
         Returns:
-          For each text, a dict per word: `word`, `label`, `score` (the label's probability), and
-            for raw texts `start` and `end` in characters.
+          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99}, the score being
+            the label's probability, and, for raw texts, their "start" and "end" in characters.
 
         Raises:
           ValueError: if a value is not a text or a list of words.
         """
         if is_empty(texts):
             return []
-        column = read_column(texts, "texts")
-        offsets: list[list[tuple[int, int]]] = []  # stays empty for lists of words
+        column = texts if isinstance(texts, CheckedTexts) else read_column(texts, "texts")
         # The first value decides; the functions that read the column check the others.
         if isinstance(column[0], str):
-            raw_texts = read_texts(column)
-            sentences = []
-            for text in raw_texts:
-                spans = word_offsets(text, self.tokenizer)
-                offsets.append(spans)
-                sentences.append([text[start:end] for start, end in spans])
-        else:
-            sentences = read_words(column)
+            return self.tag_texts(read_texts(column), batch_size)
+        return self.tag_words(read_words(column), batch_size)
+
+    def tag_texts(self, texts: list[str], batch_size: int) -> list[list[Word]]:
+        """Returns the words of raw texts in the format of `tag`."""
+        offsets = [word_offsets(text, self.tokenizer) for text in texts]
+        sentences = []
+        for text, spans in zip(texts, offsets, strict=True):
+            sentences.append([text[start:end] for start, end in spans])
+        answers = self.tag_words(sentences, batch_size)
+        for answer, spans in zip(answers, offsets, strict=True):
+            for tagged_word, (start, end) in zip(answer, spans, strict=True):
+                tagged_word["start"] = start
+                tagged_word["end"] = end
+        return answers
+
+    def tag_words(self, sentences: list[list[str]], batch_size: int) -> list[list[Word]]:
+        """Returns the words of sentences in the format of `tag`."""
         answers = []
         for words, scores in zip(sentences, self._word_scores(sentences, batch_size), strict=True):
             tags = best_tags(scores, self.known_labels)
@@ -80,25 +90,21 @@ class TaggerAnswers(abc.ABC):
             for word, (label, score) in zip(words, tags, strict=True):
                 answer.append({"word": word, "label": label, "score": score})
             answers.append(answer)
-        # Lists of words have no offsets: then this loop is empty.
-        for answer, spans in zip(answers, offsets, strict=bool(offsets)):
-            for tagged_word, (start, end) in zip(answer, spans, strict=True):
-                tagged_word["start"] = start
-                tagged_word["end"] = end
         return answers
 
     @counts_texts
     def find_entities(
         self, texts: Texts, batch_size: int = BATCH_SIZE
     ) -> list[list[dict[str, Any]]]:
-        """Returns the entities of raw texts: the words of `tag`, joined by their labels.
+        """Finds named or other tagged entities in raw texts: the words of `tag`, joined by labels.
 
         Labels of BIO, IOB1, BIOES and BILOU mark entities of several words. With other labels, each
         word with a label other than O is an entity.
 
         Returns:
-          For each text, a dict per entity: `type`, `text`, `start` and `end` in characters, and
-            `score`, the lowest score of its words.
+          For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
+            "end": 12, "score": 0.99}: text[start:end] is the entity, and the score is the lowest of
+            its words'.
 
         Raises:
           ValueError: if a value is not a text.

@@ -145,7 +145,7 @@ class Told(MaskedModel):
     max_seq_length = 24
 
     def __init__(self, vocab, by_masks):
-        self.vocab, self._tokenizer = vocab, WordPiece(vocab, True)
+        self.vocab, self.tokenizer = vocab, WordPiece(vocab, True)
         self._by_masks = by_masks
 
     def log_probabilities(self, rows, positions):

@@ -9,7 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.config import ModelConfig
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.pretraining.masked_words.left_to_right import join_wordpieces
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
@@ -167,7 +167,7 @@ def test_loaded_from_files(model, tmp_path):
 def test_exported_models_refuse():
     """Their functions compute masks alone."""
     card = {"kind": "fill_mask", "labels": [], "inputs": ["text"], "max_seq_length": 12}
-    answers = OutputAnswers(types.SimpleNamespace(card=card))
+    answers = output_answers(types.SimpleNamespace(card=card))
     for method in (answers.score, answers.continue_text):
-        with pytest.raises(ValueError, match=f"^{method.__name__} "):
+        with pytest.raises(ValueError, match=method.__name__):
             method(["the cat"])

@@ -11,7 +11,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints.run_record import write_inputs
 from bert_tf.inference.lite import LiteClassifier, LiteZeroShot
-from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.lite_model import LiteModel
@@ -223,7 +223,7 @@ def test_several_needs_a_contradiction(tmp_path):
 
 def test_models_of_other_kinds(tmp_path):
     regression = bert_tf.load(write_model(tmp_path / "regression", "regression"))
-    with pytest.raises(ValueError, match="candidates .*regression"):
+    with pytest.raises(ValueError, match="classify .*regression"):
         regression.classify(["A text."], candidates=CANDIDATES)
     several = BertClassifier.from_pretrained(FOLDER / "model", problem_type="multi_label")
     with pytest.raises(ValueError, match="problem_type='multi_label'"):
@@ -280,7 +280,7 @@ def test_lists_of_different_lengths():
 def test_a_saved_model_of_classes_says_how_to_export():
     card = {"kind": "classifier", "inputs": ("text",), "labels": ("entailment", "x")}
     model = type("Model", (), {"card": {**card, "max_seq_length": 9}})()
-    predictor = Predictor(OutputAnswers(model), model.card)
+    predictor = Predictor(output_answers(model), model.card)
     with pytest.raises(ValueError, match="--kind=zero_shot"):
         predictor.classify(["A text."], candidates=CANDIDATES)
 

@@ -25,6 +25,10 @@ WITH_IDS = (
 )
 
 
+class CheckedTexts(list[str]):
+    """Texts that `read_texts` or `read_pair_columns` returned: they are not read a second time."""
+
+
 def read_column(values: object, name: str, may_be_empty: bool = False) -> list[Any]:
     """Returns the values of a column as Python objects, texts as str.
 
@@ -61,10 +65,12 @@ def read_texts(values: object, name: str = "texts", may_be_empty: bool = False) 
     Raises:
       ValueError: as `read_column`; also if a value is missing, is not a text, or has no UTF-8.
     """
+    if isinstance(values, CheckedTexts) and (values or may_be_empty):
+        return values
     column = read_column(values, name, may_be_empty)
     others = [index for index, value in enumerate(column) if not isinstance(value, str)]
     if not others:
-        return [check_text(text, f"{name}[{index}]") for index, text in enumerate(column)]
+        return CheckedTexts(check_text(text, f"{name}[{i}]") for i, text in enumerate(column))
     value = column[others[0]]
     where = f"{name}[{others[0]}]"
     share = f"{len(others):,} of {len(column):,}"
@@ -132,8 +138,8 @@ def read_pair_columns(
         and not any(isinstance(value, str | bytes | Mapping) for value in values)
     ):
         return _read_two_columns(values[0], values[1], name, may_be_empty)
-    firsts: list[str] = []
-    seconds: list[str] = []
+    firsts = CheckedTexts()
+    seconds = CheckedTexts()
     for index, row in enumerate(read_column(values, name, may_be_empty)):
         where = f"{name}[{index}]"
         parts: list[Any] = []

@@ -1,10 +1,9 @@
 """Reads the texts of a request to a trained model as `columns` does; lists may be empty."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from bert_tf.system.type_names import Column, TextColumn, Texts
-from bert_tf.tasks.base.examples.columns import read_column, read_pair_columns, read_texts
+from bert_tf.system.type_names import TextColumn, Texts
+from bert_tf.tasks.base.examples.columns import read_pair_columns, read_texts
 
 
 def text_column(texts: TextColumn, name: str = "texts") -> list[str]:
@@ -26,24 +25,3 @@ def text_columns(texts: Texts, names: Sequence[str], name: str = "texts") -> lis
     if len(names) == 1:
         return [text_column(texts, name)]
     return list(read_pair_columns(texts, names, name, may_be_empty=True))
-
-
-def word_lists(sentences: Column, name: str) -> list[list[str]]:
-    """Returns sentences of words as lists.
-
-    Raises:
-      ValueError: if a sentence is not a list of words, or a word is empty: it would end the
-        sentence.
-    """
-    found: list[list[str]] = []
-    for index, sentence in enumerate(as_list(sentences, name)):
-        words = text_column(sentence, f"{name}[{index}]")
-        if "" in words:
-            raise ValueError(f"{name}[{index}][{words.index('')}] is empty; leave empty words out.")
-        found.append(words)
-    return found
-
-
-def as_list(values: Column, name: str) -> list[Any]:
-    """Returns the values of a column; see `read_column`."""
-    return read_column(values, name, may_be_empty=True)

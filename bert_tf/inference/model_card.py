@@ -1,8 +1,8 @@
 """Writes a model's README.md for the Hugging Face Hub: purpose, data, scores and loading.
 
-Its header is YAML for the hub's search: task, metrics, and the results as a model index, formatted
-by huggingface_hub's own classes. For a run directory it reports run.flags and eval_results.txt; of
-files it gives only the names, because paths are private.
+Its header is YAML for the hub's search, formatted by huggingface_hub's own classes. For a run
+directory it reports run.flags and eval_results.txt; of files it gives only the names, because paths
+are private.
 
 Reference: https://huggingface.co/docs/hub/model-cards
 """
@@ -13,8 +13,6 @@ import re
 from typing import Any, NamedTuple
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import FILE_NAME, EmbeddingConfig
-from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.google import google_refusal
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface import family_and_heads
@@ -26,67 +24,82 @@ from bert_tf.inference.serving_models import find_kind, recorded_options
 from bert_tf.system.bounded_files import read_text
 from bert_tf.tasks.classification.glue import glue_task
 from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
-from bert_tf.text.vocab import Vocab
 
 CARD_NAME = "README.md"
 RESULTS_NAME = "eval_results.txt"
 
 
 class _Purpose(NamedTuple):
-    """The purpose of a kind of model.
-
-    Attributes:
-      does: the verb phrase after "A BERT that ...".
-      pipeline: the hub's name of the task, and that of transformers' pipeline.
-      example: a call of `bert_tf.load(...)`.
-      inputs: the inputs of the pipeline, and its further arguments.
-      keras_class: the class of keras-hub; "" if it has no such head.
-    """
-
-    does: str
-    pipeline: str
-    example: str
-    inputs: str
-    options: str = ""
-    keras_class: str = ""
+    does: str  # the verb phrase after "A BERT that ..."
+    pipeline: str  # the hub's name of the task, and that of transformers' pipeline
+    example: str  # a call of `bert_tf.load(...)`
+    call: str = "{input}"  # the arguments of the pipeline's call
+    options: str = ""  # further arguments of the pipeline
 
 
-TEXT = '"A fine film."'
-PAIR = '("A man plays.", "Somebody plays.")'
-PAIR_INPUTS = '{"text": "A man plays.", "text_pair": "Somebody plays."}'
-_CLASSES = "text-classification"
+CLASSES = "text-classification"
+LIVED = '"Ada Lovelace lived in London."'
+QUESTION = f'answer(["Where did Ada live?"], [{LIVED}])'
+MASKED = '"The {mask} sat down."'
 PURPOSES = {
-    "classifier": _Purpose(
-        *("classifies texts", _CLASSES, "classify([{}])", "{}"), keras_class="BertTextClassifier"
-    ),
+    "classifier": _Purpose("classifies texts", CLASSES, "classify([{text}])"),
     "multi_label": _Purpose(
-        *("gives texts any number of labels", _CLASSES, "classify([{}])", "{}, top_k=None"),
-        keras_class="BertTextClassifier",
+        "gives texts any number of labels", CLASSES, "classify([{text}])", "{input}, top_k=None"
     ),
     "regression": _Purpose(
-        *("gives texts a number", _CLASSES, "score([{}])", "{}"),
-        options=', function_to_apply="none"',
-        keras_class="BertTextClassifier",
+        "gives texts a number", CLASSES, "score([{text}])", options=', function_to_apply="none"'
     ),
     "tagger": _Purpose(
-        *("tags words", "token-classification"),
-        *('find_entities(["Ada Lovelace lived in London."])', '"Ada Lovelace lived in London."'),
-        options=', aggregation_strategy="first"',
+        "tags words",
+        "token-classification",
+        f"find_entities([{LIVED}])",
+        LIVED,
+        ', aggregation_strategy="first"',
     ),
     "question_answering": _Purpose(
-        *("answers questions with parts of a text", "question-answering"),
-        'answer(["Where did Ada live?"], ["Ada Lovelace lived in London."])',
-        "",
+        "answers questions with parts of a text", "question-answering", QUESTION
     ),
-    "fill_mask": _Purpose(
-        *("fills in masked words", "fill-mask", 'fill_mask(["The [MASK] sat down."])'),
-        *('"The {mask} sat down."',),
-        keras_class="BertMaskedLM",
-    ),
-    "embeddings": _Purpose(
-        *("makes vectors of texts", "feature-extraction", "encode([{}])", "{}"),
-    ),
+    "fill_mask": _Purpose("fills in masked words", "fill-mask", f"fill_mask([{MASKED}])", MASKED),
+    "embeddings": _Purpose("makes vectors of texts", "feature-extraction", "encode([{text}])"),
 }
+CARD = """\
+# {name}
+
+A {title} that {does}: {layers} layers of {width} numbers, {heads} heads, {size} parameters. Its \
+tokenizer is {casing} {tokenizer} of {tokens:,} tokens.{labels}
+{results}{training}
+## How to use it
+
+With bert_tf (TensorFlow):
+
+```python
+import bert_tf
+
+model = bert_tf.load("{name}"{arguments})
+print(model.{example})
+```
+
+With {library}:
+
+```python
+{code}
+```
+{notes}
+## Limits
+
+Sequences have at most {length} tokens; longer texts are {cut}. The model shares the gaps and \
+errors of its training data; it has not been examined for them.
+
+## License
+
+Not stated yet: add `license: ...` to the header of this file.
+"""
+PIPELINE_CODE = """\
+from transformers import pipeline
+
+model = pipeline("{pipeline}", model="{name}"{options})
+print(model({call}))"""
+# Release 5 of transformers has no pipeline for questions.
 QUESTION_CODE = """\
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -103,29 +116,28 @@ print(SentenceTransformer("{name}").encode([{text}]))"""
 CROSS_CODE = """\
 from sentence_transformers import CrossEncoder
 
-print(CrossEncoder("{name}").predict([({text})]))"""
-# Values of eval_results.txt: the hub's name of the metric, and the usual name.
+print(CrossEncoder("{name}").predict([({input})]))"""
+POOLING_NOTE = """
+The pipeline gives a vector for each token; bert_tf makes one of them as `embedder.json` says: \
+pooling {}{}.
+"""
+KERAS_HUB_NOTE = """
+keras-hub loads the folder `{name}-preset` that `python -m bert_tf.convert_checkpoint \
+--input={name} --output={name}-preset --to=keras_hub` writes.
+"""
+# The hub's names of the metrics in eval_results.txt.
 METRICS = {
-    "eval_accuracy": ("accuracy", "accuracy"),
-    "eval_f1": ("f1", "F1"),
-    "eval_macro_f1": ("f1", "macro F1"),
-    "eval_micro_f1": ("f1", "micro F1"),
-    "eval_precision": ("precision", "precision"),
-    "eval_recall": ("recall", "recall"),
-    "eval_matthews": ("matthews_correlation", "Matthews correlation"),
-    "eval_pearson": ("pearsonr", "Pearson correlation"),
-    "eval_spearman": ("spearmanr", "Spearman correlation"),
-    "eval_exact_match": ("exact_match", "exact match"),
-    "eval_exact": ("exact_match", "exact match"),
-    "masked_lm_accuracy": ("accuracy", "accuracy of masked tokens"),
-    "next_sentence_accuracy": ("accuracy", "accuracy of next sentences"),
+    **dict.fromkeys(("accuracy", "masked_lm_accuracy", "next_sentence_accuracy"), "accuracy"),
+    **dict.fromkeys(("f1", "macro_f1", "micro_f1"), "f1"),
+    **dict.fromkeys(("exact_match", "exact"), "exact_match"),
+    **{"precision": "precision", "recall": "recall", "matthews": "matthews_correlation"},
+    **{"pearson": "pearsonr", "spearman": "spearmanr"},
 }
 SHOWN_FLAGS = (
     *("num_train_epochs", "num_train_steps", "train_minutes", "train_batch_size"),
     *("learning_rate", "optimizer"),
     *("warmup_proportion", "num_warmup_steps", "max_seq_length", "random_seed", "masking"),
 )
-KERAS_HUB_TYPE = "bert"  # Its classes for the other families are not tried here.
 
 
 def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) -> None:
@@ -139,7 +151,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     Raises:
       ValueError: if eval_results.txt is damaged.
     """
-    from huggingface_hub import ModelCard
+    from huggingface_hub import ModelCard, ModelCardData
 
     run = record_of(source)
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
@@ -147,22 +159,36 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     kind = find_kind(checkpoint, str(run))
     # Kinds without their own pipeline are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
-    base = base_model(flags.get("init_checkpoint", ""), source)
-    data = _metadata(folder, checkpoint, kind, flags, results, base)
-    body = "\n\n".join(
-        part
-        for part in (
-            f"# {folder.name}",
-            _description(checkpoint, kind),
-            _scores(flags, results),
-            _training(flags),
-            _usage(folder, checkpoint, kind, str(run)),
-            _limits(checkpoint, kind),
-            "## License\n\nNot stated yet: add `license: ...` to the header of this file.",
-        )
-        if part
+    is_pair = len(recorded_options(checkpoint, kind, str(run)).get("texts", ())) == 2
+    encoder = encoder_alone(checkpoint) if is_modular(checkpoint) else checkpoint
+    family = family_and_heads(encoder)[0]
+    library = "transformers"
+    task = PURPOSES[kind].pipeline
+    if is_sentence_transformers(folder):
+        library = "sentence-transformers"
+        task = task if is_modular(checkpoint) else "sentence-similarity"
+    dataset = _dataset(flags)
+    evaluated = _evaluated(results, task, dataset)
+    header = ModelCardData(
+        library_name=library,
+        pipeline_tag=task,
+        tags=[family.model_type, "bert_tf"],
+        base_model=base_model(flags.get("init_checkpoint", ""), source),
+        # Only GLUE's tasks are data sets of the hub; a file is not.
+        datasets=[dataset["dataset_type"]] if "dataset_config" in dataset else None,
+        metrics=sorted({result.metric_type for result in evaluated}) or None,
+        model_name=folder.name if evaluated else None,
+        eval_results=evaluated or None,
     )
-    ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}\n").save(folder / CARD_NAME)
+    text = CARD.format(
+        name=folder.name,
+        title=family.title,
+        results=_results(results, dataset["dataset_name"]),
+        training=_training(flags),
+        **_description(checkpoint, kind),
+        **_usage(folder, checkpoint, kind, is_pair, family.model_type),
+    )
+    ModelCard(f"---\n{header.to_yaml()}\n---\n\n{text}").save(folder / CARD_NAME)
 
 
 def read_results(path: pathlib.Path) -> dict[str, float]:
@@ -171,10 +197,8 @@ def read_results(path: pathlib.Path) -> dict[str, float]:
     Raises:
       ValueError: naming the line, if it is not of the form `key = value`.
     """
-    if not path.exists():
-        return {}
-    values = {}
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    values: dict[str, float] = {}
+    for number, line in enumerate(read_text(path).splitlines() if path.exists() else (), 1):
         if line.startswith("#") or not line.strip():
             continue
         key, _, value = line.partition(" = ")
@@ -183,54 +207,6 @@ def read_results(path: pathlib.Path) -> dict[str, float]:
         except ValueError:
             raise ValueError(f"{path}, line {number}: {line!r}, expected key = value.") from None
     return values
-
-
-def _metadata(
-    folder: pathlib.Path,
-    checkpoint: Checkpoint,
-    kind: str,
-    flags: dict[str, str],
-    results: dict[str, float],
-    base: str | None,
-) -> Any:
-    """Returns the metadata by which the hub searches."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    name = folder.name
-    task = PURPOSES[kind].pipeline
-    library = "transformers"
-    if is_sentence_transformers(folder):
-        if not is_modular(checkpoint):
-            task = "sentence-similarity"
-        library = "sentence-transformers"
-    known = {key: value for key, value in results.items() if key in METRICS}
-    dataset = _dataset(flags)
-    evaluated = [
-        EvalResult(
-            task_type=task,
-            dataset_type=dataset["type"],
-            dataset_name=dataset["name"],
-            dataset_config=dataset.get("config"),
-            dataset_split=dataset.get("split"),
-            metric_type=METRICS[key][0],
-            metric_name=METRICS[key][1],
-            metric_value=round(value, 6),
-        )
-        for key, value in sorted(known.items())
-        if math.isfinite(value)
-    ]
-    family = _family(checkpoint)
-    return ModelCardData(
-        library_name=library,
-        pipeline_tag=task,
-        tags=[family.model_type, "bert_tf"],
-        base_model=base,
-        # Only GLUE's tasks are data sets of the hub; a file is not.
-        datasets=[dataset["type"]] if "config" in dataset else None,
-        metrics=sorted({METRICS[key][0] for key in known}) or None,
-        model_name=name if evaluated else None,
-        eval_results=evaluated or None,
-    )
 
 
 def base_model(*sources: str) -> str | None:
@@ -245,186 +221,115 @@ def _dataset(flags: dict[str, str]) -> dict[str, str]:
         task = glue_task(name)
         config = task.name.replace("-", "")
         split = "validation_matched" if config == "mnli" else "validation"
-        named = {"type": "nyu-mll/glue", "name": f"GLUE {task.folder}"}
-        return {**named, "config": config, "split": split}
-    file = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
-    name = pathlib.PurePath(file).name
-    return {"type": re.sub(r"[^\w.-]+", "-", name), "name": name}
+        named = {"dataset_type": "nyu-mll/glue", "dataset_name": f"GLUE {task.folder}"}
+        return {**named, "dataset_config": config, "dataset_split": split}
+    path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
+    name = pathlib.PurePath(path).name
+    return {"dataset_type": re.sub(r"[^\w.-]+", "-", name), "dataset_name": name}
 
 
-def _family(checkpoint: Checkpoint) -> Family:
-    """Returns the family of a folder; modules hold heads that it does not."""
-    family, _ = family_and_heads(
-        encoder_alone(checkpoint) if is_modular(checkpoint) else checkpoint
-    )
-    return family
+def _evaluated(results: dict[str, float], task: str, dataset: dict[str, str]) -> list[Any]:
+    """Returns the results for which the hub has a metric."""
+    from huggingface_hub import EvalResult
+
+    evaluated = []
+    for key, value in sorted(results.items()):
+        name = key.removeprefix("eval_")
+        if name in METRICS and math.isfinite(value):
+            metric = {"metric_type": METRICS[name], "metric_name": name.replace("_", " ")}
+            result = EvalResult(task_type=task, metric_value=round(value, 6), **metric, **dataset)
+            evaluated.append(result)
+    return evaluated
 
 
-def _description(checkpoint: Checkpoint, kind: str) -> str:
+def _description(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
+    """Returns the fields of the card that describe the network, its tokenizer and its limits."""
     config = checkpoint.config
-    family = _family(checkpoint)
     count = sum(value.size for value in checkpoint.weights.values())
-    size = f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
-    text = (
-        f"A {family.title} that {PURPOSES[kind].does}: {config.num_hidden_layers} layers of "
-        f"{config.hidden_size} numbers, {config.num_attention_heads} heads, {size} parameters. "
-    )
-    if isinstance(checkpoint.vocab, Vocab):
-        casing = "uncased" if config.do_lower_case else "cased"
-        text += f"Its tokenizer is {casing} WordPiece of {len(checkpoint.vocab):,} tokens."
-    elif checkpoint.vocab is not None:
-        title = TOKENIZER_TITLES[kind_of(checkpoint.vocab)]
-        text += f"Its tokenizer is {title} of {len(checkpoint.vocab):,} tokens."
-    if checkpoint.labels:
-        text += f"\n\nLabels: {', '.join(f'`{label}`' for label in checkpoint.labels)}."
-    return text
-
-
-def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
-    """Returns the table of results, with the baseline if the run has one."""
-    shown = {k: v for k, v in results.items() if not k.startswith("unigram_")}
-    step = shown.pop("global_step", None)
-    if not shown:
-        return ""
-    # The values that were left out above are those of a baseline.
-    has_baseline = len(shown) + (step is not None) < len(results)
-    header = "| | this model | unigrams |\n| --- | ---: | ---: |"
-    lines = [header if has_baseline else "| | value |\n| --- | ---: |"]
-    for key, value in sorted(shown.items()):
-        name = METRICS[key][1] if key in METRICS else key.removeprefix("eval_").replace("_", " ")
-        cells = [name, f"{value:.4f}"]
-        if has_baseline:
-            baseline = results.get(f"unigram_{key}")
-            cells.append("" if baseline is None else f"{baseline:.4f}")
-        lines.append(f"| {' | '.join(cells)} |")
-    at = f" after {step:,.0f} steps of training" if step else ""
-    return f"## Results\n\nOn {_dataset(flags)['name']}{at}:\n\n" + "\n".join(lines)
-
-
-def _training(flags: dict[str, str]) -> str:
-    """Describes the training data and settings, as far as the run records them."""
-    rows = []
-    data = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir")
-    if name := flags.get("task_name"):
-        rows.append(("training data", f"GLUE {glue_task(name).folder}"))
-    elif data:
-        names = [pathlib.PurePath(part).name for part in data.split(",")]
-        rows.append(("training data", ", ".join(names)))
-    if start := flags.get("init_checkpoint", ""):
-        shown = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
-        rows.append(("started from", shown))
-    rows += [
-        (name.replace("_", " "), flags[name])
-        for name in SHOWN_FLAGS
-        if flags.get(name, "") not in ("", "0", "0.0")
-        and not (name == "warmup_proportion" and flags.get("num_warmup_steps", "0") != "0")
-    ]
-    if not rows:
-        return ""
-    lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return f"## Training\n\nTrained with bert_tf.\n\n| | |\n| --- | --- |\n{lines}"
-
-
-def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) -> str:
-    """Returns instructions for each framework that can load the model."""
-    name = folder.name
-    purpose = PURPOSES[kind]
-    is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
-    example = purpose.example.format(PAIR if is_pair else TEXT)
-    mask = "[MASK]"
-    if checkpoint.vocab is not None:
-        mask = checkpoint.vocab.mask
-    text = PAIR_INPUTS if is_pair else TEXT
-    inputs = purpose.inputs.replace("{}", text).replace("{mask}", mask)
-    pair = ", pair=True" if is_pair else ""
-    kind_given = f', "{kind}"' if kind == "embeddings" else ""
-    parts = [
-        "## How to use it",
-        "With bert_tf (TensorFlow):",
-        f'```python\nimport bert_tf\n\nmodel = bert_tf.load("{name}"{kind_given}{pair})\n'
-        f"print(model.{example})\n```",
-    ]
-    if is_sentence_transformers(folder):
-        code = SENTENCE_CODE.format(name=name, text=TEXT)
-        if is_modular(checkpoint):
-            code = CROSS_CODE.format(name=name, text=PAIR_INPUTS)
-        return "\n\n".join([*parts, "With sentence-transformers:", f"```python\n{code}\n```"])
-    parts += [
-        "With transformers (PyTorch):",
-        f"```python\n{_transformers_code(name, kind, inputs)}\n```",
-    ]
-    if kind == "embeddings" and checkpoint.embedding:
-        parts.append(_pooling(checkpoint.embedding))
-    family = _family(checkpoint)
-    if family.model_type == KERAS_HUB_TYPE and not google_refusal(checkpoint):
-        parts += _keras_hub_usage(name, checkpoint, purpose)
-    return "\n\n".join(parts)
-
-
-def _pooling(embedding: EmbeddingConfig) -> str:
-    """Describes how an embedding is made from the vectors of transformers' pipeline."""
-    made = f"pooling {' and '.join(embedding.pooling)}"
-    made += ", scaled to length 1" if embedding.normalize else ""
-    return (
-        f"The pipeline gives a vector for each token; bert_tf makes one of them as `{FILE_NAME}` "
-        f"says: {made}. `convert_checkpoint --to=sentence_transformers` writes a folder with which "
-        "that library does the same."
-    )
-
-
-def _transformers_code(name: str, kind: str, inputs: str) -> str:
-    """Returns code for transformers, whose release 5 no longer has a pipeline for questions."""
-    if kind == "question_answering":
-        return QUESTION_CODE.format(name=name)
-    purpose = PURPOSES[kind]
-    return (
-        "from transformers import pipeline\n\n"
-        f'model = pipeline("{purpose.pipeline}", model="{name}"{purpose.options})\n'
-        f"print(model({inputs}))"
-    )
-
-
-def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> list[str]:
-    """Returns instructions for keras-hub, whose reader of these files requires a pooler."""
-    preset = name
-    parts = []
-    command = (
-        f"`python -m bert_tf.convert_checkpoint --input={name} --output={name}-preset "
-        "--to=keras_hub`"
-    )
-    if "pooler" not in checkpoint.heads:
-        preset = f"{name}-preset"
-        parts.append(f"With keras-hub, after {command}:")
-    else:
-        parts.append("With keras-hub, which reads the encoder and the tokenizer:")
-    parts.append(
-        "```python\nimport keras_hub\n\n"
-        f'encoder = keras_hub.models.BertBackbone.from_preset("{preset}")\n'
-        f'tokenizer = keras_hub.models.BertTokenizer.from_preset("{preset}")\n```'
-    )
-    if purpose.keras_class:
-        source = "the same folder" if preset != name else f"what {command} writes"
-        parts.append(f"Its `{purpose.keras_class}`, head included, reads {source}.")
-    if checkpoint.config.hidden_act != "gelu_tanh":
-        parts.append(
-            f"keras-hub computes GELU by its tanh form, but this model was trained with "
-            f"{checkpoint.config.hidden_act}: its outputs differ slightly there."
-        )
-    return parts
-
-
-def _limits(checkpoint: Checkpoint, kind: str) -> str:
-    config = checkpoint.config
+    labels = ", ".join(f"`{label}`" for label in checkpoint.labels or ())
     # Without a position table, `longest_row` is no limit.
     length = min(config.longest_row, config.max_position_embeddings)
     if kind == "embeddings" and checkpoint.embedding:
         length = min(length, checkpoint.embedding.max_seq_length)
-    cut = (
-        "longer texts are split into windows"
-        if KINDS[kind].reads_windows
-        else "longer texts are cut at their end"
-    )
-    return (
-        f"## Limits\n\nSequences have at most {length} tokens; {cut}. The model shares the gaps "
-        "and errors of its training data; it has not been examined for them."
-    )
+    return {
+        "layers": config.num_hidden_layers,
+        "width": config.hidden_size,
+        "heads": config.num_attention_heads,
+        "size": f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}",
+        "casing": "uncased" if config.do_lower_case else "cased",
+        "tokenizer": TOKENIZER_TITLES[kind_of(checkpoint.vocab)] if checkpoint.vocab else "other",
+        "tokens": len(checkpoint.vocab) if checkpoint.vocab else config.vocab_size,
+        "labels": f"\n\nLabels: {labels}." if labels else "",
+        "length": length,
+        "cut": "split into windows" if KINDS[kind].reads_windows else "cut at their end",
+    }
+
+
+def _results(results: dict[str, float], dataset: str) -> str:
+    """Returns the section of results, with the baseline of pre-training if the run has one."""
+    shown = {key: value for key, value in results.items() if not key.startswith("unigram_")}
+    step = shown.pop("global_step", None)
+    rows = []
+    for key, value in sorted(shown.items()):
+        baseline = results.get(f"unigram_{key}")
+        name = key.removeprefix("eval_").replace("_", " ")
+        rows.append((name, f"{value:.4f}", "" if baseline is None else f"{baseline:.4f}"))
+    at = f" after {step:,.0f} steps of training" if step else ""
+    return _table("Results", f"On {dataset}{at}:", ("", "this model", "unigrams"), rows)
+
+
+def _training(flags: dict[str, str]) -> str:
+    """Returns the section of training data and settings, as far as the run records them."""
+    files = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir") or ""
+    data = ", ".join(pathlib.PurePath(file).name for file in files.split(","))
+    if name := flags.get("task_name"):
+        data = f"GLUE {glue_task(name).folder}"
+    start = flags.get("init_checkpoint", "")
+    start = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
+    rows = [("training data", data), ("started from", start)]
+    rows += [(name.replace("_", " "), flags.get(name, "")) for name in SHOWN_FLAGS]
+    rows = [row for row in rows if row[1] not in ("", "0", "0.0")]
+    return _table("Training", "Trained with bert_tf.", ("", ""), rows)
+
+
+def _table(title: str, text: str, header: tuple[str, ...], rows: list[Any]) -> str:
+    """Returns a section with a table; "" without rows."""
+    if not rows:
+        return ""
+    lines = [f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows)]
+    return f"\n## {title}\n\n{text}\n\n" + "\n".join(lines) + "\n"
+
+
+def _usage(
+    folder: pathlib.Path, checkpoint: Checkpoint, kind: str, is_pair: bool, model_type: str
+) -> dict[str, str]:
+    """Returns the fields of the card that say how each framework loads the model."""
+    purpose = PURPOSES[kind]
+    text = '("A man plays.", "Somebody plays.")' if is_pair else '"A fine film."'
+    values = {"name": folder.name, "text": text, "input": text}
+    values["mask"] = checkpoint.vocab.mask if checkpoint.vocab else "[MASK]"
+    if is_pair:
+        values["input"] = '{"text": "A man plays.", "text_pair": "Somebody plays."}'
+    notes = ""
+    library = "transformers (PyTorch)"
+    code = QUESTION_CODE if kind == "question_answering" else PIPELINE_CODE
+    embedding = checkpoint.embedding
+    if is_sentence_transformers(folder):
+        library = "sentence-transformers"
+        code = CROSS_CODE if is_modular(checkpoint) else SENTENCE_CODE
+    else:
+        if kind == "embeddings" and embedding:
+            scaled = ", scaled to length 1" if embedding.normalize else ""
+            notes = POOLING_NOTE.format(" and ".join(embedding.pooling), scaled)
+        if model_type == "bert" and not google_refusal(checkpoint):
+            notes += KERAS_HUB_NOTE.format(**values)
+    values["call"] = purpose.call.format(**values)
+    kind_given = ', "embeddings"' if kind == "embeddings" else ""
+    return {
+        "does": purpose.does,
+        "arguments": kind_given + (", pair=True" if is_pair else ""),
+        "example": purpose.example.format(**values),
+        "library": library,
+        "code": code.format(**values, pipeline=purpose.pipeline, options=purpose.options),
+        "notes": notes,
+    }

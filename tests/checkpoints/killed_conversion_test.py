@@ -29,7 +29,7 @@ runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
 MOMENTS = [
     ("safetensors.numpy", "save_file"),
     ("bert_tf.inference.conversion", "compare_outputs"),
-    ("bert_tf.inference.model_card", "_usage"),
+    ("bert_tf.inference.model_card", "_training"),
     ("pathlib.Path", "replace"),
 ]
 

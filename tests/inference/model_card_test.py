@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import huggingface_hub
+import keras_hub
 import numpy as np
 import pytest
 import yaml
@@ -74,11 +75,11 @@ def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
     card = write_card(tmp_path, "fill_mask", flags, results)
     assert "| train minutes | 60.0 |" in card.text and "| warmup proportion | 0.05 |" in card.text
     assert "num train steps" not in card.text and "num warmup steps" not in card.text
-    assert re.search(r"\| accuracy.*\| 0\.5000 \| 0\.0750 \|", card.text)
+    assert re.search(r"\| .*accuracy.*\| 0\.5000 \| 0\.0750 \|", card.text)
     assert "pieces" not in card.text
     assert card.data.pipeline_tag == "fill-mask"
     assert card.data.eval_results[0].dataset_name == "held-out text"
-    assert "| training data | *.txt |" in card.text and "BertMaskedLM" in card.text
+    assert "| training data | *.txt |" in card.text and "mine-preset" in card.text
 
 
 def test_a_card_of_a_bare_checkpoint_is_one_too(tmp_path):
@@ -128,16 +129,11 @@ def test_what_a_card_says_of_loading_is_so(tmp_path, monkeypatch, kind, capsys):
     assert "mine/README.md: " in programs.finish(done)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall("```python\n(.*?)```", (output / "README.md").read_text(), re.DOTALL)
-    ours, _, theirs = blocks
-    exec(ours, {})
+    exec(blocks[0], {})
     assert capsys.readouterr().out.startswith("[")
-    if "mine-preset" in theirs:
-        done = programs.run(
-            "convert_checkpoint", input="mine", output="mine-preset", to="keras_hub"
-        )
-        programs.finish(done)
-    names: dict = {}
-    exec(theirs, names)
-    found = names["encoder"].get_layer("token_embedding").embeddings.numpy()
+    done = programs.run("convert_checkpoint", input="mine", output="mine-preset", to="keras_hub")
+    programs.finish(done)
+    encoder = keras_hub.models.BertBackbone.from_preset("mine-preset")
+    found = encoder.get_layer("token_embedding").embeddings.numpy()
     expected = read_checkpoint(made).weights["bert/embeddings/word_embeddings"]
     np.testing.assert_array_equal(found, expected)

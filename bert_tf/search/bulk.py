@@ -226,12 +226,10 @@ def read_file(job: Job, number: int) -> list[int]:
     # The empty array is for a file without documents.
     with atomic_write(ids, "wb") as output:
         np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
-    write_checksum(ids)
     counts = [len(part) for part in digests]
     paths = _files_of_input(job, number, len(counts))
     # The marker comes last: it exists only if every file that it names is complete.
-    write_json(marker, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
-    write_checksum(marker)
+    write_record(marker, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
     return counts
 
 
@@ -253,7 +251,6 @@ def _write_texts(job: Job, number: int) -> list[np.ndarray]:
             for document in shard:
                 row = {"_id": document.id, "text": document.text}
                 output.write(json.dumps(row, ensure_ascii=False) + "\n")
-        write_checksum(path)
         digests.append(np.array([digest(document.id) for document in shard], np.uint64))
     return digests
 
@@ -415,7 +412,6 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
             )
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
-    write_checksum(path)
     # Recorded in a file, because not every runner returns results.
     record = {**origin, "vectors": file_crc(path), "text_counts": vars(text_counts)}
     write_record(marker, record)

@@ -215,7 +215,7 @@ def base_model(*sources: str) -> str | None:
     return next((match[1] for match in found if match), None)
 
 
-def _dataset(flags: dict[str, str]) -> dict[str, str]:
+def _dataset(flags: dict[str, str]) -> dict[str, Any]:
     """Returns the evaluation data of a run: a GLUE task by the hub's names, or a file name."""
     if name := flags.get("task_name", ""):
         task = glue_task(name)
@@ -228,7 +228,7 @@ def _dataset(flags: dict[str, str]) -> dict[str, str]:
     return {"dataset_type": re.sub(r"[^\w.-]+", "-", name), "dataset_name": name}
 
 
-def _evaluated(results: dict[str, float], task: str, dataset: dict[str, str]) -> list[Any]:
+def _evaluated(results: dict[str, float], task: str, dataset: dict[str, Any]) -> list[Any]:
     """Returns the results for which the hub has a metric."""
     from huggingface_hub import EvalResult
 
@@ -236,9 +236,9 @@ def _evaluated(results: dict[str, float], task: str, dataset: dict[str, str]) ->
     for key, value in sorted(results.items()):
         name = key.removeprefix("eval_")
         if name in METRICS and math.isfinite(value):
-            metric = {"metric_type": METRICS[name], "metric_name": name.replace("_", " ")}
-            result = EvalResult(task_type=task, metric_value=round(value, 6), **metric, **dataset)
-            evaluated.append(result)
+            result: dict[str, Any] = {"metric_type": METRICS[name], "metric_value": round(value, 6)}
+            result["metric_name"] = name.replace("_", " ")
+            evaluated.append(EvalResult(task_type=task, **result, **dataset))
     return evaluated
 
 

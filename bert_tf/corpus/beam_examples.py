@@ -48,7 +48,7 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     The local version then finds everything finished, and writes the manifest.
 
     Args:
-      job: the job.
+      job: the input and output.
       beam_options: Beam's own options, as on a command line. Empty: Beam's runner for one machine,
         with num_workers processes.
 
@@ -74,15 +74,7 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
 
 
 def new_pipeline(beam_options: str, num_workers: int) -> "beam.Pipeline":
-    """Makes an empty pipeline.
-
-    Args:
-      beam_options: Beam's own, as on a command line. Empty: Beam's runner for one machine.
-      num_workers: its processes there; 0: one a core.
-
-    Raises:
-      ValueError: if Beam is not installed.
-    """
+    """Makes an empty pipeline; see `fill_work_folder`. 0 workers: one per core."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions

@@ -40,6 +40,7 @@ from typing import IO
 
 from absl import logging
 
+from bert_tf.config import DataConfig
 from bert_tf.corpus import text_lines
 from bert_tf.corpus.abbreviations import AUTO, abbreviations_of
 from bert_tf.corpus.corpus_format import SENTENCE_END, detect_format, is_wrapped, open_decompressed
@@ -51,6 +52,7 @@ WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a par
 # Three bytes that are one column at most: Devanagari to Georgian, Ethiopic to Khmer.
 _NARROW_CHARACTER = re.compile("[\u0900-\u10ff\u1200-\u1dff]")
 SAMPLE_BYTES = 1 << 16
+PART_BYTES = 8 << 20
 _NUMBER = r"(?:[IVXLCDM]+|\d+|One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|ONE|TWO|THREE)\b"
 _DIVISION = "Chapter|Book|Part|Act|Canto|Letter|Volume|CHAPTER|BOOK|PART|ACT|CANTO|LETTER|VOLUME"
 _HEADING = re.compile(rf"#{{1,6}} |= [^=].* =$|(?:{_DIVISION}) {_NUMBER}")
@@ -80,7 +82,7 @@ def list_parts(
     input_file: str,
     input_format: str = "auto",
     text_field: str = "text",
-    part_bytes: int = 8 << 20,
+    part_bytes: int = PART_BYTES,
     language: str = AUTO,
 ) -> list[CorpusPart]:
     """Finds the input files and splits them into parts, in the order of the input.
@@ -111,6 +113,15 @@ def list_parts(
     logging.info("%s: %s", input_file, ", ".join(f"{n} x {form}" for form, n in formats.items()))
     _check_not_empty(input_file, parts)
     return parts
+
+
+def list_data_parts(
+    data: DataConfig, input_file: str, part_bytes: int = PART_BYTES
+) -> list[CorpusPart]:
+    """Lists the parts of an input with the format, text field and language of a configuration."""
+    return list_parts(
+        input_file, data.input_format, data.text_field, part_bytes, data.sentence_language
+    )
 
 
 def read_documents(part: CorpusPart) -> Iterator[list[str]]:
@@ -186,8 +197,8 @@ def _check_not_empty(input_file: str, parts: list[CorpusPart]) -> None:
         if part.format == "tfrecord" or next(read_documents(part), None):
             return
     raise ValueError(
-        f"input_file {input_file!r} holds no documents: every file is empty or blank; give "
-        f"files with text."
+        f"input_file {input_file!r} holds no documents: every file is empty or blank; give files "
+        "with text."
     )
 
 

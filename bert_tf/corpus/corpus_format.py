@@ -56,13 +56,7 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
 
 
 class _LimitedRatio(io.RawIOBase):
-    """A decompressed stream that ends with an error if its content is far larger than the file.
-
-    Args:
-      stream: the decompressed stream.
-      file: the compressed file below it.
-      path: its path, for messages.
-    """
+    """A decompressed stream that ends with an error if its content is far larger than the file."""
 
     def __init__(self, stream: Any, file: IO[bytes], path: str) -> None:
         self._stream = stream

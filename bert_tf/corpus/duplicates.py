@@ -67,11 +67,7 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
     """Returns the documents that are not duplicates, int64 [n], ascending.
 
     Keys and result are stored in the folder of the token store and used again by later calls.
-
-    Args:
-      store: the tokenised corpus.
-      form: "none", "exact" or "near".
-      num_workers: processes that make keys.
+    `form` is one of `FORMS`.
     """
     if form == "none":
         return np.arange(store.num_documents)
@@ -108,7 +104,7 @@ def write_keys(token_file: pathlib.Path, form: str) -> tuple[int, int]:
             shape = (comparison.num_keys, store.num_documents)
             keys = np.memmap(file, np.uint64, "w+", shape=shape)
             for document in range(store.num_documents):
-                keys[:, document] = comparison.keys(document_tokens(store, document))
+                keys[:, document] = comparison.keys(store.document(document)[-1])
             keys.flush()
     write_checksum(key_file(token_file, form))
     return store.num_documents, store.num_tokens
@@ -165,19 +161,12 @@ def _later_duplicates(
     """Yields the documents that duplicate an earlier, kept document of the list."""
     kept: list[np.ndarray] = []
     for document in documents:
-        traits = comparison.traits(document_tokens(store, document))
+        traits = comparison.traits(store.document(document)[-1])
         if any(comparison.is_same(other, traits) for other in kept):
             yield document
         # A limit, because a key that thousands share would need millions of comparisons.
         elif len(kept) < MAX_COMPARED:
             kept.append(traits)
-
-
-def document_tokens(store: TokenStore, document: int) -> np.ndarray:
-    """Returns the tokens of all sentences of a document, [n]."""
-    file, first, last = store.locate(document)
-    bounds = store.bounds(file, first, last)
-    return store.tokens(file, bounds[0], bounds[last - first])
 
 
 # Comparisons ----------------------------------------------------------------------------------

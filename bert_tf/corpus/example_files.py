@@ -19,11 +19,12 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.corpus import CorpusPart, list_parts
+from bert_tf.corpus.corpus import CorpusPart, list_data_parts
 from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_shards import (
     ShardTask,
     drop_damaged_shards,
+    passes,
     plan_shards,
     write_shards,
 )
@@ -73,16 +74,8 @@ class ExampleJob:
     def missing_shards(self) -> list[ShardTask]:
         """Returns the arguments of `write_shard`, once all parts are tokenised."""
         store = open_tokens(self.parts, self.tokens)
-        return plan_shards(
-            store.paths,
-            kept_documents(store, self.data.deduplicate, 1),
-            self.output_files,
-            self.work,
-            vocab_file=self.data.vocab_file,
-            num_duplicates=passes(self.data, self.masking),
-            data=self.data,
-            masking=self.masking,
-        )
+        kept = kept_documents(store, self.data.deduplicate, 1)
+        return plan_shards(store.paths, kept, self.output_files, self.work, self.data, self.masking)
 
 
 def write_examples(
@@ -100,10 +93,7 @@ def write_examples(
     second process with the same output waits for the first.
 
     Args:
-      output_files: one TFRecord file per shard.
-      data: input, vocab_file and rules.
-      masking: static masks are drawn here, others when the examples are read.
-      do_lower_case: casing of the tokenizer.
+      output_files, data, masking, do_lower_case: see `ExampleJob`; `data` names the input.
       fill_work_folder: makes tokens and examples elsewhere, for example
         `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. This
         function then makes only the missing ones.
@@ -115,12 +105,7 @@ def write_examples(
       ValueError: if the input is missing, empty or too small, or the folder cannot be written.
     """
     start = time.monotonic()
-    parts = list_parts(
-        data.input_file,
-        data.input_format,
-        data.text_field,
-        language=data.sentence_language,
-    )
+    parts = list_data_parts(data, data.input_file)
     # Everything that the bytes of the files depend on.
     parameters = {
         **rules(data, masking),
@@ -155,27 +140,15 @@ def write_examples(
         report = run_report(
             start, counts, runner=runner, is_resumed=is_resumed, worker_memory=worker_memory
         )
-        num_duplicates = store.num_documents - len(documents)
-        manifest = write_manifest(
-            manifest_file,
-            key,
-            parameters,
-            store,
-            files,
-            duplicates=num_duplicates,
-            run=report,
-        )
+        more = {"duplicates": store.num_documents - len(documents), "run": report}
+        manifest = write_manifest(manifest_file, key, parameters, store, files, **more)
         # Only after the manifest: until it is written, a killed run resumes with this folder.
         shutil.rmtree(work)
         return manifest
 
 
 def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str, Any]]]:
-    """Makes the missing tokens and examples in several processes.
-
-    Returns:
-      The corpus, the documents that are used, and one record per file.
-    """
+    """Makes missing tokens and examples; returns the corpus, its used documents, and records."""
     num_workers = count_workers(job.data.num_workers)
     store = tokenize_corpus(
         job.parts,
@@ -185,23 +158,8 @@ def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str
         num_workers=num_workers,
     )
     documents = kept_documents(store, job.data.deduplicate, num_workers)
-    files = write_shards(
-        store,
-        documents,
-        job.output_files,
-        job.work,
-        vocab_file=job.data.vocab_file,
-        num_duplicates=passes(job.data, job.masking),
-        data=job.data,
-        masking=job.masking,
-        num_workers=num_workers,
-    )
+    files = write_shards(store, documents, job.output_files, job.work, job.data, job.masking)
     return store, documents, files
-
-
-def passes(data: DataConfig, masking: MaskingConfig) -> int:
-    """Returns the number of passes over the documents: 1, unless masks are static."""
-    return data.dupe_factor if masking.masking == "static" else 1
 
 
 def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:

@@ -28,12 +28,12 @@ from bert_tf.corpus.sentence_pairs import (
 )
 from bert_tf.corpus.splitmix import hash64
 from bert_tf.corpus.static_masks import mask_rows
-from bert_tf.corpus.tfrecords import RecordWriter, encode_examples
+from bert_tf.corpus.tfrecords import encode_examples, open_records
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
 from bert_tf.system.files import atomic_write, write_json
-from bert_tf.system.processes import map_in_processes
+from bert_tf.system.processes import count_workers, map_in_processes
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
@@ -48,24 +48,20 @@ class ShardTask:
 
     Attributes:
       token_files: the tokenised corpus.
-      vocab_file: its vocabulary.
       documents_file: int64 [n] (.npy), all documents of the set (training or evaluation), in
         random order; random partners come from these.
       first, last: the shard's range of these documents.
       path: the file to write.
       marker: the JSON file to write when the shard is finished.
-      num_duplicates: number of passes over the documents.
-      data, masking: the configuration.
+      data, masking: the configuration; `data` names the vocabulary.
     """
 
     token_files: tuple[pathlib.Path, ...]
-    vocab_file: str
     documents_file: pathlib.Path
     first: int
     last: int
     path: pathlib.Path
     marker: pathlib.Path
-    num_duplicates: int
     data: DataConfig
     masking: MaskingConfig
 
@@ -75,12 +71,8 @@ def write_shards(
     documents: np.ndarray,
     paths: Sequence[pathlib.Path],
     markers: pathlib.Path,
-    *,
-    vocab_file: str,
-    num_duplicates: int,
     data: DataConfig,
     masking: MaskingConfig,
-    num_workers: int,
 ) -> list[dict[str, Any]]:
     """Writes the shards that are not finished.
 
@@ -90,10 +82,7 @@ def write_shards(
       paths: one TFRecord file per shard.
       markers: folder of the done markers, one per finished shard; it must not be used with another
         store, other documents or another configuration.
-      vocab_file: vocabulary of the store.
-      num_duplicates: number of passes over the documents, each with other pairs and masks.
-      data, masking: the configuration.
-      num_workers: number of processes.
+      data, masking: the configuration; `data.vocab_file` is the vocabulary of the store.
 
     Returns:
       One record per shard: file, bytes, sha256, crc32c, documents, examples, tokens.
@@ -101,21 +90,13 @@ def write_shards(
     Raises:
       ValueError: if there are too few documents for pairs or for the shards.
     """
-    tasks = plan_shards(
-        store.paths,
-        documents,
-        paths,
-        markers,
-        vocab_file=vocab_file,
-        num_duplicates=num_duplicates,
-        data=data,
-        masking=masking,
-    )
+    tasks = plan_shards(store.paths, documents, paths, markers, data, masking)
     _delete_temporary(paths)
     if data.use_next_sentence:
-        num_special = num_special_tokens(True, read_vocab(vocab_file).num_separators)
+        num_special = num_special_tokens(True, read_vocab(data.vocab_file).num_separators)
         _warn_of_long_sentences(store, data.max_seq_length, num_special)
     progress = Progress("making examples", total=len(tasks), unit="files")
+    num_workers = count_workers(data.num_workers)
     for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
         progress.add(documents=record["documents"], tokens=record["tokens"])
     records = [read_done_record(markers, number, path) for number, path in enumerate(paths)]
@@ -124,14 +105,16 @@ def write_shards(
     return [record for record in records if record]
 
 
+def passes(data: DataConfig, masking: MaskingConfig) -> int:
+    """Returns the number of passes over the documents: 1, unless masks are static."""
+    return data.dupe_factor if masking.masking == "static" else 1
+
+
 def plan_shards(
     token_files: Sequence[pathlib.Path],
     documents: np.ndarray,
     paths: Sequence[pathlib.Path],
     markers: pathlib.Path,
-    *,
-    vocab_file: str,
-    num_duplicates: int,
     data: DataConfig,
     masking: MaskingConfig,
 ) -> list[ShardTask]:
@@ -154,13 +137,11 @@ def plan_shards(
             continue
         task = ShardTask(
             token_files=tuple(token_files),
-            vocab_file=str(vocab_file),
             documents_file=documents_file,
             first=limits[number],
             last=limits[number + 1],
             path=path,
             marker=marker_path(markers, number),
-            num_duplicates=num_duplicates,
             data=data,
             masking=masking,
         )
@@ -224,10 +205,7 @@ def read_done_record(
 
 
 def drop_damaged_shards(paths: Sequence[pathlib.Path], markers: pathlib.Path) -> None:
-    """Deletes damaged done markers, and shards that do not match their marker.
-
-    Call it before files of an earlier run are used again.
-    """
+    """Deletes damaged done markers, and shards that do not match their marker."""
     drop_damaged(markers.glob("shard-*.json"))
     records = {}
     for number, path in enumerate(paths):
@@ -258,15 +236,15 @@ def _open(
 def write_shard(task: ShardTask) -> dict[str, Any]:
     """Writes one shard and its done marker, and returns the record; runs in a worker."""
     store, vocab, documents = _open(
-        task.token_files, task.vocab_file, task.documents_file, threading.get_ident()
+        task.token_files, task.data.vocab_file, task.documents_file, threading.get_ident()
     )
     rows = Rows(task, store.token_type, vocab)
     record: dict[str, Any] = {"file": task.path.name, "documents": task.last - task.first}
     record |= {"examples": 0, "tokens": 0}
-    with RecordWriter(task.path) as writer:
+    with open_records(task.path) as write:
         for examples, num_tokens in rows.blocks(shard_sequences(task, store, vocab, documents)):
             for example in examples:
-                writer.write(example)
+                write(example)
             record["examples"] += len(examples)
             record["tokens"] += num_tokens
     with task.path.open("rb") as file:
@@ -288,7 +266,7 @@ def shard_sequences(
     """
     data = task.data
     shard_documents = documents[task.first : task.last]
-    for duplicate in range(task.num_duplicates):
+    for duplicate in range(passes(data, task.masking)):
         if not data.use_next_sentence:
             # No duplicate numbers enter here: passes differ only in their masks.
             sequences = full_sentences(
@@ -316,11 +294,8 @@ def shard_sequences(
 class Rows:
     """Collects sequences in arrays and serializes them as examples, block by block.
 
-    Args:
-      task: has the lengths, the masking and the seed.
-      token_type: dtype of the token ids.
-      vocab: has the special tokens, the number of separators and the type ids, which are the same
-        in fine-tuning.
+    The special tokens, the number of separators and the type ids are those of the vocabulary, and
+    the same in fine-tuning.
     """
 
     def __init__(self, task: ShardTask, token_type: np.dtype, vocab: AnyVocab) -> None:

@@ -117,14 +117,7 @@ def make_google_examples(
     masking: MaskingConfig,
     vocab: AnyVocab,
 ) -> list[GoogleExample]:
-    """Makes all examples of a corpus.
-
-    Args:
-      documents: of `read_google_documents`.
-      data: max_seq_length, dupe_factor, short_seq_prob and random_seed.
-      masking: masked_lm_prob, max_predictions_per_seq and do_whole_word_mask.
-      vocab: the vocabulary of the documents' ids.
-    """
+    """Makes all examples of a corpus, the documents of `read_google_documents`."""
     documents = list(documents)
     generator = random.Random(data.random_seed)
     generator.shuffle(documents)
@@ -146,7 +139,7 @@ def _draw_pairs(
     index: int,
     data: DataConfig,
     generator: random.Random,
-    num_separators: int = 1,
+    num_separators: int,
 ) -> Iterable[tuple[list[int], list[int], bool]]:
     """Yields the pairs of one document; the caller draws the masks of a pair before the next."""
     document = documents[index]
@@ -248,26 +241,25 @@ def pad_examples(
 
     Ids are padded with `pad_id` and other features with 0.
     """
-    counts = [len(example.masked_lm_ids) for example in examples]
-    return {
-        "input_ids": _pad([example.ids for example in examples], max_seq_length, pad_id),
-        "input_mask": _pad([[1] * len(example.ids) for example in examples], max_seq_length),
-        "segment_ids": _pad([example.type_ids for example in examples], max_seq_length),
-        "masked_lm_positions": _pad(
-            [example.masked_lm_positions for example in examples], max_predictions_per_seq
-        ),
-        "masked_lm_ids": _pad(
-            [example.masked_lm_ids for example in examples], max_predictions_per_seq
-        ),
-        "masked_lm_weights": _pad(
-            [[1] * count for count in counts], max_predictions_per_seq
-        ).astype(np.float32),
-        "next_sentence_labels": np.array([[int(e.is_random_next)] for e in examples], np.int64),
+    tokens = (len(examples), max_seq_length)
+    predictions = (len(examples), max_predictions_per_seq)
+    features: dict[str, np.ndarray] = {
+        "input_ids": np.full(tokens, pad_id, np.int64),
+        "input_mask": np.zeros(tokens, np.int64),
+        "segment_ids": np.zeros(tokens, np.int64),
+        "masked_lm_positions": np.zeros(predictions, np.int64),
+        "masked_lm_ids": np.zeros(predictions, np.int64),
+        "masked_lm_weights": np.zeros(predictions, np.float32),
+        "next_sentence_labels": np.zeros((len(examples), 1), np.int64),
     }
-
-
-def _pad(rows: list[list[int]], length: int, empty: int = 0) -> np.ndarray:
-    padded = np.full((len(rows), length), empty, np.int64)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return padded
+    for row, example in enumerate(examples):
+        length = len(example.ids)
+        count = len(example.masked_lm_ids)
+        features["input_ids"][row, :length] = example.ids
+        features["input_mask"][row, :length] = 1
+        features["segment_ids"][row, :length] = example.type_ids
+        features["masked_lm_positions"][row, :count] = example.masked_lm_positions
+        features["masked_lm_ids"][row, :count] = example.masked_lm_ids
+        features["masked_lm_weights"][row, :count] = 1
+        features["next_sentence_labels"][row] = example.is_random_next
+    return features

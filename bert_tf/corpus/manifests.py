@@ -69,13 +69,8 @@ def write_manifest(
 ) -> dict[str, Any]:
     """Writes and returns the manifest of finished files.
 
-    Args:
-      path: the file to write.
-      key: the key of `parameters`.
-      parameters: all parameters that the examples depend on.
-      store: the corpus.
-      files: the records of `write_shards`.
-      **more: additional fields, on which the examples do not depend.
+    `key` is the key of `parameters`, all those that the examples depend on; `files` are the records
+    of `write_shards`, and `more` are additional fields, on which the examples do not depend.
     """
     corpus = {"documents": store.num_documents, "tokens": store.num_tokens}
     totals = {name: sum(file[name] for file in files) for name in TOTALS}
@@ -114,11 +109,6 @@ def fingerprint_given(paths: Iterable[str]) -> str:
     return _short_hash([[file.name, file.stat().st_size] for file in files])
 
 
-def _file_hash(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _short_hash(value: object) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode("utf8")).hexdigest()[:12]
@@ -136,11 +126,7 @@ def check_records(
     more would take too long at each start. (Each record has a checksum that is compared when it is
     read; the hash is for files that are whole, but not the ones that were made.)
 
-    Args:
-      paths: TFRecord files that are to be read.
-      data: whether pairs are wanted, and of which kind.
-      vocab_file: their vocabulary; "" if it is not known.
-      do_lower_case: casing of the model.
+    `data` tells whether pairs are wanted, and of which kind; an unknown `vocab_file` is "".
 
     Raises:
       ValueError: if a file that a manifest names together with one of these is missing or has
@@ -220,7 +206,9 @@ def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) ->
         logging.info("%s: sizes are correct; contents were not compared.", manifest_file)
         return
     for path, record in files.items():
-        if _file_hash(path) != record["sha256"]:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != record["sha256"]:
             raise ValueError(
                 f"{path} has changed since it was made: its SHA-256 differs from that in "
                 f"{manifest_file}; {remedy}"

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.random_bits import random_bits, random_integers
-from bert_tf.corpus.span_masking import SpanBits, select_spans
+from bert_tf.corpus.span_masking import SpanBits, select_spans, sum_by_index
 from bert_tf.corpus.static_masks import begins_after_specials, never_masked
 from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
@@ -145,16 +145,14 @@ def select_positions(
             bits = SpanBits(
                 *(random_bits(seed, *rows, use, indices) for use in (CUT, SELECT, TURN))
             )
-            selected, spans = select_spans(
-                bits, candidates, continues, counts, shares, limit, _sum_by_index
-            )
+            selected, spans = select_spans(bits, candidates, continues, counts, shares, limit)
         else:
             selected = select_whole_words(keys, candidates, continues, counts)
     else:
-        selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
+        selected = select_tokens(keys, candidates, counts, limit)
     # SpanBERT makes one decision for all tokens of a span, ALBERT one for each token.
     decided = spans if masking.span_length else None
-    return Selection(list_positions(selected, masking.max_predictions_per_seq), decided)
+    return Selection(list_positions(selected, limit), decided)
 
 
 def predict_next(
@@ -164,11 +162,7 @@ def predict_next(
     masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
-    """Selects tokens to predict from the position before each; nothing is replaced.
-
-    Returns:
-      The features of `replace_tokens`, with the positions of the tokens before.
-    """
+    """Selects tokens to predict from the position before each; nothing is replaced."""
     word_ids = batch["input_word_ids"]
     length = tf.shape(word_ids)[1]
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
@@ -251,16 +245,12 @@ def count_predictions(
 def select_tokens(
     keys: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, max_predictions: int
 ) -> tf.Tensor:
-    """Selects the candidates with the largest keys.
+    """Selects the candidates with the largest keys, bool [B, T].
 
     Args:
       keys: uint64 [B, T], random.
-      candidates: bool [B, T].
-      counts: int32 [B].
+      candidates, counts: see above.
       max_predictions: P, at least the largest count.
-
-    Returns:
-      bool [B, T].
     """
     # Others get the least key, so the largest are candidates where there are enough.
     keys = tf.where(candidates, keys, tf.zeros_like(keys))
@@ -273,7 +263,7 @@ def select_tokens(
 def select_whole_words(
     keys: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor, counts: tf.Tensor
 ) -> tf.Tensor:
-    """Selects words in random order; a word that would exceed the count is skipped.
+    """Selects words in random order, bool [B, T]; a word that would exceed the count is skipped.
 
     A token that continues a word belongs to the last candidate before it, as in the original, even
     if [SEP] is between them (a segment truncated at its front may start within a word). For
@@ -281,24 +271,20 @@ def select_whole_words(
 
     Args:
       keys: uint64 [B, T], random; the w-th is the key of the w-th word.
-      candidates: bool [B, T].
+      candidates, counts: see above.
       continues: bool [B, T], true for tokens that continue a word.
-      counts: int32 [B].
-
-    Returns:
-      bool [B, T].
     """
     is_candidate = tf.cast(candidates, tf.int32)
     # The first candidate begins a word even if it continues one that was truncated.
     is_first = tf.cumsum(is_candidate, axis=1) == 1
     starts = candidates & (~continues | is_first)
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)  # [B, T]
-    sizes = _sum_by_index(is_candidate, words)  # [B, T], tokens of each word; 0: no such word
+    sizes = sum_by_index(is_candidate, words)  # [B, T], tokens of each word; 0: no such word
 
     keys = tf.where(sizes > 0, keys, tf.zeros_like(keys))
     order = tf.math.top_k(keys, tf.shape(keys)[1]).indices  # [B, T], words by decreasing key
     taken = _take_in_order(tf.gather(sizes, order, batch_dims=1), counts)
-    is_word_taken = _sum_by_index(tf.cast(taken, tf.int32), order)  # [B, T], by word
+    is_word_taken = sum_by_index(tf.cast(taken, tf.int32), order)  # [B, T], by word
     return candidates & (tf.gather(is_word_taken, words, batch_dims=1) > 0)
 
 
@@ -321,17 +307,6 @@ def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     # open_words and taken, bool [B, T]; left, int32 [B, 1].
     state = (sizes > 0, tf.zeros_like(sizes, tf.bool), counts[:, None])
     return tf.while_loop(lambda open_words, *_: tf.reduce_any(open_words), take, state)[1]
-
-
-def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """Adds each value at its index in the same row; int32 [B, T]."""
-    shape = tf.shape(values)
-    # One segment for each index of each row.
-    flat = tf.range(shape[0])[:, None] * shape[1] + indices
-    sums = tf.math.unsorted_segment_sum(
-        tf.reshape(values, [-1]), tf.reshape(flat, [-1]), shape[0] * shape[1]
-    )
-    return tf.reshape(sums, shape)
 
 
 def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
@@ -366,8 +341,7 @@ def replace_tokens(
       decided: the number of each token's decision, int32 [B, T]; tokens with the same number are
         replaced in the same way. None: each token has another decision.
 
-    Returns:
-      The input ids and the three masked_lm_ features of `mask_batch`.
+    Returns the input ids and the three masked_lm_ features of `mask_batch`.
     """
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
@@ -398,12 +372,7 @@ def replace_tokens(
 
 
 def labels_of(word_ids: tf.Tensor, positions: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the labels of the tokens at positions, the three masked_lm_ features of `mask_batch`.
-
-    Args:
-      word_ids: int32 [B, T], unmasked.
-      positions: int32 [B, P], T as padding.
-    """
+    """Returns the masked_lm_ features of `mask_batch`; positions are int32 [B, P], padded with T."""
     is_real = positions < tf.shape(word_ids)[1]
     used = tf.where(is_real, positions, 0)
     return {
@@ -414,12 +383,7 @@ def labels_of(word_ids: tf.Tensor, positions: tf.Tensor) -> dict[str, tf.Tensor]
 
 
 def positions_to_rows(positions: tf.Tensor, word_ids: tf.Tensor) -> tf.Tensor:
-    """Returns whether each token is at one of the positions, bool [B, T].
-
-    Args:
-      positions: int32 [B, P], T as padding.
-      word_ids: int32 [B, T].
-    """
+    """Returns whether each token is at one of the positions [B, P], T as padding; bool [B, T]."""
     # [B, P, T]; T is out of range, so padding has no True.
     one_hot = tf.one_hot(positions, tf.shape(word_ids)[1], on_value=True, off_value=False)
     return tf.reduce_any(one_hot, axis=1)

@@ -9,6 +9,7 @@ files. All files have checksums, which are checked before the files are used; da
 named and made again.
 """
 
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Sequence
@@ -20,12 +21,13 @@ from absl import logging
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
-from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.corpus.corpus import CorpusPart, list_data_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
-from bert_tf.corpus.example_files import passes, rules
+from bert_tf.corpus.example_files import rules
 from bert_tf.corpus.example_shards import (
     check_documents,
     drop_damaged_shards,
+    passes,
     read_done_record,
     write_shards,
 )
@@ -104,7 +106,7 @@ def prepare_pretraining_data(
       ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
         be written.
     """
-    parts = _list_parts(data, data.input_file) if data.input_file else []
+    parts = list_data_parts(data, data.input_file) if data.input_file else []
     if _are_records(parts):
         prepared = _use_records(data, parts, do_eval, begun_with)
         files = [*prepared.train_files, *prepared.eval_files]
@@ -113,45 +115,43 @@ def prepare_pretraining_data(
     cache = pathlib.Path(cache_dir)
     # One process prepares; others with the same cache wait and then use its results.
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
-        parts = parts or _list_parts(data, str(_builtin_corpus(cache)))
+        parts = parts or list_data_parts(data, str(_builtin_corpus(cache)))
         vocab_file = data.vocab_file or str(
             _trained_vocabulary(
                 cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
             )
         )
+        data = dataclasses.replace(data, vocab_file=vocab_file)
         num_tokens = len(read_vocab(vocab_file))
         if num_tokens > vocab_size:
             raise ValueError(
                 f"{vocab_file} has {num_tokens} tokens, but the model's vocab_size is "
                 f"{vocab_size}; pass --vocab_size or another --vocab_file."
             )
-        store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
+        store = _tokens(cache, parts, data, do_lower_case)
         train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
         held_out = train[:0]
         eval_store = store
         eval_files: list[str] = []
         if not data.eval_file:
             train, held_out = (train[rows] for rows in split_documents(len(train), data))
-        elif _are_records(eval_parts := _list_parts(data, data.eval_file)):
+        elif _are_records(eval_parts := list_data_parts(data, data.eval_file)):
             eval_files = _record_paths(eval_parts)
             check_records(eval_files, data, vocab_file, do_lower_case)
         else:
-            eval_store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
+            eval_store = _tokens(cache, eval_parts, data, do_lower_case)
             held_out = np.arange(eval_store.num_documents)
             try:  # Before the examples for training, which may take hours.
                 check_documents(len(held_out), 1, data.use_next_sentence)
             except ValueError as error:
                 raise ValueError(f"--eval_file={data.eval_file}: {error}") from None
-        train_files, fingerprint = _examples(
-            cache, "train", store, train, vocab_file, passes(data, masking), data, masking
-        )
+        train_files, fingerprint = _examples(cache, "train", store, train, data, masking)
         # Too few documents to split: `split_documents` returned all of them twice.
         if not data.eval_file and np.array_equal(train, held_out):
             eval_files = train_files
         elif len(held_out):
-            eval_files, _ = _examples(
-                cache, "eval", eval_store, held_out, vocab_file, 1, data, masking
-            )
+            once = dataclasses.replace(data, dupe_factor=1)
+            eval_files, _ = _examples(cache, "eval", eval_store, held_out, once, masking)
         return PreparedData(train_files, eval_files, vocab_file, fingerprint)
 
 
@@ -197,15 +197,6 @@ def _builtin_corpus(cache: pathlib.Path) -> pathlib.Path:
         gather_builtin_corpus(path)
         write_checksum(path)
     return path
-
-
-def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
-    return list_parts(
-        input_file,
-        data.input_format,
-        data.text_field,
-        language=data.sentence_language,
-    )
 
 
 def _are_records(parts: Sequence[CorpusPart]) -> bool:
@@ -288,14 +279,7 @@ def train_vocabulary(
     do_lower_case: bool,
     num_workers: int,
 ) -> AnyVocab:
-    """Trains a vocabulary on a corpus.
-
-    Args:
-      parts: the corpus.
-      vocab_size: number of tokens.
-      tokenizer: the kind, see `ModelConfig.tokenizer`.
-      do_lower_case: casing of WordPiece.
-      num_workers: processes that count words for WordPiece; 0 for one per core.
+    """Trains a vocabulary of any kind, see `ModelConfig.tokenizer`; 0 workers: one per core.
 
     Raises:
       ValueError: if the corpus is empty, or `vocab_size` too small.
@@ -317,23 +301,20 @@ def train_vocabulary(
 def _tokens(
     cache: pathlib.Path,
     parts: Sequence[CorpusPart],
-    vocab_file: str,
+    data: DataConfig,
     do_lower_case: bool,
-    num_workers: int,
 ) -> TokenStore:
-    key = key_of(
-        {
-            "input": describe_parts(parts),
-            "vocabulary": vocabulary_hash(vocab_file),
-            "do_lower_case": do_lower_case,
-        }
-    )
+    parameters = {
+        "input": describe_parts(parts),
+        "vocabulary": vocabulary_hash(data.vocab_file),
+        "do_lower_case": do_lower_case,
+    }
     return tokenize_corpus(
         parts,
-        cache / f"tokens-{key}",
-        vocab_file=vocab_file,
+        cache / f"tokens-{key_of(parameters)}",
+        vocab_file=data.vocab_file,
         do_lower_case=do_lower_case,
-        num_workers=count_workers(num_workers),
+        num_workers=count_workers(data.num_workers),
     )
 
 
@@ -342,8 +323,6 @@ def _examples(
     name: str,
     store: TokenStore,
     documents: np.ndarray,
-    vocab_file: str,
-    num_duplicates: int,
     data: DataConfig,
     masking: MaskingConfig,
 ) -> tuple[list[str], str]:
@@ -351,7 +330,7 @@ def _examples(
     check_documents(len(documents), 1, data.use_next_sentence)
     parameters = {
         **rules(data, masking),
-        "passes": num_duplicates,
+        "passes": passes(data, masking),
         "tokens": store.paths[0].parent.name,
         # Deduplication and eval_fraction decide which documents these are.
         "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
@@ -370,17 +349,7 @@ def _examples(
     if not manifest or any(
         read_done_record(markers, number, path) is None for number, path in enumerate(paths)
     ):
-        files = write_shards(
-            store,
-            documents,
-            paths,
-            markers,
-            vocab_file=vocab_file,
-            num_duplicates=num_duplicates,
-            data=data,
-            masking=masking,
-            num_workers=count_workers(data.num_workers),
-        )
+        files = write_shards(store, documents, paths, markers, data, masking)
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
         write_checksum(folder / MANIFEST)
     return [str(path) for path in paths], fingerprint_made(manifest)

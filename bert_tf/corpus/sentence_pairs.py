@@ -101,11 +101,9 @@ def sentence_pairs(
     max_length = target = max_seq_length - num_special_tokens(True, num_separators)
     if draw() < short_seq_prob:
         target = generator.randint(2, max_length)
-    file, first, last = store.locate(int(documents[index]))
-    bounds = store.bounds(file, first, last)
+    file, bounds, tokens = store.document(int(documents[index]))
     origin = bounds[0]
-    num_sentences = last - first
-    tokens = store.tokens(file, origin, bounds[num_sentences])
+    num_sentences = len(bounds) - 1
     sentence = 0
     while sentence < num_sentences:
         start_a = bounds[sentence]
@@ -186,9 +184,7 @@ def full_sentences(
     row: list[np.ndarray] = []
     room = capacity
     for document in documents.tolist():
-        file, first, last = store.locate(document)
-        bounds = store.bounds(file, first, last)
-        tokens = store.tokens(file, bounds[0], bounds[last - first])
+        _, bounds, tokens = store.document(document)
         start = 0
         length = len(tokens)
         if row:

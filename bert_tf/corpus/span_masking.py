@@ -14,7 +14,7 @@ Differs from SpanBERT and ALBERT, which draw a position and a length until enoug
 masked. There, spans beside special tokens are rarer, and the last span is cut or skipped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,6 @@ def select_spans(
     counts: tf.Tensor,
     shares: Sequence[float],
     max_predictions: int,
-    sum_by_index: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Selects spans of words; special tokens also end a span.
 
@@ -53,7 +52,6 @@ def select_spans(
       counts: int32 [B], the largest number of tokens to select.
       shares: probabilities of spans of 1, 2, ... words.
       max_predictions: the largest count.
-      sum_by_index: adds values at indices of the same row.
 
     Returns:
       Whether each token is selected, bool [B, T], and the number of its span, int32 [B, T].
@@ -75,9 +73,7 @@ def select_spans(
         trimmed,
     )
     lengths = _draw_lengths(bits.lengths, wanted, num_spans, trimmed, max_predictions)
-    spans, is_last = _lay_out(
-        bits.layout, lengths, num_words - wanted, num_spans, len(trimmed), sum_by_index
-    )
+    spans, is_last = _lay_out(bits.layout, lengths, num_words - wanted, num_spans, len(trimmed))
     # Word k of the sequence is the word (k - turn) of the layout.
     indices = tf.range(tf.shape(candidates)[1])[None]
     modulus = tf.maximum(num_words, 1)[:, None]
@@ -169,7 +165,6 @@ def _lay_out(
     num_between: tf.Tensor,
     num_spans: tf.Tensor,
     longest: int,
-    sum_by_index: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Lays spans out among the words between them.
 
@@ -202,6 +197,17 @@ def _lay_out(
     last = tf.reduce_max(tf.where(chosen, begins, -1), axis=1)[:, None]
     is_last = (last >= 0) & (indices >= last) & (indices < last + longest)
     return tf.where(is_inside, started, 0), is_last
+
+
+def sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Adds each value at its index in the same row; int32 [B, T]."""
+    shape = tf.shape(values)
+    # One segment for each index of each row.
+    flat = tf.range(shape[0])[:, None] * shape[1] + indices
+    sums = tf.math.unsorted_segment_sum(
+        tf.reshape(values, [-1]), tf.reshape(flat, [-1]), shape[0] * shape[1]
+    )
+    return tf.reshape(sums, shape)
 
 
 def _uniform(bits: tf.Tensor) -> tf.Tensor:

@@ -18,9 +18,7 @@ import os
 import pathlib
 import resource
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -96,11 +94,6 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     return [field_header(0x0A, len(body)) + body for body in bodies]
 
 
-def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
-    """Returns one serialized tf.train.Example of 1-D arrays (see encode_examples)."""
-    return encode_examples({name: np.asarray(v)[None] for name, v in features.items()})[0]
-
-
 def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
     """Returns the map entry `name: values` of each row, nested as in example.proto."""
     if rows.dtype.kind in "iub":
@@ -124,29 +117,17 @@ def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
     return entries
 
 
-class RecordWriter:
-    """Writes a TFRecord file under a temporary name and renames it after the `with` block."""
+@contextlib.contextmanager
+def open_records(path: str | os.PathLike) -> Iterator[Callable[[bytes], None]]:
+    """Yields the function that appends a record to a new TFRecord file; see `atomic_write`."""
+    with atomic_write(path, "wb") as file:
 
-    def __init__(self, path: str | os.PathLike) -> None:
-        self._opened = atomic_write(path, "wb")
+        def write(record: bytes) -> None:
+            length = len(record)
+            header = HEADER.pack(length, length_crc(length))
+            file.write(b"".join((header, record, FOOTER.pack(masked_crc(record)))))
 
-    def __enter__(self) -> Self:
-        self._file = self._opened.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._opened.__exit__(kind, error, traceback)
-
-    def write(self, record: bytes) -> None:
-        """Appends one record."""
-        length = len(record)
-        header = HEADER.pack(length, length_crc(length))
-        self._file.write(b"".join((header, record, FOOTER.pack(masked_crc(record)))))
+        yield write
 
 
 @functools.lru_cache(maxsize=65536)
@@ -157,9 +138,9 @@ def length_crc(length: int) -> int:
 
 def write_records(path: str | os.PathLike, records: Iterable[bytes]) -> None:
     """Writes serialized records to one TFRecord file."""
-    with RecordWriter(path) as writer:
+    with open_records(path) as write:
         for record in records:
-            writer.write(record)
+            write(record)
 
 
 def list_record_files(input_file: str) -> list[pathlib.Path]:

@@ -100,7 +100,7 @@ class TokenStore:
     """The documents of all files of a store, numbered through all files.
 
     Attributes:
-      num_documents, num_sentences, num_tokens: totals.
+      num_documents, num_tokens: totals.
       token_type: the widest type of the files.
 
     Args:
@@ -119,7 +119,6 @@ class TokenStore:
         self._document_starts = np.cumsum([0, *footers[:, 3]])
         self.num_documents = int(self._document_starts[-1])
         self.num_tokens = sum(self._token_counts)
-        self.num_sentences = sum(self._sentence_counts)
         self.token_type = TOKEN_TYPES[max(self._token_bytes, default=2)]
         self._descriptors: dict[int, int] = {}
 
@@ -158,13 +157,11 @@ class TokenStore:
                 cut += int(np.maximum(np.diff(bounds) - length, 0).sum())
         return cut
 
-    def document(self, document: int) -> list[np.ndarray]:
-        """Returns the sentences of a document."""
+    def document(self, document: int) -> tuple[int, memoryview, np.ndarray]:
+        """Returns the file of a document, the bounds of its sentences in it, and its tokens."""
         file, first, last = self.locate(document)
         bounds = self.bounds(file, first, last)
-        tokens = self.tokens(file, bounds[0], bounds[-1])
-        # Bounds count from the start of the file, `tokens` from the start of the document.
-        return np.split(tokens, np.array(bounds[1:-1], np.int64) - bounds[0])
+        return file, bounds, self.tokens(file, bounds[0], bounds[-1])
 
     def close(self) -> None:
         """Closes the open files; reading opens them again."""
@@ -261,9 +258,8 @@ def token_tasks(
     do_lower_case: bool,
 ) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
     """Returns the arguments of `tokenize_part` for all parts; see `tokenize_corpus`."""
-    paths = token_files(parts, folder)
     tasks = []
-    for part, path in zip(parts, paths, strict=True):
+    for part, path in zip(parts, token_files(parts, folder), strict=True):
         tasks.append((part, path, str(vocab_file), do_lower_case))
     return tasks
 

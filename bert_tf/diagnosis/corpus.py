@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.checkpoints.tokenizer_files import check_casing
 from bert_tf.config import DataConfig
-from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.corpus.corpus import CorpusPart, list_data_parts, read_documents
 from bert_tf.corpus.corpus_format import SENTENCE_END
 from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.diagnosis import thresholds
@@ -186,13 +186,7 @@ def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) 
     problems: list[str] = []
     for name in names:
         try:
-            parts += list_parts(
-                name,
-                data.input_format,
-                data.text_field,
-                PART_BYTES,
-                data.sentence_language,
-            )
+            parts += list_data_parts(data, name, PART_BYTES)
         except ValueError as error:
             problems.append(str(error))
     corpus = Corpus(tokenizer)

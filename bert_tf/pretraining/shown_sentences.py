@@ -5,7 +5,7 @@ import itertools
 from absl import logging
 
 from bert_tf.config import DataConfig
-from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.corpus.corpus import list_data_parts, read_documents
 from bert_tf.corpus.unspaced_text import word_spans
 from bert_tf.text.tokenization import Tokenizer
 
@@ -56,7 +56,7 @@ def _own_sentences(data: DataConfig) -> list[str]:
     source = data.eval_file or data.input_file
     if not source:
         return []
-    parts = list_parts(source, data.input_format, data.text_field, language=data.sentence_language)
+    parts = list_data_parts(data, source)
     documents = itertools.chain.from_iterable(
         read_documents(part) for part in parts if part.format in READABLE
     )

@@ -41,18 +41,9 @@ def write(store, folder, *, documents=range(40), shards=3, num_workers=1, data=D
     root = store.paths[0].parent
     masking = MaskingConfig(max_predictions_per_seq=5, **masking)
     paths = [root / folder / f"{i}.tfrecord" for i in range(shards)]
-    records = write_shards(
-        store,
-        np.array(documents),
-        paths,
-        root / folder / "receipts",
-        vocab_file=str(root / "vocab.txt"),
-        num_duplicates=3 if masking.masking == "static" else 1,
-        data=data,
-        masking=masking,
-        num_workers=num_workers,
-    )
-    return paths, records
+    data = dataclasses.replace(data, vocab_file=f"{root}/vocab.txt", num_workers=num_workers)
+    markers = root / folder / "receipts"
+    return paths, write_shards(store, np.array(documents), paths, markers, data, masking)
 
 
 def read(paths):
@@ -109,16 +100,10 @@ def test_threads_do_not_share_a_store(store, monkeypatch):
 
     paths, _ = write(store, "one", shards=8)
     other = paths[0].parents[1] / "other"
-    tasks = plan_shards(
-        store.paths,
-        np.arange(40),
-        [other / path.name for path in paths],
-        other,
-        vocab_file=str(other.parent / "vocab.txt"),
-        num_duplicates=1,
-        data=DATA,
-        masking=MaskingConfig(max_predictions_per_seq=5),
-    )
+    outputs = [other / path.name for path in paths]
+    data = dataclasses.replace(DATA, vocab_file=f"{other.parent}/vocab.txt")
+    masking = MaskingConfig(max_predictions_per_seq=5)
+    tasks = plan_shards(store.paths, np.arange(40), outputs, other, data, masking)
     monkeypatch.setattr(example_shards, "TokenStore", WatchedStore)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(write_shard, tasks))
@@ -205,8 +190,9 @@ from bert_tf.corpus.token_store import TokenStore
 root = pathlib.Path(sys.argv[1])
 write_shards(TokenStore([root / "part-0.tokens"]), np.arange(40),
     [root / "k" / f"{i}.tfrecord" for i in range(20)], root / "k" / "receipts",
-    vocab_file=str(root / "vocab.txt"), num_duplicates=30,
-    data=DataConfig(max_seq_length=32), masking=MaskingConfig(masking="static"), num_workers=2)
+    DataConfig(
+        vocab_file=str(root / "vocab.txt"), dupe_factor=30, max_seq_length=32, num_workers=2),
+    MaskingConfig(masking="static"))
 """
 
 

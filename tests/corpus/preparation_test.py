@@ -16,6 +16,7 @@ from bert_tf.corpus.preparation import prepare_pretraining_data, split_documents
 from bert_tf.corpus.tfrecords import write_records
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.text.vocab import Vocab
+from tests.corpus.token_store_test import sentences_of
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def test_held_out_documents_are_not_trained_on(corpus, tmp_path):
     vocab = Vocab.read(prepared.vocab_file)
     # Numbers of a document's pieces; those of its words make it known.
     for files, documents in ((prepared.train_files, train), (prepared.eval_files, held_out)):
-        texts = {tuple(sentence) for d in documents for sentence in store.document(d)}
-        others = {tuple(s) for d in range(50) if d not in documents for s in store.document(d)}
+        texts = {tuple(s) for d in documents for s in sentences_of(store, d)}
+        others = {tuple(s) for d in range(50) if d not in documents for s in sentences_of(store, d)}
         found = 0
         for sequence in sequences(files):
             sentences = inner_sentences(sequence, vocab.ids["."])

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.corpus.record_form import check_form, describe_records, find_fault
-from bert_tf.corpus.tfrecords import RecordFiles, encode_example, write_records
+from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from tests.corpus.tfrecords_test import make_records
 
 
@@ -38,12 +38,13 @@ def test_wrong_forms_are_refused(tmp_path):
     mixed = [tmp_path / "masked", _write(tmp_path / "unmasked", make_records(2, 8))]
     with pytest.raises(ValueError, match="/masked .*/unmasked "):
         describe_records(RecordFiles(mixed))
-    _write(tmp_path / "odd", [encode_example({"input_ids": np.ones(4, int)})])
+    _write(tmp_path / "odd", encode_examples({"input_ids": np.ones((1, 4), int)}))
     with pytest.raises(ValueError, match="input_mask.*record 0 .*/odd"):
         describe_records(RecordFiles([tmp_path / "odd"]))
     names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-    uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}
-    _write(tmp_path / "uneven", [encode_example(uneven)])
+    sizes = zip(names, (4, 5, 4, 1), strict=True)
+    uneven = {name: np.ones((1, size), int) for name, size in sizes}
+    _write(tmp_path / "uneven", encode_examples(uneven))
     with pytest.raises(ValueError, match="record 0 .*/uneven.*'input_mask': 5"):
         describe_records(RecordFiles([tmp_path / "uneven"]))
 
@@ -67,7 +68,7 @@ def wrong_type():
         (make_records(1, 8, predictions=3)[0], "is_masked True.*is_masked False"),
         (make_records(1, 8, v2=True)[0], "file_names .*'input_word_ids'.*file_names .*'input_ids'"),
         (b"no Example", "tf.train.Example"),
-        (encode_example({"input_ids": np.ones(8, int)}), "input_mask"),
+        (encode_examples({"input_ids": np.ones((1, 8), int)})[0], "input_mask"),
         (wrong_type(), "input_mask .*float32 .*int64"),
     ],
 )

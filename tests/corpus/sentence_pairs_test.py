@@ -153,7 +153,7 @@ def test_pairs_follow_the_law_of_the_original(tmp_path, short_seq_prob):
         return np.sum(rows, axis=0, dtype=float)
 
     original = [
-        [totals(_draw_pairs(documents, index, data, generator)) for index in range(30)]
+        [totals(_draw_pairs(documents, index, data, generator, 1)) for index in range(30)]
         for _ in range(40)
     ]
     pairs = all_pairs(store, duplicates=40, short_seq_prob=short_seq_prob)

@@ -129,17 +129,15 @@ def test_examples_of_pretraining(tmp_path, use_next_sentence):
     write_part(tmp_path / "part-0.tokens", documents, 2)
     vocab.write(tmp_path / "tokenizer.json")
     paths = [tmp_path / "0.tfrecord"]
-    write_shards(
-        TokenStore([tmp_path / "part-0.tokens"]),
-        np.arange(8),
-        paths,
-        tmp_path / "receipts",
+    data = DataConfig(
         vocab_file=str(tmp_path / "tokenizer.json"),
-        num_duplicates=1,
-        data=DataConfig(max_seq_length=32, dupe_factor=1, use_next_sentence=use_next_sentence),
-        masking=MaskingConfig(max_predictions_per_seq=8),
+        max_seq_length=32,
         num_workers=1,
+        use_next_sentence=use_next_sentence,
     )
+    store = TokenStore([tmp_path / "part-0.tokens"])
+    masking = MaskingConfig(max_predictions_per_seq=8)
+    write_shards(store, np.arange(8), paths, tmp_path / "receipts", data, masking)
     features = read(paths)
     ids = features["input_ids"].astype(np.int32)
     mask = features["input_mask"].astype(np.int32)

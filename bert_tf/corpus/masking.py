@@ -372,7 +372,7 @@ def replace_tokens(
 
 
 def labels_of(word_ids: tf.Tensor, positions: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the masked_lm_ features of `mask_batch`; positions are int32 [B, P], padded with T."""
+    """Returns the masked_lm_ features of `mask_batch`; positions are int32 [B, P], T as padding."""
     is_real = positions < tf.shape(word_ids)[1]
     used = tf.where(is_real, positions, 0)
     return {

@@ -13,11 +13,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.tasks.base.serving.saving.version_folders import ids_folder
 from bert_tf.tasks.base.serving.saving.warmup import read_log
-from bert_tf.tasks.base.serving.saving.writing import SAMPLES, save
+from bert_tf.tasks.base.serving.saving.writing import SAMPLES
 from export.check import name_folder
 from export.checks import answer_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
@@ -25,10 +23,10 @@ from export.checks.model_check import all_requests, check, check_answers, check_
 from export.checks.op_check import check_foreign_ops, check_graph, foreign_ops, used_ops
 from export.checks.running import run_model
 from export.checks.stored_model import Request, StoredModel, read, read_meta_graph
-from tests.export.made_models import PURPOSE_OF_KIND, write_model
+from tests.export.made_models import PURPOSE_OF_KIND, Exported, export_model, write_model
 from tests.programs import finish, run
 
-KIND = "next_sentence"  # of the fast tests; it takes pairs
+KIND = "classifier"  # of the fast tests
 TOKENIZE = "FastWordpieceTokenizeWithOffsets"
 # What no server should be given.
 ODD_FUNCTIONS = {
@@ -47,24 +45,18 @@ class Asked(NamedTuple):
     requests: list[Request]
 
 
-def export(folder: pathlib.Path, kind: str) -> dict[str, Asked]:
-    """Writes a model of one layer, and exports it; returns its forms "ids" and "text"."""
-    run = {"max_query_length": "8"} if kind == "question_answering" else None
-    source = write_model(folder / "run", kind, run, num_hidden_layers=1)
-    served = load(str(source), kind)
-    model = folder / "serving" / kind
-    save(served, model, 1, str(source))
+def read_forms(exported: Exported) -> dict[str, Asked]:
+    """Returns the forms "ids" and "text" of an export."""
     forms = {}
-    for form, path in (("ids", ids_folder(model) / "1"), ("text", model / "1")):
+    for form, path in (("ids", exported.ids), ("text", exported.texts)):
         stored = read(path)
-        requests = all_requests(stored)
-        forms[form] = Asked(source, served, stored, requests)
+        forms[form] = Asked(exported.source, exported.served, stored, all_requests(stored))
     return forms
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory) -> dict[str, Asked]:
-    return export(tmp_path_factory.mktemp("checked"), KIND)
+def asked(exported) -> dict[str, Asked]:
+    return read_forms(exported)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +117,9 @@ def test_an_export_answers_as_python_does(asked) -> None:
 def test_every_other_kind(tmp_path) -> None:
     for kind in PURPOSE_OF_KIND:
         if kind != KIND:
-            for form, model in export(tmp_path / kind, kind).items():
+            run = {"max_query_length": "8"} if kind == "question_answering" else None
+            exported = export_model(tmp_path / kind, kind, run)
+            for form, model in read_forms(exported).items():
                 assert_good(model, form)
 
 
@@ -144,16 +138,16 @@ def test_table_says_what_a_model_is(asked) -> None:
     lines = stored.table().splitlines()
     size = sum(file.stat().st_size for file in stored.folder.rglob("*") if file.is_file())
     assert lines[:7] == [
-        f"kind        {KIND}",
+        f"kind        {KIND} (no, yes, vielleicht ü)",
         "takes       text, text_b",
-        "rows        at most 48 tokens, uncased, vocabulary of 80",
+        "rows        at most 20 tokens, uncased, vocabulary of 80",
         f"source      {asked['text'].source}",
         f"written by  TensorFlow {tf.__version__}",
         f"size        {size / 1e6:.1f} MB",
         "warm-up     1 request",
     ]
     assert "ids               in   input_mask        int32 [?, ?]" in lines
-    assert "serving_default   out  is_next           float32 [?]" in lines
+    assert "serving_default   out  score             float32 [?]" in lines
     assert "takes       ids" in asked["ids"].stored.table()
 
 
@@ -238,11 +232,11 @@ def test_the_source_is_loaded_as_it_was_exported(asked, monkeypatch) -> None:
     loaded = []
     monkeypatch.setattr(answer_check, "load", lambda *a, **options: loaded.append((a, options)))
     answer_check.load_source(stored, "runs/a")
-    card = {**stored.card, "kind": "regression", "options": {"pooling": "cls"}}
+    card = {**stored.card, "kind": "embeddings", "options": {"pooling": "cls"}}
     answer_check.load_source(dataclasses.replace(stored, card=card), "runs/b")
     assert loaded == [
-        (("runs/a", KIND, 48), {}),
-        (("runs/b", "regression", 48), {"pooling": "cls", "texts": ("text", "text_b")}),
+        (("runs/a", KIND, 20), {"texts": ("text", "text_b")}),
+        (("runs/b", "embeddings", 20), {"pooling": "cls"}),
     ]
 
 

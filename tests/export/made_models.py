@@ -3,9 +3,13 @@
 import dataclasses
 import functools
 import pathlib
+from typing import NamedTuple
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.inference.serving_models import load
+from bert_tf.tasks.base.serving.model import Serving
+from bert_tf.tasks.base.serving.saving.writing import save
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file
 
@@ -97,6 +101,30 @@ def write_model(
         lines = [f"--{name}={value}\n" for name, value in run.items()]
         (folder / "run.flags").write_text("".join(lines), encoding="utf8")
     return folder
+
+
+class Exported(NamedTuple):
+    """A model in Python and its two SavedModels.
+
+    Attributes:
+      source: folder of the model.
+      served: its serving functions.
+      texts, ids: folders of version 3 of the SavedModels `toy` and `toy_ids`.
+    """
+
+    source: pathlib.Path
+    served: Serving
+    texts: pathlib.Path
+    ids: pathlib.Path
+
+
+def export_model(
+    folder: pathlib.Path, kind: str, run: dict[str, str] | None = None, **changes
+) -> Exported:
+    """Writes a model and its SavedModels; for arguments see `write_model`."""
+    source = write_model(folder / "run", kind, run, **changes)
+    served = load(str(source), kind)
+    return Exported(source, served, *save(served, folder / "serving" / "toy", 3, str(source)))
 
 
 def with_labels(made: Checkpoint, num_labels: int) -> Checkpoint:

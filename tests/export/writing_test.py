@@ -18,26 +18,15 @@ from tests.export.made_models import TEXTS, write_model
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory):
-    """A served classifier of a run, and the folder of its two SavedModels."""
-    folder = tmp_path_factory.mktemp("export")
-    run = {"text_b_column": "b", "max_seq_length": "20"}
-    served = load(str(write_model(folder / "run", "classifier", run)))
-    return served, save(served, folder / "serving" / "toy", 3, "runs/toy")
-
-
-@pytest.fixture(scope="module")
-def signatures(classifier):
+def signatures(exported):
     """The signatures of the text model and of the ids model."""
-    return [tf.saved_model.load(str(path)).signatures for path in classifier[1]]
+    paths = exported.texts, exported.ids
+    return [tf.saved_model.load(str(path)).signatures for path in paths]
 
 
 @pytest.mark.slow
-def test_saved_answers_are_those_of_python(classifier, signatures) -> None:
-    served, (texts, ids) = classifier
-    assert [path.as_posix().split("/")[-2:] for path in (texts, ids)] == [
-        *(["toy", "3"], ["toy_ids", "3"])
-    ]
+def test_saved_answers_are_those_of_python(exported, signatures) -> None:
+    served = exported.served
     given = (tf.constant(TEXTS), tf.constant(TEXTS[::-1]))
     expected = served.from_texts(*given)
     of_texts, of_ids = signatures
@@ -56,8 +45,9 @@ def assert_same(received, expected) -> None:
             np.testing.assert_allclose(received[name], value, atol=1e-6, err_msg=name)
 
 
-def test_examples_are_served(classifier, signatures) -> None:
-    served, _ = classifier
+@pytest.mark.slow
+def test_examples_are_served(exported, signatures) -> None:
+    served = exported.served
 
     def example(**features) -> bytes:
         return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
@@ -86,9 +76,8 @@ def test_examples_are_served(classifier, signatures) -> None:
     assert_same(call(examples=tf.constant(rows)), expected)
 
 
-def test_all_signatures_call_one_graph_of_the_model(classifier) -> None:
-    _, paths = classifier
-    for path in paths:
+def test_all_signatures_call_one_graph_of_the_model(exported) -> None:
+    for path in (exported.texts, exported.ids):
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         functions = saved.meta_graphs[0].graph_def.library.function
         kinds = [{node.op for node in function.node_def} for function in functions]
@@ -97,22 +86,23 @@ def test_all_signatures_call_one_graph_of_the_model(classifier) -> None:
         assert not any("IdentityN" in operations for operations in kinds)
 
 
-def test_card_and_vocabulary(classifier) -> None:
-    served, paths = classifier
-    for path in paths:
+def test_card_and_vocabulary(exported) -> None:
+    served = exported.served
+    assert exported.texts.parts[-2:] == ("toy", "3") and exported.ids.parts[-2:] == ("toy_ids", "3")
+    for path in (exported.texts, exported.ids):
         card = read_card(path)
         assert card["kind"] == "classifier" and card["labels"] == list(served.labels)
         assert card["inputs"] == ["text", "text_b"] and card["max_seq_length"] == 20
-        assert card["source"] == "runs/toy"
+        assert card["source"] == str(exported.source)
         lines = (path / "assets.extra" / "vocab.txt").read_text(encoding="utf8").splitlines()
         assert lines == list(served.vocab.tokens)
     with pytest.raises(ValueError, match="/toy .*assets.extra/bert_tf.json"):
-        read_card(paths[0].parent)
+        read_card(exported.texts.parent)
 
 
-def test_warmup_is_what_the_server_reads(classifier, signatures) -> None:
-    _, paths = classifier
-    for path, model in zip(paths, signatures, strict=True):
+@pytest.mark.slow
+def test_warmup_is_what_the_server_reads(exported, signatures) -> None:
+    for path, model in zip((exported.texts, exported.ids), signatures, strict=True):
         records = tf.data.TFRecordDataset(str(path / "assets.extra/tf_serving_warmup_requests"))
         for record in records:
             log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
@@ -128,8 +118,8 @@ def test_warmup_is_what_the_server_reads(classifier, signatures) -> None:
     assert (tf.make_ndarray(request.inputs["t"]) == text.numpy()).all()
 
 
-def test_a_version_never_changes(classifier) -> None:
-    served, (texts, ids) = classifier
+def test_a_version_never_changes(exported) -> None:
+    _, served, texts, ids = exported
     with pytest.raises(ValueError, match="/toy/3 .*--version"):
         save(served, texts.parent, 3, "other")
     assert version_folders.next_version(texts.parent) == 4
@@ -141,8 +131,7 @@ def test_a_version_never_changes(classifier) -> None:
     assert versions(texts.parent) == [3]
 
 
-def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> None:
-    served, _ = classifier
+def test_nothing_is_left_of_a_full_disk(exported, tmp_path, monkeypatch) -> None:
     folder = tmp_path / "serving" / "toy"
     seen = []
 
@@ -154,17 +143,14 @@ def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> No
 
     monkeypatch.setattr(writing, "write_warmup", full)
     with pytest.raises(OSError, match="toy/1.*space left"):
-        save(served, folder, 1, "x")
+        save(exported.served, folder, 1, "x")
     assert seen == [[], []]  # While both were written a server saw nothing.
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert versions(folder) == []
 
 
 @pytest.mark.slow
-def test_all_of_a_version_is_on_the_disk_before_it_appears(
-    classifier, tmp_path, monkeypatch
-) -> None:
-    served, _ = classifier
+def test_all_of_a_version_is_on_the_disk_before_it_appears(exported, tmp_path, monkeypatch) -> None:
     flushed, at_rename = set(), []
     fsync, rename = os.fsync, pathlib.Path.rename
 
@@ -179,7 +165,7 @@ def test_all_of_a_version_is_on_the_disk_before_it_appears(
 
     monkeypatch.setattr(os, "fsync", noted)
     monkeypatch.setattr(pathlib.Path, "rename", renamed)
-    save(served, tmp_path / "toy", 1, "x")
+    save(exported.served, tmp_path / "toy", 1, "x")
     assert at_rename == [(True, set())] * 2
 
 

@@ -1,19 +1,14 @@
 """export.ask gives the model's answers, from its folder alone, in lines and as JSON."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.inference.serving_models import load
-from bert_tf.tasks.base.serving.saving.version_folders import ids_folder
-from bert_tf.tasks.base.serving.saving.writing import save
 from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
-from tests.export.made_models import TEXTS, write_model
+from tests.export.made_models import TEXTS, export_model
 from tests.export.toy_model import LABELS, ToyModel
 from tests.float_bounds import assert_close
 from tests.programs import fail, finish, run
@@ -21,18 +16,13 @@ from tests.programs import fail, finish, run
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
-    """Gives the model in Python, and the folder of its SavedModels."""
-    folder = tmp_path_factory.mktemp("tagger")
-    source = str(write_model(folder / "run", "tagger", num_hidden_layers=1))
-    served = load(source)
-    save(served, folder / "serving", 1, source)
-    return served, folder / "serving"
+    return export_model(tmp_path_factory.mktemp("tagger"), "tagger")
 
 
 @pytest.mark.slow
 def test_answers_are_those_of_the_model_in_python(tagger) -> None:
-    served, folder = tagger
-    model = ExportedModel(folder)  # Its newest version.
+    served = tagger.served
+    model = ExportedModel(tagger.texts.parent)  # Its newest version.
     answer = model.answer(TEXTS[:1])
     assert tuple(model.labels) == served.labels
     for name, value in served.from_texts(tf.constant(TEXTS[:1])).items():
@@ -54,20 +44,18 @@ def test_lines_for_people() -> None:
 
 @pytest.mark.slow
 def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
-    _, folder = tagger
     with pytest.raises(ValueError, match=" text; .* 2"):
-        ExportedModel(folder / "1").answer(["a", "b"])
-    with pytest.raises(ValueError, match="_ids/1 .*ids; .*text model"):
-        ExportedModel(ids_folder(folder) / "1")
+        ExportedModel(tagger.texts).answer(["a", "b"])
+    with pytest.raises(ValueError, match="_ids/3 .*ids; .*text model"):
+        ExportedModel(tagger.ids)
     with pytest.raises(ValueError, match=f"{tmp_path} .*saved_model.pb"):
         ExportedModel(tmp_path)
 
 
 @pytest.mark.slow
 def test_the_program_prints_json(tagger) -> None:
-    command = [sys.executable, "-m", "export.ask", str(tagger[1]), "the river", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["words"] == ["the", "river"]
+    printed = finish(run("export.ask", str(tagger.texts), "the river", "--json"))
+    assert json.loads(printed)["words"] == ["the", "river"]
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.inference.serving_models import load
-from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, write_model
+from tests.export.made_models import SHAPE, export_model
 from tests.float_bounds import assert_close
 from tests.shared_data import shared_data
 
@@ -42,9 +40,9 @@ def real_texts() -> list[str]:
 def model(tmp_path_factory: pytest.TempPathFactory):
     """The folder of a tiny classifier, and its two SavedModels."""
     folder = tmp_path_factory.mktemp("real")
-    made = write_model(folder / "m", "classifier", max_position_embeddings=LENGTH)
-    paths = save(load(str(made)), folder / "serving" / "toy", 1, "made")
-    return made, *(tf.saved_model.load(str(path)).signatures for path in paths)
+    made = export_model(folder, "classifier", max_position_embeddings=LENGTH)
+    paths = made.texts, made.ids
+    return made.source, *(tf.saved_model.load(str(path)).signatures for path in paths)
 
 
 @pytest.mark.slow

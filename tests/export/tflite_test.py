@@ -7,7 +7,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import zipfile
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,14 +19,17 @@ from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from export.lite import accuracy_gate
 from export.lite import writing as tflite_writing
 from export.lite.conversion import convert, output_names
+from export.lite.text_input import check_text_input
 from export.lite.writing import Request, write
 from tests.export.made_models import SHAPE, TEXTS, write_model
 from tests.float_bounds import assert_close
 from tests.slow_variants import slow_unless
+from tests.tiny_model import tiny_words
 
 # A conversion takes seconds: one kind in the fast tests, and all in the full ones but zero_shot, a
 # classifier of pairs; see tests/tasks/classification/zero_shot_test.
@@ -33,16 +38,10 @@ FEW_KINDS = slow_unless("classifier", [kind for kind in ROW_OUTPUTS if kind != "
 BOUNDS = {"float16": 0.01, "dynamic": 0.2}
 
 
-def make_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = None) -> pathlib.Path:
-    """Writes a model of one layer: the time that a conversion takes goes with the layers."""
-    if kind == "question_answering":
-        run = {"max_query_length": "8", **(run or {})}
-    return write_model(folder, kind, run, num_hidden_layers=1)
-
-
 @functools.cache
 def model_folder(kind: str) -> pathlib.Path:
-    return make_model(pathlib.Path(tempfile.mkdtemp()) / "model", kind)
+    run = {"max_query_length": "8"} if kind == "question_answering" else None
+    return write_model(pathlib.Path(tempfile.mkdtemp()) / "model", kind, run)
 
 
 @functools.cache
@@ -51,7 +50,12 @@ def served_of(kind: str) -> Serving:
 
 
 @functools.cache
-def lite_file(kind: str, form: str = "none") -> pathlib.Path:
+def keras_of(kind: str) -> Callable:
+    return accuracy_gate.reference(served_of(kind))
+
+
+@functools.cache
+def lite_file(kind: str, form: str) -> pathlib.Path:
     served = served_of(kind)
     calibration = [random_batch(served, 8, length) for length in (3, 20, 48)] * 2
     path = pathlib.Path(tempfile.mkdtemp()) / f"{form}.tflite"
@@ -72,7 +76,7 @@ def random_batch(served: Serving, num_rows: int, length: int) -> dict[str, np.nd
 def differences(kind: str, form: str, batch: dict[str, np.ndarray]) -> dict[str, float]:
     """Returns the largest difference from Keras at real pieces, by output."""
     found = LiteModel(lite_file(kind, form)).from_ids(batch)
-    expected = accuracy_gate.reference(served_of(kind))(batch)
+    expected = keras_of(kind)(batch)
     assert set(found) == set(expected)
     real = batch["input_mask"] == 1
 
@@ -108,14 +112,14 @@ def test_smaller_weights_answer_nearly_the_same(kind, form):
     batch = random_batch(served_of(kind), 7, 48)
     found = max(differences(kind, form, batch).values())
     assert 1e-6 < found < BOUNDS[form]
-    assert lite_file(kind, form).stat().st_size < 0.75 * lite_file(kind).stat().st_size
+    assert lite_file(kind, form).stat().st_size < 0.75 * lite_file(kind, "none").stat().st_size
 
 
 @pytest.mark.slow
 def test_int8_goes_with_keras():
     batch = random_batch(served_of("question_answering"), 16, 20)
     found = LiteModel(lite_file("question_answering", "int8")).from_ids(batch)
-    expected = accuracy_gate.reference(served_of("question_answering"))(batch)
+    expected = keras_of("question_answering")(batch)
     real = batch["input_mask"] == 1
     for name in expected:
         correlation = np.corrcoef(found[name][real], expected[name][real])[0, 1]
@@ -125,7 +129,7 @@ def test_int8_goes_with_keras():
 
 @pytest.mark.slow
 def test_file_takes_texts_and_says_what_it_is():
-    served, path = served_of("classifier"), lite_file("classifier")
+    served, path = served_of("classifier"), lite_file("classifier", "none")
     model = LiteModel(path)
     with zipfile.ZipFile(path) as archive:
         assert json.loads(archive.read("bert_tf.json")) == model.card
@@ -148,7 +152,7 @@ def test_file_takes_texts_and_says_what_it_is():
 
 
 def test_pairs_are_packed_as_in_training():
-    model = LiteModel(lite_file("classifier"))
+    model = LiteModel(lite_file("classifier", "none"))
     tokenizer = WordPiece(model.vocab, SHAPE["do_lower_case"])
     long, short = tokenizer.encode("w50 " * 100), tokenizer.encode("the river")
     expected = pad_batch([pack(model.vocab, long, short, 48)])
@@ -211,25 +215,30 @@ model.get_signature_runner("text")(text=np.array([b"a"], object))
 
 def test_texts_for_a_file_without_text_input():
     with pytest.raises(ValueError, match="none.tflite .*--text_input"):
-        LiteModel(lite_file("classifier")).from_texts(["a"])
+        LiteModel(lite_file("classifier", "none")).from_texts(["a"])
 
 
 @pytest.mark.parametrize(
-    ("kind", "form", "run", "reason"),
+    ("form", "changes", "reason"),
     [
-        ("tagger", "dynamic", {}, "tagger .*classifier, multi_label"),
-        ("classifier", "int8", {}, "int8 .*dynamic"),
-        ("classifier", "none", {"text_b_column": "b"}, "pairs .*text_b"),
-        ("classifier", "none", {"long_texts": "tail"}, "long_texts=tail"),
-        ("classifier", "none", {"long_texts": "windows"}, "long_texts=windows"),
+        ("dynamic", {"kind": "tagger"}, "tagger .*classifier, multi_label"),
+        ("int8", {}, "int8 .*dynamic"),
+        ("none", {"texts": ("text", "text_b")}, "pairs .*text_b"),
+        ("none", {"long_texts": "tail"}, "long_texts=tail"),
+        ("none", {"long_texts": "windows"}, "long_texts=windows"),
     ],
 )
-def test_text_input_is_refused(kind, form, run, reason, tmp_path):
-    folder = str(make_model(tmp_path / "model", kind, run))
-    output = tmp_path / "file.tflite"
+def test_text_input_is_refused(form, changes, reason):
+    served = {"kind": "classifier", "texts": ("text",), "long_texts": "head"}
+    served["vocab"] = Vocab(tiny_words())
+    check_text_input(types.SimpleNamespace(**served), "none")
     with pytest.raises(ValueError, match=f"--text_input .*{reason}"):
-        write(Request(folder, str(output), form, no_gate=True, text_input=True))
-    assert not output.exists()
+        check_text_input(types.SimpleNamespace(**{**served, **changes}), form)
+
+
+def test_text_input_is_refused_before_the_conversion(tmp_path):
+    request = request_of(tmp_path, model_folder("classifier"), quantize="int8", text_input=True)
+    assert "--text_input" in refuse(dataclasses.replace(request, no_gate=True))
 
 
 @pytest.mark.slow
@@ -256,7 +265,7 @@ def run_folder(kind: str, is_pair: bool = False) -> pathlib.Path:
     file = folder / ("dev.conll" if kind == "tagger" else "dev.jsonl")
     pair = {"text_b_column": "other"} if is_pair else {}
     run = {"eval_file": str(file), "train_file": str(file), "max_seq_length": "20", **pair}
-    path = make_model(folder / "run", kind, run)
+    path = write_model(folder / "run", kind, run)
     served = load(str(path), unpad=False)
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(served.vocab.tokens[7:], rng.integers(1, 25))) for _ in range(40)]
@@ -327,7 +336,7 @@ def test_int8_is_measured_on_the_training_set(tmp_path):
 
 
 def test_existing_file_stays(tmp_path):
-    request = request_of(tmp_path, run_folder("classifier"))
+    request = request_of(tmp_path, tmp_path / "none")
     output = pathlib.Path(request.output_file)
     output.parent.mkdir()
     output.write_text("mine")
@@ -369,7 +378,7 @@ def test_file_that_answers_nan_is_not_kept(tmp_path, broken):
 
 
 def test_file_without_its_weights_is_not_kept(tmp_path, monkeypatch):
-    small = lite_file("classifier", "dynamic").read_bytes()
+    small = b"TFL3" * 1000
     monkeypatch.setattr(tflite_writing, "convert", lambda *_: small)
     message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
     assert f"{len(small):,} bytes" in message and "weights" in message
@@ -404,7 +413,7 @@ def test_kinds_without_a_form_are_refused(tmp_path):
 def test_missing_runtime_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(ValueError, match="pip install ai-edge-litert"):
-        LiteModel(lite_file("classifier"))
+        LiteModel(lite_file("classifier", "none"))
 
 
 def test_other_files_are_refused(tmp_path):
@@ -427,8 +436,8 @@ def test_answers_to_questions_are_judged(tmp_path):
     data = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
     file = tmp_path / "dev.json"
     file.write_text(json.dumps(data))
-    run = {"eval_file": str(file), "max_seq_length": "24"}
-    folder = make_model(tmp_path / "run", "question_answering", run)
+    run = {"eval_file": str(file), "max_seq_length": "24", "max_query_length": "8"}
+    folder = write_model(tmp_path / "run", "question_answering", run)
     verdict = write(request_of(tmp_path, folder, quantize="none"))
     assert verdict.metric == "f1" and verdict.reference == verdict.score
     assert verdict.agreement == 1.0

@@ -20,6 +20,7 @@ from absl import flags, logging
 
 from bert_tf.config import config_flags
 from bert_tf.inference.kinds import KINDS
+from bert_tf.tasks.base.serving.saved_models import size_of
 from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 
 # Flags that apply only to some kinds: names in `Kind.options`, where --pair is `texts`.
@@ -115,17 +116,13 @@ def main(_: list[str]) -> None:
         source = source or Manifest.read(pathlib.Path(FLAGS.index)).source
     precision = {} if kind == "search" else {"precision": FLAGS.precision}
     serving = load(source, kind, FLAGS.max_seq_length, **precision, **options)
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file that it writes.
     # The texts are already part of the metadata, as its inputs.
     recorded_options = {name: value for name, value in options.items() if name != "texts"}
     if FLAGS.precision != "float32":
         recorded_options["precision"] = FLAGS.precision
     paths = save(serving, output, version, source, recorded_options)
-    logging.set_verbosity(before)
     for path in paths:
-        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        logging.info("Wrote %s: %s, %.1f MB.", path, serving.kind, size / 1e6)
+        logging.info("Wrote %s: %s, %.1f MB.", path, serving.kind, size_of(path) / 1e6)
 
 
 def given_options(kind: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def make_requests(stored: StoredModel) -> list[Request]:
     texts = text_columns(stored)
     rows = pack_texts(stored, *columns.values())
     features = texts if stored.takes_texts else rows
-    numbers = {n: np.array(value, np.int32) for n, value in stored.card.get("numbers", {}).items()}
+    numbers = number_inputs(stored)
     # By the name of the first input, which tells the signatures apart.
     of_input = {
         **dict.fromkeys([*texts, *numbers], {**texts, **numbers}),
@@ -98,8 +98,13 @@ def broken_request(stored: StoredModel) -> Request:
     """Returns a request whose last text is not UTF-8."""
     texts = text_columns(stored)
     texts[stored.card["inputs"][-1]][-1] = NOT_UTF8
-    numbers = {n: np.array(value, np.int32) for n, value in stored.card.get("numbers", {}).items()}
-    return Request("serving_default", {**texts, **numbers})
+    return Request("serving_default", {**texts, **number_inputs(stored)})
+
+
+def number_inputs(stored: StoredModel) -> dict[str, np.ndarray]:
+    """Returns the numbers of a request, such as k of a search, int32 []."""
+    numbers = stored.card.get("numbers", {})
+    return {name: np.array(value, np.int32) for name, value in numbers.items()}
 
 
 def _strings(texts: Sequence[str]) -> np.ndarray:
@@ -139,15 +144,11 @@ def load_source(stored: StoredModel, model_dir: str) -> Serving:
 
 def python_answer(serving: Serving, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
     """Returns the outputs of the model in Python for a request of `make_requests`."""
-    inputs = request.inputs
-    if "examples" in inputs:
+    tensors = request.tensors()
+    if "examples" in tensors:
         # The tf.Examples hold the texts or ids of this signature.
         name = "serving_default"
-        inputs = next(r.inputs for r in make_requests(stored) if r.signature == name)
-    tensors = {
-        name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
-        for name, value in inputs.items()
-    }
+        tensors = next(r.tensors() for r in make_requests(stored) if r.signature == name)
     if request.signature == SCORE:
         outputs = serving.score_texts(*tensors.values())  # type: ignore[attr-defined]
     elif request.signature == MASK_PREDICT:

@@ -4,7 +4,6 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from export.checks.answer_check import Answer, first_line
@@ -44,20 +43,15 @@ def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
     times = [time.perf_counter()]
     answers = []
     for request in requests:
-        answers.append(call(signatures[request.signature], request.inputs))
+        answers.append(call(signatures[request.signature], request))
         times.append(time.perf_counter())
     first_seconds = times[1] - times[0] if requests else 0.0
     return Run(answers, times[0] - start, first_seconds)
 
 
-def call(
-    signature: tf.types.experimental.ConcreteFunction, inputs: dict[str, np.ndarray]
-) -> Answer:
+def call(signature: tf.types.experimental.ConcreteFunction, request: Request) -> Answer:
     """Returns the outputs by name, or the code and the message of TensorFlow's error."""
-    tensors = {
-        name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
-        for name, value in inputs.items()
-    }
+    tensors = request.tensors()
     try:
         outputs = signature(**tensors)
         return {name: value.numpy() for name, value in outputs.items()}

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from bert_tf.system.printable import escaped
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.base.serving.model import IDS
-from bert_tf.tasks.base.serving.saved_models import check_files, read_card
+from bert_tf.tasks.base.serving.saved_models import check_files, read_card, size_of
 from bert_tf.tasks.base.serving.saving.warmup import read_warmup
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
@@ -28,6 +28,13 @@ class Request(NamedTuple):
 
     signature: str
     inputs: dict[str, np.ndarray]
+
+    def tensors(self) -> dict[str, tf.Tensor]:
+        """Returns the inputs as tensors."""
+        tensors = {}
+        for name, value in self.inputs.items():
+            tensors[name] = tf.constant(value, tf.string if value.dtype == object else value.dtype)
+        return tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +70,6 @@ class StoredModel:
         card = self.card
         labels = f" ({escaped(', '.join(card['labels']))})" if card["labels"] else ""
         casing = "uncased" if card["do_lower_case"] else "cased"
-        num_bytes = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
         lines = [
             f"kind        {escaped(card['kind'])}{labels}",
             f"takes       {escaped(', '.join(card['inputs'])) if self.takes_texts else 'ids'}",
@@ -71,7 +77,7 @@ class StoredModel:
             f"{len(self.vocab)}",
             f"source      {escaped(card.get('source', ''))}",
             f"written by  TensorFlow {escaped(self.meta_graph.meta_info_def.tensorflow_version)}",
-            f"size        {num_bytes / 1e6:.1f} MB",
+            f"size        {size_of(self.folder) / 1e6:.1f} MB",
             f"warm-up     {len(self.warmup)} request{'' if len(self.warmup) == 1 else 's'}",
         ]
         for name, signature in sorted(self.signatures.items()):

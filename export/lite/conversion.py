@@ -34,11 +34,13 @@ from bert_tf.network.activations import inference_form
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.system.nested_layers import nested_layers
+from bert_tf.system.printable import first_line
 from bert_tf.system.startup_lines import hidden_lines
 from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
 from bert_tf.tasks.base.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, function_of_ids
+from bert_tf.tasks.base.serving.saving.functions import save_functions
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.text_input import check_text_input, make_packer
@@ -127,10 +129,7 @@ def convert(
                 with hidden_lines():
                     model = converter.convert()
         except Exception as error:  # The stages of the converter raise different types.
-            reason = str(error).strip().splitlines()
-            raise ValueError(
-                f"TensorFlow's converter failed: {reason[0] if reason else type(error).__name__}"
-            ) from error
+            raise ValueError(f"TensorFlow's converter failed: {first_line(error)}") from error
     metadata = {
         **serving.card(),
         "quantize": form,
@@ -192,10 +191,7 @@ def _save(serving: Serving, folder: str, text_input: bool) -> list[str]:
             return answer(serving, pack(text))
 
         functions[TEXT_SIGNATURE] = texts.get_concrete_function()
-    module = tf.Module()
-    module.weights = list(function.variables)
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, folder, functions, options)
+    save_functions(folder, functions)
     return sorted(function.structured_outputs)
 
 

@@ -80,12 +80,7 @@ def write(request: Request) -> Verdict:
     check = make_check(serving, request)
     calibration = calibration_batches(serving, request) if request.quantize == "int8" else []
     logging.info("Converting ...")
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file that it writes.
-    try:
-        model = convert(serving, request.quantize, calibration, request.text_input)
-    finally:
-        logging.set_verbosity(before)
+    model = convert(serving, request.quantize, calibration, request.text_input)
     # The file gets its name only after the checks have passed.
     with atomic_write(output, "wb") as file:
         file.write(model)

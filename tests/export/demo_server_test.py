@@ -150,7 +150,7 @@ def test_slow_clients_are_dropped_without_a_word(monkeypatch, capfd) -> None:
             clients.append(stack.enter_context(client))
             client.sendall(sent)
         client.recv(1)  # The answer has begun.
-        time.sleep(10 * server.SECONDS_FOR_REQUEST)
+        time.sleep(5 * server.SECONDS_FOR_REQUEST)
         for client in clients:
             received = 0
             with contextlib.suppress(ConnectionResetError):

@@ -31,6 +31,7 @@ from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_model
 from tests.float_bounds import assert_close
+from tests.slow_variants import slow_unless
 from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
@@ -90,6 +91,7 @@ def test_a_run_says_what_requests_hold(tmp_path) -> None:
         assert [label.decode() for label in labels] == expected + [""] * (3 - len(expected))
 
 
+@pytest.mark.slow
 def test_regression_of_a_task_of_glue(tmp_path) -> None:
     run = {"task_name": "sts-b", "max_seq_length": str(LENGTH), "problem_type": "single_label"}
     folder = write_model(tmp_path / "m", "regression", run)
@@ -100,27 +102,26 @@ def test_regression_of_a_task_of_glue(tmp_path) -> None:
     assert_close(found["value"], logits[:, 0])
 
 
-@pytest.mark.parametrize("is_tail", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_long_text_loses_what_it_lost_in_training(tmp_path, is_tail) -> None:
-    run = {"long_texts": "tail" if is_tail else "head", "max_seq_length": "6"}
-    served = load(str(write_model(tmp_path / "m", "classifier", run)))
-    text = "a b c d e f g"
-    cls, sep = served.vocab.cls_id, served.vocab.sep_id
-    kept = "defg" if is_tail else "abcd"
-    expected = [cls, *(served.vocab.ids[letter] for letter in kept), sep]
-    assert served.pack(tf.constant([text]))["input_word_ids"].numpy().tolist() == [expected]
-
-
 @pytest.mark.parametrize(
-    "kind", ["embeddings", pytest.param("next_sentence", marks=pytest.mark.slow)]
+    ("kind", "long_texts", "length", "kept"),
+    slow_unless(
+        ("classifier", "head", 6, ["abcd"]),
+        [
+            ("classifier", "head", 6, ["abcd"]),
+            ("classifier", "tail", 6, ["defg"]),
+            # No run says what these lost, so it is the end.
+            ("embeddings", "", 7, ["abcde"]),
+            ("next_sentence", "", 7, ["ab", "gf"]),
+        ],
+    ),
 )
-def test_a_long_text_loses_its_end_where_no_run_says_what_it_lost(tmp_path, kind) -> None:
-    served = load(str(write_model(tmp_path / "m", kind)), kind, max_seq_length=7)
-    texts = ["a b c d e f g"] if kind == "embeddings" else ["a b c d e f g", "g f e d c b a"]
-    cls, sep = served.vocab.cls_id, served.vocab.sep_id
-    expected = [cls]
-    for kept in ["abcde"] if kind == "embeddings" else ["ab", "gf"]:
-        expected += [*(served.vocab.ids[letter] for letter in kept), sep]
+def test_a_long_text_loses_what_it_lost_in_training(tmp_path, kind, long_texts, length, kept):
+    run = {"long_texts": long_texts} if long_texts else None
+    served = load(str(write_model(tmp_path / "m", kind, run)), kind, max_seq_length=length)
+    expected = [served.vocab.cls_id]
+    for letters in kept:
+        expected += [*(served.vocab.ids[letter] for letter in letters), served.vocab.sep_id]
+    texts = ["a b c d e f g", "g f e d c b a"][: len(kept)]
     found = served.pack(*(tf.constant([text]) for text in texts))
     assert found["input_word_ids"].numpy().tolist() == [expected]
 
@@ -344,6 +345,7 @@ def test_mask_predict(tmp_path) -> None:
     assert signature(tf.constant(MASKED[:1]))["pieces"].shape == (1, 6)
 
 
+@pytest.mark.slow
 def test_next_sentence(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "next_sentence")
     served = load(str(folder), "next_sentence", max_seq_length=LENGTH)
@@ -385,7 +387,9 @@ def test_odd_requests(tmp_path) -> None:
     assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())
 
 
-@pytest.mark.parametrize("kind", ["tagger", "question_answering", "embeddings", "fill_mask"])
+@pytest.mark.parametrize(
+    "kind", slow_unless("tagger", ["tagger", "question_answering", "embeddings", "fill_mask"])
+)
 def test_bytes_that_are_not_utf8_are_replaced(tmp_path, kind) -> None:
     served = load(str(write_model(tmp_path / "m", kind)), max_seq_length=LENGTH)
     texts = [b"the river", b"\xff\xfe the caf\xe9 \xf0\x9f river", b"fine \xc3", b"\xed\xa0\x80"]
@@ -464,20 +468,13 @@ def test_options_of_other_kinds_are_refused(tmp_path, kind, option, message):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "classifier",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("tagger", "fill_mask", "embeddings")
-        ),
-    ],
+    "kind", slow_unless("classifier", ["classifier", "tagger", "fill_mask", "embeddings"])
 )
 def test_bfloat16_answers_nearly_the_same_with_half_the_weights(tmp_path, kind):
     """Eight bits of precision: a rounding error of 0.4 % in each product, added up in any order."""
     folder = str(write_model(tmp_path / "m", kind))
     whole, half = (load(folder, precision=name) for name in ("float32", "bfloat16"))
-    texts = [text.replace("word", "[MASK]") for text in TEXTS] + ["One [MASK] more."]
+    texts = [text[:80].replace("word", "[MASK]") for text in TEXTS] + ["One [MASK] more."]
     for name, value in answers(whole, texts).items():
         if value.dtype.kind == "f":
             received = answers(half, texts)[name]

@@ -45,6 +45,11 @@ def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
     return newest if (newest / MODEL_NAME).is_file() else None
 
 
+def size_of(folder: pathlib.Path) -> int:
+    """Returns the bytes of all files of a version."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def read_card(folder: pathlib.Path) -> Metadata:
     """Reads the metadata of a SavedModel, bert_tf.json.
 

@@ -6,17 +6,16 @@ NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
 """
 
 import contextlib
-import itertools
 import pathlib
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.system.files import write_json
-from bert_tf.system.startup_lines import hidden_lines
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import IDS, Serving, Signatures
 from bert_tf.tasks.base.serving.saved_models import EXTRA, write_checksums
+from bert_tf.tasks.base.serving.saving.functions import save_functions
 from bert_tf.tasks.base.serving.saving.version_folders import (
     check_new,
     flush,
@@ -81,8 +80,7 @@ def save(
             hidden = stack.enter_context(hidden_folder(path))
             hidden_folders[path] = hidden
             try:
-                with hidden_lines():  # The graph optimizer speaks of oneDNN.
-                    _write(serving, hidden, model.name, signatures, requests, metadata)
+                _write(serving, hidden, model.name, signatures, requests, metadata)
             except (OSError, tf.errors.OpError) as error:
                 reason = getattr(error, "message", None) or str(error)
                 raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error
@@ -102,21 +100,15 @@ def _write(
     metadata: dict[str, Any],
 ) -> None:
     """Writes one SavedModel into a folder that no server reads yet."""
-    # A server needs only the objects that the functions use, without gradients and Keras layers.
     functions = {name: call.get_concrete_function() for name, call in signatures.items()}
-    module = tf.Module()
-    module.weights = list(
-        itertools.chain.from_iterable(function.variables for function in functions.values())
-    )
     # The tables of byte-level BPE and of added tokens are resources, as weights are.
-    module.tokenizers = []
+    tokenizers: list[Any] = []
     for part in serving.parts():
         if isinstance(part.vocab, Vocab):
-            module.tokenizers.extend(part.tokenizer.matchers)
+            tokenizers.extend(part.tokenizer.matchers)
         else:
-            module.tokenizers.append(part.tokenizer)
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, str(folder), functions, options)
+            tokenizers.append(part.tokenizer)
+    save_functions(folder, functions, tokenizers)
     extra = folder / EXTRA
     extra.mkdir()
     serving.vocab.write(extra / serving.vocab.file_name)

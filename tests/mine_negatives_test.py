@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bert_tf.search.mining import Collection, Rules, mine
-from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.embedding.examples import read_embedding_examples
 from bert_tf.tasks.embedding.model import BertEmbedder
 from tests.programs import fail, run
@@ -63,11 +62,11 @@ def test_negatives_are_the_nearest_within_ranks_and_margins(model, tmp_path):
 @pytest.mark.slow
 def test_a_rerankers_scores_decide(model, tmp_path):
     class Longest:
-        def logits(self, pairs):
-            return np.array([len(document) for _, document in pairs], np.float32)
+        def pair_logits(self, queries, documents, batch_size):
+            return np.array(list(map(len, documents)), np.float32)
 
     made = Longest()
-    with mock.patch.object(Reranker, "from_pretrained", lambda *_, **__: made):
+    with mock.patch("bert_tf.search.mining.read_reranker", lambda *_, **__: made):
         rules = Rules(num_negatives=2, range_max=24)
         lines = lines_of(model, tmp_path, rules, reranker="some", write_margins=True)
     assert len(lines) == 16

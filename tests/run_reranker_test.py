@@ -15,8 +15,8 @@ import bert_tf.run_reranker  # noqa: F401  Its flags.
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.config.fine_tuning_config import RerankerConfig
 from bert_tf.metrics.trec import read_run, write_run
-from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.base.programs.program import read_configs
+from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.training.memory import choose_micro_batches
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
@@ -89,10 +89,10 @@ def test_every_loss_learns_the_order(folder, loss):
     assert found.activation == ("sigmoid" if loss == "bce" else "identity")
     assert found.max_seq_length == 16
     rows = make_rows(2, 20)
-    model = Reranker.from_pretrained(str(run))
+    model = BertReranker.from_pretrained(run)
     predicted = [row for row in read_tsv(run / "predictions.tsv") if row["query_id"] == "1"]
     documents = [rows[0]["positive"], *rows[0]["negatives"]]
-    logits = model.logits([(rows[0]["query"], text) for text in documents])
+    logits = model.pair_logits([rows[0]["query"]] * len(documents), documents, 32)
     expected = [documents[place] for place in np.argsort(-logits)]
     assert [row["document"] for row in predicted] == expected
     assert [float(row["score"]) for row in predicted] == pytest.approx(-np.sort(-logits), abs=1e-4)
@@ -141,8 +141,8 @@ def test_the_documents_of_a_run_are_ranked_anew(folder, tmp_path):
     found = read_run(folder / "beir" / "predictions.run")
     assert {max(scores, key=scores.get) for scores in found.values()} == {"mill"}
     pairs = [("boat", "boat boat"), ("boat", "mill mill")]
-    ours, written = (Reranker.from_pretrained(str(path)) for path in (folder / "beir", out))
-    np.testing.assert_array_equal(ours.logits(pairs), written.logits(pairs))
+    ours, written = (BertReranker.from_pretrained(path) for path in (folder / "beir", out))
+    assert ours.score(pairs) == written.score(pairs)
     assert written.activation == "identity" and written.max_seq_length == 16
     # The first two of the run are wrong ones.
     again = {**values, "do_train": "false", "rerank_k": 2, "do_predict": "false"}

@@ -32,9 +32,6 @@ def odd_character(characters: collections.Counter[str]) -> OddCharacter | None:
 
     Letters, marks and punctuation of the text's scripts, digits, blanks and common punctuation are
     part of it. A letter that makes up most of its script is not: it is a padding or a drawing.
-
-    Args:
-      characters: occurrences of each character.
     """
     letters: collections.Counter[str] = collections.Counter()
     for character, count in characters.items():

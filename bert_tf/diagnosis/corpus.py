@@ -98,14 +98,9 @@ class Corpus:
         self._num_examined = 0
 
     def read(self, parts: list[CorpusPart], problems: list[str]) -> str:
-        """Reads the parts or a sample of them.
+        """Reads the parts or a sample of them; returns "all", or a description of the sample.
 
-        Args:
-          parts: of the files.
-          problems: gets the messages about parts that cannot be read.
-
-        Returns:
-          "all", or a description of the sample.
+        `problems` gets the messages about parts that cannot be read.
         """
         # Equal shares of the limit, so that one long file does not fill the sample.
         part_limit = max(PART_BYTES, MAX_CHARACTERS // max(1, len(parts)))
@@ -170,12 +165,7 @@ def _count_words(line: str) -> int:
 
 
 def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:
-    """Examines text.
-
-    Args:
-      source: files as in --input_file, or a folder of them.
-      data: format of the text.
-      tokenizer: tokenizer with the vocabulary to examine; None: no vocabulary is examined.
+    """Examines text in files as in --input_file, and the vocabulary of a tokenizer, if any.
 
     Raises:
       ValueError: if no file can be read.

@@ -75,8 +75,8 @@ def diagnose_examples(
       paths: the files.
       vocab: their vocabulary; None: tokens are not examined.
       masking: how they are or will be masked.
-      is_room_given: whether max_predictions_per_seq is that of the training. If not, the number of
-        predictions is not checked in records without masks.
+      is_room_given: whether max_predictions_per_seq is that of the training; if not, it is not
+        checked in records without masks.
     """
     diagnosis = Diagnosis(source, "examples")
     examples, num_records, damage = read_examples(paths)
@@ -121,11 +121,7 @@ def diagnose_examples(
 
 
 def read_examples(paths: Sequence[pathlib.Path]) -> tuple[Examples | None, int, list[str]]:
-    """Reads as many examples as possible.
-
-    Returns:
-      The examples or None; the number of records in all readable files; messages about damage.
-    """
+    """Returns the examples that can be read or None, the number of records, and the damage."""
     damage: list[str] = []
     readable: list[pathlib.Path] = []
     for path in paths:

@@ -23,13 +23,7 @@ MAX_CLASSES = 30  # classes that are listed
 
 
 class Columns(NamedTuple):
-    """The columns that are examined.
-
-    Args:
-      text: column of the first text.
-      text_b: column of the second text; "" for single texts.
-      label: column of the label.
-    """
+    """The columns that are examined: of the texts, "" without a second one, and of the label."""
 
     text: str
     text_b: str

@@ -149,8 +149,7 @@ def make_job(
       input_file: files and globs of documents, comma-separated.
       model: a checkpoint in any form.
       folder: where the results go.
-      pooling, max_seq_length: see `embedding_of`.
-      batch_size, shard_size: see `Job`.
+      pooling, max_seq_length: see `embedding_of`; batch_size, shard_size: see `Job`.
 
     Raises:
       ValueError: if a file is missing, or the model cannot be read or cannot embed texts this long.
@@ -197,11 +196,7 @@ def make_job(
 
 
 def read_file(job: Job, number: int) -> list[int]:
-    """Splits an input file into shards of texts, unless they are already complete.
-
-    Args:
-      job: the job that the file belongs to.
-      number: the file's index in `job.inputs`.
+    """Splits the input file `job.inputs[number]` into shards of texts, unless they are complete.
 
     Returns:
       The number of documents in each shard.
@@ -292,10 +287,8 @@ def digest(name: str) -> int:
 def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) -> None:
     """Finds an id that two documents share, in memory that does not grow with the job.
 
-    Args:
-      job: a job whose input files are all read.
-      names: the names of its shards.
-      at_once: digests that are held in memory at once.
+    All input files must be read; `names` are those of the shards, and `at_once` is the number of
+    digests in memory.
 
     Raises:
       ValueError: naming the id and the files.
@@ -375,10 +368,7 @@ def read_texts(job: Job, name: str) -> list[Document]:
 def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -> int:
     """Writes the vectors of a shard of texts, unless they are already complete.
 
-    Args:
-      job: the job that the shard belongs to.
-      name: the name of the shard.
-      embedder: the model; None: it is loaded, once per process.
+    Without `embedder` the model of the job is loaded, once per process.
 
     Returns:
       How many documents were embedded; 0 if the vectors were already complete.

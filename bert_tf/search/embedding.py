@@ -19,8 +19,7 @@ class SearchEmbedder:
 
     Args:
       path: a checkpoint in any form.
-      pooling: see `checkpoints.checkpoint.embedding_of`.
-      max_seq_length: see `checkpoints.checkpoint.embedding_of`.
+      pooling, max_seq_length: see `checkpoints.checkpoint.embedding_of`.
       batch_size: texts per batch.
 
     Attributes:

@@ -34,11 +34,7 @@ BLOCK_ROWS = 1 << 16
 
 
 def build_faiss(index: Index, kind: str) -> pathlib.Path:
-    """Writes a FAISS index of all vectors into the index's folder; returns the file.
-
-    Args:
-      index: the index whose vectors are added.
-      kind: one of `KINDS`.
+    """Writes a FAISS index of a kind of `KINDS` into the index's folder; returns the file.
 
     Raises:
       ValueError: if the kind is unknown, or see `check_faiss`.
@@ -153,11 +149,7 @@ class FaissIndex:
 
 
 def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, Any]:
-    """Returns the record that `build_faiss` wrote with a file.
-
-    Raises:
-      ValueError: if the file differs from its record, or was built from another index.
-    """
+    """Returns the record of a file; raises ValueError if the file or the index differs from it."""
     values = read_optional_json(path.with_suffix(".json"))
     # Compare before FAISS reads the file: a damaged one can make it allocate any amount of memory.
     if values.get("crc32c") != file_crc(path):

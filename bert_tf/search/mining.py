@@ -9,13 +9,14 @@ from absl import logging
 
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.metrics.exact import top_k
-from bert_tf.search.reranker import Reranker
+from bert_tf.search.reranker import read_reranker
 from bert_tf.system.files import atomic_write
 from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.embedding.beir import read_beir
 from bert_tf.tasks.embedding.examples import read_embedding_examples
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import to_comparable
+from bert_tf.text.text_counts import counting_texts
 
 
 class Collection(NamedTuple):
@@ -27,12 +28,7 @@ class Collection(NamedTuple):
 
     @classmethod
     def read(cls, data_dir: str, split: str, train_file: str, columns: tuple[str, str]) -> Self:
-        """Reads a BEIR folder, or a file of pairs if `data_dir` is ""; see
-        `read_embedding_examples`.
-
-        Raises:
-          ValueError: see `read_beir` and `read_embedding_examples`.
-        """
+        """Reads by `read_beir`, or, if `data_dir` is "", by `read_embedding_examples`."""
         if data_dir:
             return cls._read_beir(data_dir, split)
         indices: dict[str, int] = {}
@@ -122,8 +118,7 @@ def mine(
     Args:
       path: path of the embedding model.
       output_file: the file to write.
-      collection: the queries and documents.
-      rules: which documents become negatives.
+      collection, rules: the texts, and which documents become negatives.
       max_seq_length: tokens a text is cut to; 0: the model's default.
       reranker: path of a cross-encoder whose scores decide; "": the embeddings' scores decide.
       write_margins: whether to write a line per positive, with its score margins.
@@ -138,7 +133,7 @@ def mine(
     model = BertEmbedder.from_pretrained(path, **sizes)
     cross_encoder = None
     if reranker:
-        cross_encoder = Reranker.from_pretrained(reranker, batch_size=batch_size)
+        cross_encoder = read_reranker(reranker)
     logging.info("Embedding %d documents.", len(collection.documents))
     documents = model.encode_document(collection.documents, batch_size=batch_size)
     queries = model.encode_query(collection.queries, batch_size=batch_size)
@@ -158,8 +153,9 @@ def mine(
             ranked = _other_documents(collection, seen, number, rows[number])[: rules.range_max]
             candidates = [*ranked, *positives]
             if cross_encoder:
-                pairs = [(query, collection.documents[document]) for document in candidates]
-                values = cross_encoder.logits(pairs)
+                texts = [collection.documents[document] for document in candidates]
+                with counting_texts("mine", cross_encoder):
+                    values = cross_encoder.pair_logits([query] * len(texts), texts, batch_size)
             else:
                 # Both are prepared for the model's similarity: the dot product is the score.
                 values = documents[candidates] @ queries[number]
@@ -183,17 +179,7 @@ def mine(
 
 
 class SeenTexts:
-    """The texts of a collection as the model sees them: texts of equal tokens are the same text.
-
-    Args:
-      model: the embedder.
-      collection: the queries and documents.
-
-    Attributes:
-      documents: a key for the tokens of each document, without prompt.
-      queries: the keys of the queries.
-      empty: the key of a text without tokens.
-    """
+    """Keys of the tokens of documents, queries and "", without prompts: equal ones are one text."""
 
     def __init__(self, model: BertEmbedder, collection: Collection) -> None:
         def key(text: str) -> int:

@@ -123,11 +123,7 @@ def open_qdrant(target: str, name: str) -> "QdrantClient":
 
 
 def qdrant_client() -> types.ModuleType:
-    """Returns Qdrant's library.
-
-    Raises:
-      ValueError: if it is not installed.
-    """
+    """Returns Qdrant's library; raises ValueError if it is not installed."""
     try:
         import qdrant_client
     except ImportError:

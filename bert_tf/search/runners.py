@@ -57,14 +57,9 @@ def run(
 def by_beam(
     step: Step, job: Job, keys: Sequence[Any], num_workers: int = 0, options: str = ""
 ) -> None:
-    """Runs a Beam pipeline until it has finished.
+    """Runs a Beam pipeline until it has finished; the arguments are those of `run`.
 
-    Args:
-      step, job, keys, num_workers: see `run`.
-      options: Beam's options, as on a command line. Empty: Beam's runner for one machine.
-
-    Raises:
-      ValueError: see `run`.
+    `options` are Beam's, as on a command line. Empty: Beam's runner for one machine.
     """
     # Beam warns about features that are not used here.
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
@@ -90,18 +85,10 @@ def by_beam(
 def by_spark(
     step: Step, job: Job, keys: Sequence[Any], num_workers: int = 0, options: str = ""
 ) -> list[Any]:
-    """Runs a Spark job with one task per key.
+    """Runs a Spark job with one task per key, and returns the results as text; see `run`.
 
-    Args:
-      step, job, keys, num_workers: see `run`.
-      options: Spark configuration as `NAME=VALUE`, separated by spaces. Empty: the configuration of
-        spark-submit, by default this machine.
-
-    Returns:
-      The results of the calls, as text.
-
-    Raises:
-      ValueError: see `run`.
+    `options` are Spark's configuration as `NAME=VALUE`, separated by spaces. Empty: the
+    configuration of spark-submit, by default this machine.
     """
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:

@@ -12,13 +12,15 @@ from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest
-from bert_tf.search.reranker import Reranker
+from bert_tf.search.reranker import read_reranker
+from bert_tf.text.text_counts import counting_texts
 
 MODES = ("vectors", "words", "hybrid")
 FUSIONS = ("ranks", "weights")
 # The default weight of vectors in hybrid search. Cosines are scaled from -1, but none comes close
 # to it, so they vary less and get the larger weight, 0.8, of Bruch et al. 2023.
 WEIGHTS = {"ranks": 0.5, "weights": 0.8}
+RERANK_BATCH = 32  # pairs computed at once
 HYBRID_K = 100  # fewest documents that each half of a hybrid search retrieves
 
 
@@ -96,7 +98,7 @@ class Searcher:
         if mode != "vectors":
             texts = [self.index.text(row) for row in range(len(self.index))]
             self._words = Bm25(texts, language=manifest.language)
-        self._reranker = Reranker.from_pretrained(reranker) if reranker else None
+        self._reranker = read_reranker(reranker) if reranker else None
         self._mode = mode
         self._rerank_k = rerank_k
         self._fusion = fusion
@@ -130,7 +132,9 @@ class Searcher:
         rest = hits.rows[self._rerank_k :]
         if self._reranker is None or not len(first):
             return hits
-        logits = self._reranker.logits([(query, self.index.text(row)) for row in first])
+        texts = [self.index.text(row) for row in first]
+        with counting_texts("rerank", self._reranker):
+            logits = self._reranker.pair_logits([query] * len(texts), texts, RERANK_BATCH)
         order = np.argsort(-logits, kind="stable")
         # Below all logits, so that the scores stay in descending order.
         below = logits.min() - 1 - np.arange(len(rest), dtype=np.float32)

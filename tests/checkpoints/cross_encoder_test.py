@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
 from bert_tf.inference.serving_models import find_kind
-from bert_tf.search.reranker import Reranker
+from bert_tf.tasks.reranking.model import BertReranker
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file
 
@@ -22,17 +22,19 @@ def source() -> pathlib.Path:
 def test_equals_sentence_transformers(source: pathlib.Path) -> None:
     golden = np.load(source / "golden.npz")
     pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
-    model = Reranker.from_pretrained(source, batch_size=7)
+    model = BertReranker.from_pretrained(source)
     assert model.activation == "sigmoid" and model.max_seq_length == 40
     for pair, ids in zip(pairs, golden["in_input_ids"], strict=True):
         row = model.pack(*pair)
         assert row.ids == ids[: len(row.ids)].tolist() and not ids[len(row.ids) :].any()
-    assert_close(model.logits(pairs), golden["out_logits"], OTHER_FRAMEWORK)
-    assert_close(model.scores(pairs), golden["out_scores"], OTHER_FRAMEWORK)
+    logits = model.pair_logits(*zip(*pairs, strict=True), 7)
+    assert_close(logits, golden["out_logits"], OTHER_FRAMEWORK)
+    assert_close(model.score(pairs, 7), golden["out_scores"], OTHER_FRAMEWORK)
     query, documents = pairs[0][0], [pair[1] for pair in pairs[:5]]
-    logits = model.logits([(query, text) for text in documents])
-    assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
-    assert model.rank(query, []).shape == (0,)
+    logits = model.pair_logits([query] * 5, documents, 32)
+    order = [answer["index"] for answer in model.rank(query, documents)]
+    assert order == np.argsort(-logits).tolist()
+    assert model.rank(query, []) == []
     with pytest.raises(ValueError, match="^documents .*'abc',"):
         model.rank(query, "abc")
 
@@ -89,7 +91,7 @@ def test_folders_of_release_6(source: pathlib.Path, tmp_path: pathlib.Path) -> N
     pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     to_release_6(tmp_path / "model", "torch.nn.modules.linear.Identity")
-    scores = Reranker.from_pretrained(tmp_path / "model").scores(pairs)
+    scores = BertReranker.from_pretrained(tmp_path / "model").score(pairs)
     assert_close(scores, golden["out_logits"], OTHER_FRAMEWORK)
     path = tmp_path / "model" / "config.json"
     values = json.loads(path.read_text())

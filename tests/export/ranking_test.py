@@ -13,10 +13,10 @@ from bert_tf.inference.serving_models import load
 from bert_tf.metrics.exact import top_k
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, Index, build_index
-from bert_tf.search.reranker import Reranker
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.reranking.serving import NO_SCORE
 from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
@@ -73,14 +73,14 @@ def test_a_store_of_vectors_with_one_large_dimension() -> None:
 @pytest.mark.slow
 def test_reranker() -> None:
     path = fixture("cross_encoder")
-    served, model = load(path), Reranker.from_pretrained(path)
+    served, model = load(path), BertReranker.from_pretrained(path)
     assert served.kind == "reranker" and served.max_seq_length == 40
     documents = [[TEXTS[0], "", "b " * 90], [TEXTS[4], TEXTS[1], TEXTS[0]], ["", "a", ""]]
     found = served.from_texts(tf.constant(QUERIES), tf.constant(documents))
     scores, order = found["scores"].numpy(), found["order"].numpy()
     for row, (query, texts) in enumerate(zip(QUERIES, documents, strict=True)):
         places = [place for place, text in enumerate(texts) if text]
-        expected = model.scores([(query, texts[place]) for place in places])
+        expected = np.array(model.score([(query, texts[place]) for place in places]))
         assert_close(scores[row, places], expected)
         best = [places[place] for place in np.argsort(-expected, kind="stable")]
         assert order[row, : len(places)].tolist() == best
@@ -93,7 +93,7 @@ def test_reranker() -> None:
     found, rows = SearchServing._rerank(
         stored, served, tf.constant(["the river"]), tf.constant([[1, 0, 3, 2]])
     )
-    expected = model.scores([("the river", "a"), ("the river", "")])
+    expected = np.array(model.score([("the river", "a"), ("the river", "")]))
     low = expected.min()
     expected = [*np.sort(expected)[::-1], low - 1, low - 2]
     assert_close(found[0], expected)
@@ -130,8 +130,8 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
     first = served.store.search(
         served.embedder.from_texts(tf.constant(["the river"]))["embedding"], tf.constant(6)
     )[1].numpy()[0]
-    model = Reranker.from_pretrained(rerank)
-    scores = model.scores([("the river", found.text(int(row))) for row in first])
+    model = BertReranker.from_pretrained(rerank)
+    scores = np.array(model.score([("the river", found.text(int(row))) for row in first]))
     best = np.argsort(-scores, kind="stable")[:2]
     assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
     assert_close(answer["scores"][0], scores[best])

@@ -5,7 +5,6 @@ import pytest
 
 import bert_tf
 from bert_tf.metrics.trec import read_run
-from bert_tf.search.reranker import Reranker
 from tests.export.made_models import ODD_TEXT, TEXTS, write_model
 from tests.fine_tune import fine_tune, read_tsv, write_table
 from tests.roads.roads import (
@@ -77,11 +76,6 @@ def test_answers_are_the_same(tmp_path, record_property, loss, is_multilingual):
     assert row["order"] == [answer["index"] for answer in expected[2]]
     scores = [row["scores"][index] for index in row["order"]]
     assert largest_difference([answer["score"] for answer in expected[2]], scores) < 1e-5
-
-    # The class for search has arrays as answers.
-    search = Reranker.from_pretrained(str(folder))
-    assert search.rank(QUERY, DOCUMENTS).tolist() == row["order"]
-    np.testing.assert_allclose(search.scores(pairs), expected[0], rtol=1e-5)
 
     with pytest.raises(ValueError, match="reranker"):
         lite_file(folder, tmp_path)

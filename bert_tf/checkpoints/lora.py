@@ -115,6 +115,43 @@ class LoraAdapter:
             return alpha / math.sqrt(rank)
         return alpha / rank
 
+    def check_selects(self, module: str) -> None:
+        """Checks that the settings select a module that has matrices, as PEFT reads them.
+
+        Raises:
+          ValueError: naming the setting that leaves it out; PEFT would ignore its matrices.
+        """
+        layers = self.values.get("layers_to_transform")
+        is_in_layers = layers in (None, []) or isinstance(self.values.get("target_modules"), str)
+        refused = {
+            "exclude_modules": self._names(module, "exclude_modules"),
+            "target_modules": not self._names(module, "target_modules", default=True),
+            "layers_to_transform": not is_in_layers and not self._is_in(module, layers),
+        }
+        for key, is_refused in refused.items():
+            if is_refused:
+                raise ValueError(
+                    f"{self.folder / ADAPTER_CONFIG}: {key} is {self.values[key]!r:.100}, which "
+                    f"leaves out {module}, but there are matrices for it; configuration and "
+                    "matrices belong to different adapters."
+                )
+
+    def _names(self, module: str, key: str, default: bool = False) -> bool:
+        names = self.values.get(key)
+        if not names:
+            return default
+        if isinstance(names, str):
+            return names == "all-linear" or self.patterns.matches(names, module, key)
+        return any(f".{module}".endswith(f".{name}") for name in names)
+
+    def _is_in(self, module: str, layers: Any) -> bool:
+        """Returns whether a module is in one of the layers with these numbers."""
+        names = self.values.get("layers_pattern") or []
+        patterns = [re.escape(name) for name in ([names] if isinstance(names, str) else names)]
+        found = re.match(rf".*\.({'|'.join(patterns) or '[^.]*'})\.(\d+)\.", module)
+        numbers = layers if isinstance(layers, list) else [layers]
+        return found is not None and int(found[2]) in numbers
+
     def _setting(self, key: str, pattern_key: str, module: str) -> float:
         path = self.folder / ADAPTER_CONFIG
         value = self.values.get(key, 8)
@@ -249,6 +286,7 @@ def merge_adapter(
     for module, matrices in adapter.matrices.items():
         name = name_in_base(f"{module}.weight")
         before = base_weights.get(name)
+        adapter.check_selects(module)
         _check_dora(adapter, module, matrices)
         change, rank = _product(adapter, module, matrices)
         if before is None or before.shape != change.shape:
@@ -268,8 +306,15 @@ def merge_adapter(
             # DoRA: the direction of each row from the sum, its length from the adapter.
             after = magnitude / np.linalg.norm(after, axis=1, keepdims=True) * after
         merged[name] = after.astype(np.float32)
-    merged |= {name_in_base(name): value for name, value in adapter.weights.items()}
-    return merged
+    whole = {name_in_base(name): value for name, value in adapter.weights.items()}
+    for module in adapter.values.get("modules_to_save") or ():
+        for name in base_weights:
+            if f".{module}." in f".{name}" and name not in whole:
+                raise ValueError(
+                    f"{adapter.folder / ADAPTER_CONFIG}: modules_to_save has {module!r}, but the "
+                    f"adapter lacks {name}; configuration and weights belong to different adapters."
+                )
+    return merged | whole
 
 
 def _check_dora(adapter: LoraAdapter, module: str, matrices: Weights) -> None:

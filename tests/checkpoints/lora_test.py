@@ -194,6 +194,17 @@ WRONG_CONFIGS = {
     "alpha_pattern": {"alpha_pattern": {"(": 3}},
     "layer_replication": {"layer_replication": [[0, 1]]},
     "pissa": {"init_lora_weights": "pissa"},
+    # PEFT ignores matrices of modules that these leave out.
+    "target_modules": {"target_modules": ["value"]},
+    "target_modules is '": {"target_modules": r".*layer\.[1-9]\..*query"},
+    "exclude_modules": {"target_modules": ["query"], "exclude_modules": ["self.query"]},
+    "layers_to_transform": {"target_modules": ["query"], "layers_to_transform": [1]},
+    "layers_to_transform is 0": {
+        "target_modules": ["query"],
+        "layers_to_transform": 0,
+        "layers_pattern": "blocks",
+    },
+    "modules_to_save": {"modules_to_save": ["classifier", "pooler"]},
 }
 
 
@@ -203,6 +214,21 @@ def test_adapters_that_cannot_be_merged_are_one_line(made, named):
     with pytest.raises(ValueError, match=named) as error:
         read_checkpoint(made / "adapter")
     assert "\n" not in str(error.value) and str(made / "adapter") in str(error.value)
+
+
+def test_settings_that_select_all_matrices_change_nothing(made):
+    expected = read_checkpoint(made / "adapter").weights
+    for settings in (
+        {"target_modules": ["attention.self.query", "key"], "exclude_modules": ["value"]},
+        {"target_modules": r"bert\.encoder\.layer\.\d+\..*(query|key)"},
+        {"target_modules": "all-linear", "modules_to_save": ["classifier"]},
+        {"target_modules": ["query"], "layers_to_transform": list(range(9))},
+        {"layers_to_transform": list(range(9)), "layers_pattern": ["block", "layer"]},
+    ):
+        edit(made, **settings)
+        received = read_checkpoint(made / "adapter").weights
+        for name, value in expected.items():
+            np.testing.assert_array_equal(received[name], value)
 
 
 def with_magnitude(matrices: dict) -> dict:

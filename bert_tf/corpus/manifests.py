@@ -141,8 +141,7 @@ def check_records(
             # A folder may also have manifests of files that are not read.
             if not given.isdisjoint(files):
                 parameters = manifest.get("parameters", {})
-                _check_rules(manifest_file, parameters, vocab_file, do_lower_case)
-                _check_pairs(manifest_file, parameters, data)
+                _check_rules(manifest_file, parameters, data, vocab_file, do_lower_case)
                 _check_files(manifest_file, files)
 
 
@@ -160,7 +159,11 @@ def _files_beside(manifest: dict[str, Any], folder: pathlib.Path) -> dict[pathli
 
 
 def _check_rules(
-    manifest_file: pathlib.Path, parameters: dict[str, Any], vocab_file: str, do_lower_case: bool
+    manifest_file: pathlib.Path,
+    parameters: dict[str, Any],
+    data: DataConfig,
+    vocab_file: str,
+    do_lower_case: bool,
 ) -> None:
     made_with = parameters.get("vocabulary")
     if made_with and vocab_file and vocabulary_hash(vocab_file) != made_with:
@@ -169,26 +172,18 @@ def _check_rules(
             f"(SHA-256 {made_with[:12]}..., received {vocabulary_hash(vocab_file)[:12]}...); give "
             f"that vocabulary as --vocab_file, or make the examples again."
         )
-    if parameters.get("do_lower_case", do_lower_case) != do_lower_case:
-        cased, wanted = (str(value).lower() for value in (do_lower_case, not do_lower_case))
-        raise ValueError(
-            f"The examples of {manifest_file} were made with --do_lower_case={wanted}, but the "
-            f"model has {cased}; pass --do_lower_case={wanted}, or make the examples again."
-        )
-
-
-def _check_pairs(manifest_file: pathlib.Path, parameters: dict[str, Any], data: DataConfig) -> None:
-    """Raises ValueError if the kind of pairs differs, which the records themselves do not show."""
-    if not data.use_next_sentence:
-        return
-    for name, received in (("use_next_sentence", True), ("sentence_order", data.sentence_order)):
-        # A manifest without the first entry passes; without the second, the option was off.
-        made_with = parameters.get(name, received if name == "use_next_sentence" else False)
-        if made_with != received:
-            wanted, other = (str(value).lower() for value in (received, made_with))
+    wanted = {"do_lower_case": do_lower_case}
+    # The kind of pairs does not show in the records themselves.
+    if data.use_next_sentence:
+        wanted |= {"use_next_sentence": True, "sentence_order": data.sentence_order}
+    for name, value in wanted.items():
+        # A manifest without the option passes; `sentence_order` is recorded only where it was on.
+        made_with = parameters.get(name, name != "sentence_order" and value)
+        if made_with != value:
+            other = str(made_with).lower()
             raise ValueError(
                 f"The examples of {manifest_file} were made with --{name}={other}, but the run has "
-                f"--{name}={wanted}; pass --{name}={other}, or make the examples again."
+                f"--{name}={str(value).lower()}; pass --{name}={other}, or make the examples again."
             )
 
 

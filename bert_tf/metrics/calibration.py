@@ -113,10 +113,8 @@ class ReliabilityBin(NamedTuple):
     accuracy: float
 
 
-def reliability(
-    probabilities: np.ndarray, labels: np.ndarray, num_bins: int = NUM_BINS
-) -> list[ReliabilityBin]:
-    """Sorts decisions into intervals of equal width by their confidence.
+def reliability(probabilities: np.ndarray, labels: np.ndarray) -> list[ReliabilityBin]:
+    """Sorts decisions into `NUM_BINS` intervals of (0, 1] by their confidence.
 
     The decision of an example is its likeliest class, with its probability as confidence. Of
     several labels, each is a decision, with the probability of yes or no, whichever is larger.
@@ -124,7 +122,6 @@ def reliability(
     Args:
       probabilities: float [N, C].
       labels: int [N], or 0 and 1 [N, C].
-      num_bins: of (0, 1]; an interval includes its upper end.
     """
     labels = np.asarray(labels)
     if labels.ndim == 2:
@@ -135,13 +132,13 @@ def reliability(
         confidence = probabilities.max(axis=-1)
         right = probabilities.argmax(axis=-1) == labels
     # ceil, because an interval includes its upper end.
-    indices = np.ceil(confidence * num_bins).astype(int) - 1
-    indices = np.clip(indices, 0, num_bins - 1)
+    indices = np.ceil(confidence * NUM_BINS).astype(int) - 1
+    indices = np.clip(indices, 0, NUM_BINS - 1)
     bins = []
-    for index in range(num_bins):
+    for index in range(NUM_BINS):
         inside = indices == index
         count = int(inside.sum())
-        middle = (index + 0.5) / num_bins
+        middle = (index + 0.5) / NUM_BINS
         mean = float(confidence[inside].mean()) if count else middle
         share = float(right[inside].mean()) if count else math.nan
         bins.append(ReliabilityBin(count, mean, share))

@@ -120,14 +120,24 @@ def _better(
     returns whether all numbers were finite.
     """
     chunk_scores = score(query, chunk, factors, shifts)  # [Q, n]
+    # A bad document has bad scores with every query, so one query shows it.
+    is_finite = tf.reduce_all(tf.math.is_finite(chunk_scores[:1]))
+    return *merge_best(scores, rows, chunk_scores, first, k), is_finite
+
+
+def merge_best(
+    scores: tf.Tensor, rows: tf.Tensor, chunk_scores: tf.Tensor, first: tf.Tensor, k: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the k best of scores and rows so far [Q, up to k], and of a chunk's scores [Q, n].
+
+    `first` is the row of the chunk's first document, of the type of `rows`.
+    """
     values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
     # Earlier results come first, because they have the lower rows.
     values = tf.concat([scores, values], axis=1)
-    candidates = tf.concat([rows, tf.cast(indices, tf.int64) + first], axis=1)
+    candidates = tf.concat([rows, tf.cast(indices, rows.dtype) + first], axis=1)
     values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-    # A bad document has bad scores with every query, so one query shows it.
-    is_finite = tf.reduce_all(tf.math.is_finite(chunk_scores[:1]))
-    return values, tf.gather(candidates, order, batch_dims=1), is_finite
+    return values, tf.gather(candidates, order, batch_dims=1)
 
 
 def score(

@@ -40,30 +40,26 @@ def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
     return run
 
 
-def write_run(path: str | os.PathLike, run: Run, tag: str = "bert_tf") -> None:
+def write_run(path: str | os.PathLike, run: Run) -> None:
     """Writes a run, with the documents of each query in trec_eval's order.
 
-    Args:
-      path: the file.
-      run: {query id: {document id: score}}; a query without documents has no line.
-      tag: the name of the system that made the run.
+    A query without documents has no line.
 
     Raises:
-      ValueError: an id or tag that is empty or holds white space; a score that is NaN.
+      ValueError: an id that is empty or holds white space; a score that is NaN.
     """
     with atomic_write(path) as file:
-        file.writelines(run_lines(run, tag))
+        file.writelines(run_lines(run))
 
 
-def run_lines(run: Run, tag: str = "bert_tf") -> Iterator[str]:
+def run_lines(run: Run) -> Iterator[str]:
     """Yields the lines of `write_run`; see there for the errors."""
-    _check_ids([tag], "The run's tag")
     _check_ids(run, "Query id")
     for query, scores in run.items():
         _check_ids(scores, "Document id")
         for position, name in enumerate(rank(scores), 1):
             # repr keeps all digits, so that the order is the same when the run is read.
-            yield f"{query} Q0 {name} {position} {float(scores[name])!r} {tag}\n"
+            yield f"{query} Q0 {name} {position} {float(scores[name])!r} bert_tf\n"
 
 
 def _rows(path: str | os.PathLike) -> Iterator[tuple[str, list[str]]]:

@@ -16,9 +16,9 @@ from bert_tf.metrics.candidates import best_of_queries, check_k
 from bert_tf.search.analyzer import Analyzer
 from bert_tf.system.extras import install_hint
 
-# Anserini's values
-K1 = 0.9
-B = 0.4
+# Anserini's values.
+K1 = 0.9  # Saturation of repeated words: the smaller, the sooner repetitions stop counting.
+B = 0.4  # Length normalization, 0 (none) to 1.
 
 
 class Bm25:
@@ -26,21 +26,13 @@ class Bm25:
 
     Args:
       texts: the texts of the documents.
-      k1: saturation of repeated words; the smaller, the sooner repetitions stop counting.
-      b: length normalization, 0 (none) to 1.
       language: of texts and queries, one of `analyzer.STEMMERS`.
 
     Raises:
       ValueError: if there are no documents, the language is unknown, or bm25s is not installed.
     """
 
-    def __init__(
-        self,
-        texts: Sequence[str],
-        k1: float = K1,
-        b: float = B,
-        language: str = "en",
-    ) -> None:
+    def __init__(self, texts: Sequence[str], language: str = "en") -> None:
         library = _import_bm25s()
         self._analyzer = Analyzer(language)
         if not len(texts):
@@ -51,7 +43,7 @@ class Bm25:
         for text in texts:
             words = self._analyzer.words(text)
             rows.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
-        self._index = library.BM25(k1=k1, b=b, method="lucene")
+        self._index = library.BM25(k1=K1, b=B, method="lucene")
         # bm25s cannot index an empty vocabulary, for example that of stop words alone.
         self._has_words = bool(vocabulary)
         if self._has_words:

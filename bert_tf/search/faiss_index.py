@@ -99,7 +99,7 @@ class FaissIndex:
             raise ValueError(
                 f"{path} is missing; build it with bert_tf.build_index --faiss={kind}."
             )
-        values = _checked_record(path, index, kind)
+        _check_record(path, index, kind)
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
         except RuntimeError as error:
@@ -117,13 +117,6 @@ class FaissIndex:
                 f"{path} contains {type(self._faiss).__name__} {shape}, expected {kind} "
                 f"{expected}; build it again."
             )
-        # Without recorded checksums a sample of the vectors is compared; ivf_pq stores only
-        # quantized vectors.
-        if "vectors" not in values and kind != "ivf_pq":
-            rows = np.unique([0, len(index) // 2, len(index) - 1])
-            stored = [self._faiss.reconstruct(int(row)) for row in rows]
-            if not np.array_equal(stored, index.vectors(rows)):
-                raise ValueError(f"{path} was not built from {index.folder}; build it again.")
         self.index = index
         self.kind = kind
         if kind == "ivf_pq":
@@ -148,8 +141,8 @@ class FaissIndex:
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
 
 
-def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, Any]:
-    """Returns the record of a file; raises ValueError if the file or the index differs from it."""
+def _check_record(path: pathlib.Path, index: Index, kind: str) -> None:
+    """Raises ValueError if a file, or the index, differs from the record written with the file."""
     values = read_optional_json(path.with_suffix(".json"))
     # Compare before FAISS reads the file: a damaged one can make it allocate any amount of memory.
     if values.get("crc32c") != file_crc(path):
@@ -161,7 +154,6 @@ def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, An
             "their vectors differ: documents were added, or the file belongs to another index. "
             f"Build it again with bert_tf.build_index --faiss={kind}."
         )
-    return values
 
 
 def _record_of(index: Index, kind: str) -> dict[str, Any]:

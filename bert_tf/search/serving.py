@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.exact import best_of, score
+from bert_tf.metrics.exact import merge_best, score
 from bert_tf.metrics.quantization import quantize
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
@@ -88,12 +88,7 @@ class VectorStore(tf.Module):
             last = tf.minimum(first + CHUNK_ROWS, self.count)
             factors = None if scales is None else scales[first:last]
             chunk = score(queries, vectors[first:last], factors, shifts)  # [B, last - first]
-            chunk_scores, chunk_rows = best_of(chunk, tf.minimum(k, last - first))
-            # Earlier rows come first, because top_k keeps the order of equal scores.
-            scores = tf.concat([scores, chunk_scores], axis=1)
-            rows = tf.concat([rows, chunk_rows + first], axis=1)
-            scores, order = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
-            return last, scores, tf.gather(rows, order, batch_dims=1)
+            return last, *merge_best(scores, rows, chunk, first, k)
 
         size = tf.shape(queries)[0]
         # The scores and rows grow from [B, 0] to [B, k].

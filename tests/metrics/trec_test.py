@@ -11,12 +11,12 @@ from bert_tf.metrics.trec import read_run, write_run
 def test_a_run_comes_back_with_its_scores(tmp_path: pathlib.Path) -> None:
     run = {"q1": {"9": 0.1, "10": 0.1, "b": 1 / 3}, "q2": {"a": -2.5e-8}, "empty": {}}
     path = tmp_path / "a.run"
-    write_run(path, run, tag="mine")
+    write_run(path, run)
     assert path.read_text().splitlines() == [
-        "q1 Q0 b 1 0.3333333333333333 mine",
-        "q1 Q0 9 2 0.1 mine",
-        "q1 Q0 10 3 0.1 mine",
-        "q2 Q0 a 1 -2.5e-08 mine",
+        "q1 Q0 b 1 0.3333333333333333 bert_tf",
+        "q1 Q0 9 2 0.1 bert_tf",
+        "q1 Q0 10 3 0.1 bert_tf",
+        "q2 Q0 a 1 -2.5e-08 bert_tf",
     ]
     assert read_run(path) == {"q1": run["q1"], "q2": run["q2"]}
 

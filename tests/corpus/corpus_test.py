@@ -219,22 +219,14 @@ def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, monkeypatch, f
     assert max(peaks) < 1 << 20, peaks
 
 
-def test_parts_of_a_record_longer_than_parts(tmp_path):
-    texts = ["Yes. " * 20, "No.", "Yes. " * 300, "No."]
-    path = write(tmp_path / "a", "\n".join(json.dumps({"text": text}) for text in texts))
-    whole = read_all(path, "jsonl", part_bytes=1 << 20)
-    assert [len(document) for document in whole] == [20, 1, 300, 1]
-    for part_bytes in [1, 10, 64, 300]:
-        assert read_all(path, "jsonl", part_bytes=part_bytes) == whole
-
-
 def test_parts_of_jsonl_equal_the_whole(tmp_path):
     rng = random.Random(1)
     texts = [f"Record {number}. " + "é" * rng.randrange(40) for number in range(20)]
+    texts += ["Yes. " * 300, "No."]  # Longer than the parts.
     path = write(tmp_path / "a", "\n".join(json.dumps({"text": text}) for text in texts))
     whole = read_all(path, part_bytes=1 << 20)
-    assert len(whole) == 20
-    for part_bytes in range(1, 200, 3):
+    assert [len(document) for document in whole[20:]] == [300, 1] and len(whole) == 22
+    for part_bytes in [*range(1, 200, 3), 300]:
         assert read_all(path, part_bytes=part_bytes) == whole
 
 

@@ -304,15 +304,6 @@ def test_records_need_no_cache(corpus, tmp_path):
         prepare(corpus, cache="file/cache")
 
 
-def test_a_manifest_that_cannot_be_read_is_made_again(corpus):
-    prepared = prepare(corpus)
-    manifest = pathlib.Path(prepared.train_files[0]).with_name("manifest.json")
-    content = manifest.read_text()
-    manifest.write_text(content[:50])
-    assert prepare(corpus) == prepared
-    assert manifest.read_text() == content
-
-
 def write(corpus, *names, **changes):
     """Writes the examples to files in the folder of the text; returns files and manifest."""
     root = pathlib.Path(corpus.input_file).parent

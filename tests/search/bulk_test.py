@@ -16,7 +16,7 @@ from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker
 from bert_tf.system.model_names import absolute_path
 from tests.search import bulk_stand_in
-from tests.search.bulk_stand_in import Stand, make
+from tests.search.bulk_stand_in import Stand, embed_all, make
 from tests.shared_data import ROOT
 
 
@@ -115,9 +115,7 @@ def made_shards(folder: pathlib.Path, ids: str) -> Job:
     """Returns a job of shards of three documents, all of them embedded."""
     folder.mkdir()
     job = make(folder, write(folder / "a.jsonl", ids))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    embed_all(job)
     return job
 
 
@@ -148,9 +146,8 @@ def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
         for target, source in targets.items():
             copy_with_checksum(source, target)
         assert everything(job.folder) != expected
-        assert read_file(job, 0) == [3, 3]
-        for name in job.shards():
-            embed_shard(job, name, Stand())  # type: ignore[arg-type]
+        embed_all(job)
+        assert list(job.shards().values()) == [3, 3]
         assert everything(job.folder) == expected, targets
 
 
@@ -178,9 +175,7 @@ def test_twenty_kills_leave_the_same_bytes(tmp_path: pathlib.Path) -> None:
 
 def test_vectors_are_those_of_the_texts_in_their_order(tmp_path: pathlib.Path) -> None:
     job = make(tmp_path, write(tmp_path / "a.jsonl", ["a", "bb", "cdd", "d"]))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    embed_all(job)
     made = list(bulk.batches(job, list(job.shards())))
     assert [list(batch.ids) for batch in made] == [["a", "bb", "cdd"], ["d"]]
     vectors = np.concatenate([batch.vectors for batch in made])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from absl import flags
 
-from bert_tf.search.bulk import Job, embed_shard, read_file
+from bert_tf.search.bulk import Job
 from bert_tf.search.index import Batch, add_to_index, build_index
 from bert_tf.search.manifest import Manifest
 from tests.programs import own_flags
-from tests.search.bulk_stand_in import Stand, make
+from tests.search.bulk_stand_in import embed_all, make
 from tests.search.bulk_test import write
 
 
@@ -30,9 +30,7 @@ def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def embedded(tmp_path: pathlib.Path) -> Job:
     """Returns a job of five documents whose shards are all embedded."""
     job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
-    read_file(job, 0)
-    for name in job.shards():
-        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    embed_all(job)
     return job
 
 

@@ -86,34 +86,23 @@ def test_other_things_than_files_in_a_hugging_face_folder(tmp_path, name, kind):
             break
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json"])
-def test_pipes_in_a_hugging_face_folder(tmp_path, name):
-    folder = write_model(tmp_path / "model")
-    make_pipe(folder / name)
-    with ends_soon(), pytest.raises(ValueError, match=name):
-        read_checkpoint(folder)
-
-
-def test_a_pipe_in_place_of_a_pytorch_file(tmp_path):
-    folder = write_model(tmp_path / "model")
-    (folder / "model.safetensors").unlink()
-    make_pipe(folder / "pytorch_model.bin")
-    with ends_soon(), pytest.raises(ValueError, match="pytorch_model.bin"):
-        read_checkpoint(folder)
-
-
-def test_a_pipe_in_place_of_a_keras_weights_file(tmp_path):
-    folder = write_model(tmp_path / "model", "keras_hub")
-    make_pipe(folder / "model.weights.h5")
-    with ends_soon(), pytest.raises(ValueError, match="model.weights.h5"):
-        read_checkpoint(folder)
-
-
 @pytest.mark.parametrize(
-    "name", ["bert_config.json", "vocab.txt", "labels.txt", "bert_model.ckpt.data-00000-of-00001"]
+    ("form", "name"),
+    [
+        ("huggingface", "model.safetensors"),
+        ("huggingface", "tokenizer_config.json"),
+        ("huggingface", "pytorch_model.bin"),
+        ("keras_hub", "model.weights.h5"),
+        ("bert_tf", "bert_config.json"),
+        ("bert_tf", "vocab.txt"),
+        ("bert_tf", "labels.txt"),
+        ("bert_tf", "bert_model.ckpt.data-00000-of-00001"),
+    ],
 )
-def test_pipes_beside_a_tensorflow_checkpoint(tmp_path, name):
-    folder = write_model(tmp_path / "model", "bert_tf")
+def test_pipes_in_the_folder_of_a_model(tmp_path, form, name):
+    folder = write_model(tmp_path / "model", form)
+    if name == "pytorch_model.bin":  # Which is read where there are no safetensors.
+        (folder / "model.safetensors").unlink()
     make_pipe(folder / name)
     with ends_soon(), pytest.raises(ValueError, match=name):
         read_checkpoint(folder)

@@ -15,7 +15,7 @@ from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.pretraining.masked_words.mask_filling import fill_mask
+from bert_tf.pretraining.masked_words.gap_filling import MaskedModel
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
@@ -223,7 +223,7 @@ def test_a_mask_is_filled_from_the_other_tokens(model):
     """The token at the mask, and at a second mask, matter to no prediction."""
     tokenizer = make_tokenizer(read_checkpoint(LM).vocab, False)
     mask = tokenizer.vocab.mask
-    found = fill_mask(model, tokenizer, f"of {mask} and {mask}", top_k=3)
+    (found,) = MaskedModel(model, tokenizer).fill_mask([f"of {mask} and {mask}"], top_k=3)
     assert len(found) == 2
     ids = np.array([[7, 9, 11, 8, 4, 3]], np.int32)
     inputs = {**full_rows(ids), "masked_lm_positions": np.array([[1, 3, 0]], np.int32)}

@@ -9,7 +9,7 @@ import tensorflow as tf
 from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
 from tests.export.made_models import TEXTS, export_model
-from tests.export.toy_model import LABELS, ToyModel
+from tests.export.toy_model import ToyModel, save_toy_export
 from tests.float_bounds import assert_close
 from tests.programs import fail, finish, run
 
@@ -60,45 +60,35 @@ def test_the_program_prints_json(tagger) -> None:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Folders of a toy model of single texts and of one of pairs, and their functions."""
-    folder, model = tmp_path_factory.mktemp("toy"), ToyModel()
-    functions = {"text": model.classify, "text_b": model.compare}
-    kinds = {"text": ("classifier", ["text"]), "text_b": ("regression", ["text", "text_b"])}
-    for name, function in functions.items():
-        signatures = {"serving_default": function.get_concrete_function()}
-        tf.saved_model.save(model, str(folder / name / "1"), signatures)
-        kind, inputs = kinds[name]
-        labels = list(LABELS) if kind == "classifier" else []
-        card = {"kind": kind, "inputs": inputs, "labels": labels}
-        card |= {"max_seq_length": 8, "do_lower_case": True}
-        (folder / name / "1/assets.extra").mkdir()
-        (folder / name / "1/assets.extra/bert_tf.json").write_text(json.dumps(card))
-    return folder, model
+    """The folder of a toy model of single texts and of one of pairs."""
+    folder = tmp_path_factory.mktemp("toy")
+    save_toy_export(folder / "text/1")
+    save_toy_export(folder / "text_b/1", "regression")
+    return folder
 
 
 def test_several_texts_are_several_requests(toy) -> None:
-    folder, model = toy
     texts = ["A fine film.", "Größe, 中文", "-5 degrees", "a\x1b[2J\nb"]
-    printed = finish(run("export.ask", str(folder / "text"), *texts, "--json"))
+    printed = finish(run("export.ask", str(toy / "text"), *texts, "--json"))
     answers = [json.loads(line) for line in printed.splitlines()]
+    model = ToyModel()
     expected = model.classify(tf.constant(texts))
     assert [answer["label"] for answer in answers] == [
         label.decode() for label in expected["label"].numpy()
     ]
     for answer, row in zip(answers, expected["probabilities"].numpy(), strict=True):
         np.testing.assert_allclose(answer["probabilities"], row, rtol=1e-5)
-    lines = finish(run("export.ask", str(folder / "text"), *texts)).splitlines()
+    lines = finish(run("export.ask", str(toy / "text"), *texts)).splitlines()
     assert len(lines) == len(texts) * 5 - 1  # A title and three classes, with a blank line between.
     assert lines[::5] == ["A fine film.", "Größe, 中文", "-5 degrees", r"a\x1b[2J\nb"]
     assert lines[1].split()[1] == answers[0]["label"]
 
 
 def test_pairs_follow_each_other(toy) -> None:
-    folder, _ = toy
-    printed = finish(run("export.ask", str(folder / "text_b"), "four", "ab", "é", "", "--json"))
+    printed = finish(run("export.ask", str(toy / "text_b"), "four", "ab", "é", "", "--json"))
     assert [json.loads(line) for line in printed.splitlines()] == [{"value": 3.0}, {"value": 2.0}]
-    assert finish(run("export.ask", str(folder / "text_b"), "four", "ab")) == "value: 3.0\n"
-    assert "3 texts" in fail(run("export.ask", str(folder / "text_b"), "four", "ab", "é"))
+    assert finish(run("export.ask", str(toy / "text_b"), "four", "ab")) == "value: 3.0\n"
+    assert "3 texts" in fail(run("export.ask", str(toy / "text_b"), "four", "ab", "é"))
 
 
 def test_arguments_that_stand_alone_are_named() -> None:

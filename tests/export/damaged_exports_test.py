@@ -18,10 +18,9 @@ from bert_tf.tasks.base.serving.saved_models import (
     call_signature,
     load_signatures,
     read_card,
-    write_checksums,
 )
 from tests.conftest import tiny_tokens
-from tests.export.toy_model import LABELS, ToyModel
+from tests.export.toy_model import LABELS, save_toy_export
 from tests.programs import fail, finish, run
 
 NUM_FLIPS = 100
@@ -68,12 +67,7 @@ def flipped(content: bytes, seed: int, count: int = NUM_FLIPS):
 def toy(tmp_path_factory):
     """A SavedModel that answers as those of export.saved_model do."""
     folder = tmp_path_factory.mktemp("toy") / "1"
-    model = ToyModel()
-    functions = {"serving_default": model.classify.get_concrete_function()}
-    tf.saved_model.save(model, str(folder), functions)
-    (folder / "assets.extra").mkdir()
-    (folder / "assets.extra/bert_tf.json").write_text(json.dumps(CARD))
-    write_checksums(folder)
+    assert save_toy_export(folder) == CARD
     return folder
 
 

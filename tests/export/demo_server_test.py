@@ -85,19 +85,6 @@ def test_what_goes_wrong_is_one_line_of_json(port, body, status, message) -> Non
     assert received == status and message in answer["error"] and "\n" not in answer["error"]
 
 
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        *(None, 7, "text", [], {}, {"text": "a"}, {"text": None}, {"text": [7]}, {"text": [["a"]]}),
-        *({"text": ["a"], "more": ["b"]}, {"text": []}, {"text": ["a"] * 1000}, {"text": {"a": 1}}),
-        {"text": ["a" * 10_000_000]},
-    ],
-)
-def test_inputs_of_another_form_are_refused(inputs) -> None:
-    with pytest.raises(ValueError):
-        model.check_inputs(inputs, ["text"])
-
-
 def test_errors_hold_no_text_that_cannot_be_sent() -> None:
     """Half a surrogate pair is JSON, but not UTF-8; a terminal would obey the rest."""
     sent = json.loads(server.refusal(400, "No model of \ud800\x1b[2J\n é中").body)

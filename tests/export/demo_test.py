@@ -184,10 +184,12 @@ def test_cosines_and_json_of_odd_numbers() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (None, "text_b"),
-        ({"text": ["a"]}, "text_b"),
-        ({"text": "a", "text_b": ["b"]}, "^text .*list"),
-        ({"text": [1], "text_b": ["b"]}, "^text .*list"),
+        *((value, "text_b") for value in (None, 7, "text", [], {}, {"text": ["a"]})),
+        ({"text": ["a"], "text_b": ["b"], "more": ["c"]}, "text_b"),
+        *(
+            ({"text": value, "text_b": ["b"]}, "^text .*list")
+            for value in ("a", None, [1], [["a"]], {"a": 1})
+        ),
         ({"text": [], "text_b": []}, "text .*0 .*1 .. 32"),
         ({"text": ["a"] * 33, "text_b": ["b"]}, "text .*33 "),
         ({"text": ["a", "b"], "text_b": ["b"]}, "text_b .*1 "),

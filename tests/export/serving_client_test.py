@@ -301,6 +301,14 @@ def test_server_that_is_another():
             client.predict({"text": ["a"]})
 
 
+def test_damaged_headers_are_one_line(caplog):
+    answer = HEAD + b'no colon\r\nA: b\r\n\r\n{"model_version_status": []}'
+    with raw_server(answer) as server, ServingClient(server, "toy") as client:
+        assert client.status() == []
+    (record,) = [record for record in caplog.records if record.name.startswith("urllib3")]
+    assert not record.exc_info and not record.exc_text and "\n" not in record.getMessage()
+
+
 def test_program_answers_a_file_in_its_order(stand_in, signatures, tmp_path):
     texts = [f"text {number} " + "ä" * (number % 50) for number in range(1000)]
     source, target = tmp_path / "texts.txt", tmp_path / "answers.jsonl"

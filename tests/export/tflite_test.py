@@ -416,16 +416,6 @@ def test_missing_runtime_is_named(monkeypatch):
         LiteModel(lite_file("classifier", "none"))
 
 
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "other.tflite"
-    path.write_bytes(b"TFL3")
-    with pytest.raises(ValueError, match="other.tflite .*export.tflite"):
-        LiteModel(path)
-
-
-# Judges ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_answers_to_questions_are_judged(tmp_path):
     context = "the river a b c the river don't"

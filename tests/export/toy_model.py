@@ -1,6 +1,10 @@
 """A small model without weights whose answers depend on every character, for tests of serving."""
 
+import json
+
 import tensorflow as tf
+
+from bert_tf.tasks.base.serving.saved_models import write_checksums
 
 STRINGS = tf.TensorSpec([None], tf.string)
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -56,6 +60,30 @@ class ToyModel(tf.Module):
     def echo(self, examples):
         """Gives its bytes back."""
         return {"back": examples}
+
+
+def save_toy_export(folder, kind="classifier") -> dict:
+    """Writes a SavedModel of texts, or for a regression of pairs, as export.saved_model does.
+
+    Returns:
+      The content of its bert_tf.json.
+    """
+    model = ToyModel()
+    is_pair = kind == "regression"
+    function = model.compare if is_pair else model.classify
+    functions = {"serving_default": function.get_concrete_function()}
+    tf.saved_model.save(model, str(folder), functions)
+    card = {
+        "kind": kind,
+        "inputs": ["text", "text_b"] if is_pair else ["text"],
+        "labels": [] if is_pair else list(LABELS),
+        "max_seq_length": 8,
+        "do_lower_case": True,
+    }
+    (folder / "assets.extra").mkdir()
+    (folder / "assets.extra/bert_tf.json").write_text(json.dumps(card))
+    write_checksums(folder)
+    return card
 
 
 def save_toy_model(folder, seed: int = 0) -> None:

@@ -19,7 +19,8 @@ from absl import logging
 from bert_tf.config import DataConfig, ModelConfig, config_flags
 from bert_tf.corpus import builtin_corpus, corpus
 from bert_tf.corpus.preparation import train_vocabulary
-from bert_tf.text.kinds import VOCABULARY_FILES, WORDPIECE
+from bert_tf.text.kinds import VOCABULARY_FILES
+from bert_tf.text.vocab import WORDPIECE
 
 DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")
 MODEL_FLAGS = ("vocab_size", "tokenizer", "do_lower_case")

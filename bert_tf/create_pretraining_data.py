@@ -20,7 +20,7 @@ from bert_tf.corpus.example_files import manifest_path, write_examples
 from bert_tf.corpus.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.corpus.tfrecords import encode_examples, write_records
 from bert_tf.corpus.throughput import describe
-from bert_tf.text.kinds import WORDPIECE, check_kind, kind_of
+from bert_tf.text.kinds import check_kind
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 
 DATA_FLAGS = (
@@ -81,7 +81,7 @@ def main(_: list[str]) -> None:
         data,
         masking,
         # Other tokenizers keep the case.
-        do_lower_case=FLAGS.do_lower_case and kind_of(vocab) == WORDPIECE,
+        do_lower_case=FLAGS.do_lower_case and vocab.has_casing,
         fill_work_folder=by_beam if FLAGS.runner == "beam" else None,
     )
     masks = "masks drawn at reading" if masking.masking != "static" else "masked"

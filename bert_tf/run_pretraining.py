@@ -26,8 +26,9 @@ from bert_tf.config import (
 )
 from bert_tf.corpus.abbreviations import abbreviations_of
 from bert_tf.system.files import cache_folder
-from bert_tf.text.kinds import WORDPIECE, check_kind, find_vocabulary, with_vocabulary
+from bert_tf.text.kinds import check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.vocab import WORDPIECE
 from bert_tf.training.stopping import stoppable
 from bert_tf.training.worker_group import joined_workers
 

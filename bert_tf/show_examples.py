@@ -18,7 +18,6 @@ from absl import flags
 
 from bert_tf.config import DataConfig, MaskingConfig, config_flags
 from bert_tf.system.printable import escaped
-from bert_tf.text.kinds import token_texts
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX
 
@@ -61,7 +60,7 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
     positions = example["masked_lm_positions"][is_real].tolist()
     answers = dict(zip(positions, example["masked_lm_ids"][is_real].tolist(), strict=True))
     segments = {"A": "", "B": ""}
-    names = token_texts(vocab)
+    names = vocab.token_texts()
     for position, word_id in enumerate(example["input_word_ids"][:length].tolist()):
         original = answers.get(position, word_id)
         if original in (vocab.cls_id, vocab.sep_id):

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
 from bert_tf.system.files import read_lines
 from bert_tf.text.tokenization import AnyVocab, read_vocab
-from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, WORDPIECE
 from bert_tf.text.wordpiece import WordPiece, split_words
 
 POSITIONS = "bert/embeddings/position_embeddings"
@@ -162,7 +162,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
         raise ValueError(f"{checkpoint.source} has no vocabulary to replace; give --vocab_file.")
     if vocab == old:
         return checkpoint
-    if not isinstance(vocab, Vocab) or not isinstance(old, Vocab):
+    if vocab.kind != WORDPIECE or old.kind != WORDPIECE:
         raise ValueError(
             f"{checkpoint.source}: its vocabulary differs from the given one, but only a WordPiece "
             f"vocabulary can be replaced by another; leave --vocab_file and --added_words_file out."
@@ -216,7 +216,7 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
     Raises:
       ValueError: with file and line, if a word could never be a token of a text.
     """
-    if not isinstance(checkpoint.vocab, Vocab):
+    if checkpoint.vocab is None or checkpoint.vocab.kind != WORDPIECE:
         kind = "no vocabulary" if checkpoint.vocab is None else "no WordPiece vocabulary"
         raise ValueError(f"{checkpoint.source} has {kind} to add to; give --vocab_file.")
     lower = checkpoint.config.do_lower_case

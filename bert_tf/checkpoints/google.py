@@ -42,7 +42,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
 from bert_tf.system.bounded_files import read_text
 from bert_tf.system.files import json_field, read_json, read_lines, write_json
-from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
+from bert_tf.text.vocab import SPECIAL_TOKENS, WORDPIECE
 
 CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
@@ -323,7 +323,7 @@ def is_electra(checkpoint: Checkpoint) -> bool:
     """Returns whether a model is written in google-research/electra's form instead of bert's."""
     config = checkpoint.config
     heads = checkpoint.heads
-    if not isinstance(checkpoint.vocab, Vocab | None):
+    if checkpoint.vocab is not None and checkpoint.vocab.kind != WORDPIECE:
         return False
     if {"next_sentence", "embedding"} & set(heads):
         return False
@@ -339,10 +339,9 @@ def check_rules(checkpoint: Checkpoint, form: str) -> None:
     Words of over 100 characters and special tokens written in a text are left out of account: few
     texts have them.
     """
-    vocab = checkpoint.vocab
-    if not isinstance(vocab, Vocab):
+    if checkpoint.vocab is None:
         return
-    options = vocab.options
+    options = checkpoint.vocab.options
     rules = {
         "strip_accents": options.strip_accents is not None,
         "tokenize_chinese_chars": not options.splits_ideographs,
@@ -363,7 +362,7 @@ def google_refusal(checkpoint: Checkpoint) -> str:
         return "it has dense layers that make embeddings"
     if "joint_squad" in checkpoint.heads:
         return "it has the joint head of google-research/electra"
-    if not isinstance(checkpoint.vocab, Vocab | None):
+    if checkpoint.vocab is not None and checkpoint.vocab.kind != WORDPIECE:
         return "its tokenizer is not WordPiece"
     return "; ".join(BERT.differences(checkpoint.config, checkpoint.heads))
 

@@ -70,8 +70,7 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
         names = ", ".join(VOCABULARY_FILES)
         raise ValueError(f"{path} has no tokenizer; expected one of {names}.")
     vocab = read_vocab(path)
-    lower = isinstance(vocab, Vocab) and check_casing(vocab, None, str(path))
-    return TextTokenizer(vocab, lower)
+    return TextTokenizer(vocab, check_casing(vocab, None, str(path)))
 
 
 def _load_keras_hub_tokenizer(folder: pathlib.Path) -> TextTokenizer:

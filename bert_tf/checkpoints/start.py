@@ -26,7 +26,6 @@ from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.run_identity import TRAINING_FIELDS
 from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.config import ModelConfig
-from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import AnyVocab
 
 T = TypeVar("T")
@@ -200,7 +199,7 @@ def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
 
 def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:
     """Writes a checkpoint's vocabulary into a folder, named by its content; returns the path."""
-    digest = hashlib.sha256(content_of(vocab).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(vocab.content.encode()).hexdigest()[:12]
     path = pathlib.Path(folder, f"vocabulary-{digest}{pathlib.Path(vocab.file_name).suffix}")
     vocab.write(path)  # also over one that is there: it may be damaged
     return path

@@ -48,7 +48,6 @@ from bert_tf.text.bpe_vocab import (
     BpeVocab,
     template_processing,
 )
-from bert_tf.text.kinds import kind_of
 from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenization import AnyVocab
@@ -111,9 +110,9 @@ class TokenizerFiles:
                 f"{source}: pad_token_id is {config.pad_token_id}, but the vocabulary's padding is "
                 f"{pad_id}; positions count from it, so correct the one that is wrong."
             )
-        lower = config.do_lower_case and isinstance(self.vocab, Vocab)
+        lower = config.do_lower_case and self.vocab.has_casing
         return dataclasses.replace(
-            config, pad_token_id=pad_id, tokenizer=kind_of(self.vocab), do_lower_case=lower
+            config, pad_token_id=pad_id, tokenizer=self.vocab.kind, do_lower_case=lower
         )
 
 

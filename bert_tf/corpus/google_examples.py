@@ -22,11 +22,9 @@ import numpy as np
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.corpus import SAMPLE_BYTES
 from bert_tf.corpus.corpus_format import detect_format, open_decompressed
-from bert_tf.corpus.static_masks import never_masked
 from bert_tf.corpus.text_lines import numbered_lines
 from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.system.files import not_utf8
-from bert_tf.text.kinds import space_before_sentences
 from bert_tf.text.packing import add_special_tokens, num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 
@@ -99,7 +97,7 @@ def _read_lines(
     path: pathlib.Path, file: IO[bytes], tokenizer: Tokenizer, documents: list[list[list[int]]]
 ) -> None:
     """Adds a file to the documents; a document may continue in the next file."""
-    space = space_before_sentences(tokenizer.vocab)
+    space = tokenizer.vocab.sentence_separator
     for number, line in numbered_lines(file, str(path)):
         try:
             text = line.decode("utf-8-sig").strip()
@@ -202,7 +200,7 @@ def _draw_masks(
 ) -> tuple[list[int], list[int], list[int]]:
     """Returns (masked ids, positions, original ids at the positions)."""
     words: list[list[int]] = []
-    specials = never_masked(vocab)
+    specials = vocab.never_masked
     for position, token in enumerate(ids):
         if token in specials:
             continue

@@ -20,7 +20,6 @@ from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.tfds_corpus import describe_dataset
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.system.files import write_json
-from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import read_vocab
 
 MANIFEST = "manifest.json"
@@ -55,7 +54,7 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
 
 def vocabulary_hash(path: str) -> str:
     """Returns the SHA-256 of the content of a vocabulary, whatever its line ends."""
-    text = content_of(read_vocab(path)) + "\n"
+    text = read_vocab(path).content + "\n"
     return hashlib.sha256(text.encode("utf8")).hexdigest()
 
 

@@ -24,7 +24,6 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.random_bits import random_bits, random_integers
 from bert_tf.corpus.span_masking import SpanBits, select_spans, sum_by_index
-from bert_tf.corpus.static_masks import begins_after_specials, never_masked
 from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
 
@@ -135,8 +134,8 @@ def select_positions(
     limit = masking.max_predictions_per_seq
     if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
-        if begins_after_specials(vocab):
-            # The first token after a special one begins a word, whatever its bytes.
+        if vocab.marks_spaces:
+            # The first token of a document may lack the space, and begins a word all the same.
             continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
             # Spans are counted in tokens here, so each token is treated as a word.
@@ -180,7 +179,7 @@ def predict_next(
 
 def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.Tensor:
     """Returns the tokens that may be selected, bool [B, T]."""
-    specials = (word_ids == index for index in never_masked(vocab))
+    specials = (word_ids == index for index in vocab.never_masked)
     return (input_mask > 0) & ~functools.reduce(tf.logical_or, specials)
 
 
@@ -267,7 +266,7 @@ def select_whole_words(
 
     A token that continues a word belongs to the last candidate before it, as in the original, even
     if [SEP] is between them (a segment truncated at its front may start within a word). For
-    byte-level BPE it does not, see `begins_after_specials`.
+    byte-level BPE it does not, whose first token in a document may lack the space.
 
     Args:
       keys: uint64 [B, T], random; the w-th is the key of the w-th word.

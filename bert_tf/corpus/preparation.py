@@ -49,10 +49,9 @@ from bert_tf.system.checksums import drop_damaged, write_checksum
 from bert_tf.system.files import exclusive
 from bert_tf.system.processes import count_workers
 from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
-from bert_tf.text.kinds import BYTE_BPE, SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.unigram_training import train_unigram_vocab_on_parts
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab import BYTE_BPE, SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE, Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
 
 TOKENS_PER_SHARD = 1 << 19

@@ -14,7 +14,6 @@ import numpy as np
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.vocab import Vocab
 
 SELECT, ACTION, REPLACEMENT = range(3)  # The random numbers of a token.
 
@@ -33,30 +32,6 @@ class MaskedRows(NamedTuple):
     masked_lm_positions: np.ndarray
     masked_lm_ids: np.ndarray
     masked_lm_weights: np.ndarray
-
-
-def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
-    """Returns the ids of the tokens that are not selected, ascending.
-
-    WordPiece splits special tokens that are written in a text into ordinary tokens, so a sequence
-    contains only [CLS], [SEP] and [UNK], and the original selects [UNK]. Byte-level BPE keeps
-    special tokens that are written in a text, so all of them may occur. MPNet's WordPiece does as
-    well, but its [UNK] is selected like BERT's.
-    """
-    if isinstance(vocab, Vocab):
-        if vocab.options.special_tokens:
-            return tuple(sorted(vocab.special_ids - {vocab.unk_id}))
-        return tuple(sorted((vocab.cls_id, vocab.sep_id)))
-    return tuple(sorted(vocab.special_ids))
-
-
-def begins_after_specials(vocab: AnyVocab) -> bool:
-    """Returns whether a token after a token that is never masked always starts a word.
-
-    In byte-level BPE a space marks the start of a word, but the first token of a document may lack
-    it. WordPiece marks continuations, and is treated as in the original.
-    """
-    return not isinstance(vocab, Vocab)
 
 
 def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
@@ -85,11 +60,11 @@ def mask_rows(
     """
     positions = np.arange(ids.shape[1])
     # [n, T]. The length excludes padding: [PAD] is not among WordPiece's `never_masked`.
-    is_candidate = ~np.isin(ids, never_masked(vocab)) & (positions < lengths[:, None])
+    is_candidate = ~np.isin(ids, vocab.never_masked) & (positions < lengths[:, None])
     counts = count_predictions(lengths, config)
     if config.do_whole_word_mask:
         continues = vocab.is_continuation[ids]
-        if begins_after_specials(vocab):
+        if vocab.marks_spaces:
             continues[:, 1:] &= is_candidate[:, :-1]
         starts = _word_starts(is_candidate, continues)
         is_selected = _select_words(is_candidate, starts, keys, counts)

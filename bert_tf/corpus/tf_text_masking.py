@@ -13,7 +13,6 @@ import tensorflow_text as tf_text
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.masking import find_candidates
-from bert_tf.corpus.static_masks import never_masked
 from bert_tf.text.tokenization import AnyVocab
 
 
@@ -37,7 +36,7 @@ def mask_batch(
     selector = tf_text.RandomItemSelector(
         max_selections_per_batch=limit,
         selection_rate=masking.masked_lm_prob,
-        unselectable_ids=list(never_masked(vocab)),
+        unselectable_ids=list(vocab.never_masked),
     )
     chooser = tf_text.MaskValuesChooser(len(vocab), vocab.mask_id, mask_token_rate=0.8)
     if masking.do_whole_word_mask:

@@ -33,8 +33,6 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
-from bert_tf.text.vocab import Vocab
 
 
 def convert(
@@ -142,8 +140,8 @@ def describe(checkpoint: Checkpoint) -> str:
     family = find_family(config)
     count = count_parameters(checkpoint)
     kind = "uncased" if config.do_lower_case else "cased"
-    if checkpoint.vocab is not None and not isinstance(checkpoint.vocab, Vocab):
-        kind = TOKENIZER_TITLES[kind_of(checkpoint.vocab)]
+    if checkpoint.vocab is not None and not checkpoint.vocab.has_casing:
+        kind = checkpoint.vocab.title
     unused = escaped(", ".join(checkpoint.unused)) or "none"
     size = f"{len(checkpoint.vocab)} tokens, {kind}" if checkpoint.vocab else "none"
     lines = [

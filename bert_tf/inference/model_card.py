@@ -23,7 +23,6 @@ from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import find_kind, recorded_options
 from bert_tf.system.bounded_files import read_text
 from bert_tf.tasks.classification.glue import glue_task
-from bert_tf.text.kinds import TOKENIZER_TITLES, kind_of
 
 CARD_NAME = "README.md"
 RESULTS_NAME = "eval_results.txt"
@@ -257,7 +256,7 @@ def _description(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
         "heads": config.num_attention_heads,
         "size": f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}",
         "casing": "uncased" if config.do_lower_case else "cased",
-        "tokenizer": TOKENIZER_TITLES[kind_of(checkpoint.vocab)] if checkpoint.vocab else "other",
+        "tokenizer": checkpoint.vocab.title if checkpoint.vocab else "other",
         "tokens": len(checkpoint.vocab) if checkpoint.vocab else config.vocab_size,
         "labels": f"\n\nLabels: {labels}." if labels else "",
         "length": length,

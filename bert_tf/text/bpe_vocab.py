@@ -6,40 +6,36 @@ results.
 """
 
 import dataclasses
-import functools
-import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, Literal
 
 from bert_tf.system import bounded_files
-from bert_tf.system.files import atomic_write, json_field, read_json, read_optional_json
+from bert_tf.system.files import json_field, read_json, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
+from bert_tf.text.byte_level import BYTE_CHARACTERS, BYTE_OF_CHARACTER, SPACE_MARK
 from bert_tf.text.fast_tokenizers import check_token_lengths
-from bert_tf.text.vocab import BaseVocab
+from bert_tf.text.tokenizer_json import (
+    TOKENIZER_FILE,
+    TokenizerJsonVocab,
+    added_token_values,
+    read_added_tokens,
+    read_merge,
+    read_post_processor,
+    special_names,
+    template_processing,
+    tokens_in_id_order,
+    unsupported,
+)
+from bert_tf.text.vocab import BYTE_BPE
 
-TOKENIZER_FILE = "tokenizer.json"
 VOCAB_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
-# The special tokens in files of RoBERTa, and in files that follow BERT.
-_NAMES = {
-    "cls": ("<s>", "[CLS]"),
-    "sep": ("</s>", "[SEP]"),
-    "pad": ("<pad>", "[PAD]"),
-    "unk": ("<unk>", "[UNK]"),
-    "mask": ("<mask>", "[MASK]"),
-}
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-# Files in the same folder that may name the special tokens.
-_COMPANIONS = ("special_tokens_map.json", "tokenizer_config.json")
 
 
 @dataclasses.dataclass(frozen=True)
-class BpeVocab(BaseVocab):
+class BpeVocab(TokenizerJsonVocab):
     """Immutable vocabulary of byte-level BPE, the counterpart of `bert_tf.text.vocab.Vocab`.
 
     Args:
@@ -73,7 +69,9 @@ class BpeVocab(BaseVocab):
     normalizer: str = ""
     trim_offsets: bool = True
 
-    file_name: ClassVar[str] = TOKENIZER_FILE
+    kind: ClassVar[Literal["byte_bpe"]] = BYTE_BPE
+    title: ClassVar[str] = "byte-level BPE"
+    space_mark: ClassVar[str] = SPACE_MARK
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
@@ -106,25 +104,21 @@ class BpeVocab(BaseVocab):
                 ) from None
         return _from_vocab_and_merges(path, content)
 
-    def write(self, path: str | os.PathLike) -> None:
-        """Writes a tokenizer.json atomically."""
-        with atomic_write(path) as file:
-            json.dump(to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
-            file.write("\n")
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        return to_tokenizer_json(self)
 
-    @functools.cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of the control tokens, which are not text."""
-        return frozenset(self.ids[token.content] for token in self.added_tokens if token.special)
-
-    @functools.cached_property
-    def is_continuation(self) -> np.ndarray:
-        """bool [V], true where the token continues a word: it does not start with a space.
-
-        Added tokens never continue a word.
-        """
+    def token_texts(self) -> tuple[str, ...]:
+        """Returns the tokens as readable text, in which a part of a character is U+FFFD."""
         added = {token.content for token in self.added_tokens}
-        return np.array([t not in added and not t.startswith(SPACE_MARK) for t in self.tokens])
+        texts = []
+        for token in self.tokens:
+            texts.append(token if token in added else _decode(token))
+        return tuple(texts)
+
+
+def _decode(token: str) -> str:
+    """Returns the text of a token of bytes."""
+    return bytes(map(BYTE_OF_CHARACTER.__getitem__, token)).decode("utf8", errors="replace")
 
 
 def _check(vocab: BpeVocab, source: str) -> None:
@@ -173,30 +167,6 @@ def _check(vocab: BpeVocab, source: str) -> None:
         )
 
 
-def tokens_in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the tokens in id order.
-
-    Raises:
-      ValueError: if an id is used twice or missing.
-    """
-    tokens: dict[int, str] = {}
-    for token, index in ids.items():
-        if type(index) is not int:
-            raise ValueError(f"{path}: received {index!r} for {token!r}, expected a whole number.")
-        if index in tokens:
-            raise ValueError(
-                f"{path}: {tokens[index]!r} and {token!r} both have id {index}; expected one each."
-            )
-        tokens[index] = token
-    for index in range(len(tokens)):
-        if index not in tokens:
-            raise ValueError(
-                f"{path}: no token has id {index}, with ids up to {max(tokens)}; expected all ids "
-                f"from 0 on: name the missing ones, for example '[unused0]'."
-            )
-    return tuple(tokens[index] for index in range(len(tokens)))
-
-
 def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     merges_path = path.with_name(MERGES_FILE)
     if not merges_path.exists():
@@ -219,7 +189,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
         is_mask = content == names["mask"]
         added.append(AddedToken(content, lstrip=is_mask, normalized=not is_mask))
     config_path = path.with_name("tokenizer_config.json")
-    config = _companion(path.parent, config_path.name)
+    config = read_optional_json(config_path)
     return _build(
         path,
         tokens=tokens_in_id_order(path, ids),
@@ -237,7 +207,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     normalizer = _read_normalizer(path, content.get("normalizer"))
     pre_tokenizer = content.get("pre_tokenizer") or {}
     if pre_tokenizer.get("type") != "ByteLevel" or not pre_tokenizer.get("use_regex", True):
-        raise _unsupported(path, "pre_tokenizer", pre_tokenizer, "ByteLevel with its own regex")
+        raise unsupported(path, "pre_tokenizer", pre_tokenizer, "ByteLevel with its own regex")
     ids = dict(model["vocab"])
     added = read_added_tokens(path, content)
     for token, index in added.values():
@@ -250,7 +220,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     packing: dict[str, Any] = read_post_processor(path, content.get("post_processor"))
     if "class_at_end" in packing:
         expected = "one that puts the class token first"
-        raise _unsupported(path, "post_processor", content["post_processor"], expected)
+        raise unsupported(path, "post_processor", content["post_processor"], expected)
     names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
     return _build(
         path,
@@ -265,33 +235,6 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     )
 
 
-def read_added_tokens(
-    path: pathlib.Path, content: dict[str, Any]
-) -> dict[str, tuple[AddedToken, int]]:
-    """Returns the added tokens of a tokenizer.json with their ids, by content."""
-    added = {}
-    for token in content.get("added_tokens") or ():
-        for flag in ("single_word", "special", "lstrip", "rstrip", "normalized"):
-            json_field(token, flag, bool, path)
-        if token.get("single_word"):
-            raise _unsupported(path, "added token", token, "tokens with single_word false")
-        fields = {field.name: token[field.name] for field in dataclasses.fields(AddedToken)}
-        added[token["content"]] = (AddedToken(**fields), token["id"])
-    return added
-
-
-def read_merge(source: object, merge: object) -> tuple[str, str]:
-    """Reads "left right" or ["left", "right"]."""
-    pair = merge.split(" ") if isinstance(merge, str) else merge
-    tokens = pair if isinstance(pair, list) else []
-    if len(tokens) != 2 or not all(isinstance(token, str) and token for token in tokens):
-        raise ValueError(
-            f"{source}: received the merge {merge!r:.200}, expected two tokens with a space "
-            "between."
-        )
-    return tokens[0], tokens[1]
-
-
 def _build(path: pathlib.Path, **fields: Any) -> BpeVocab:
     try:
         return BpeVocab(**fields)
@@ -299,20 +242,13 @@ def _build(path: pathlib.Path, **fields: Any) -> BpeVocab:
         raise ValueError(str(error).replace("vocabulary", str(path), 1)) from None
 
 
-def _unsupported(path: pathlib.Path, part: str, received: object, expected: str) -> ValueError:
-    return ValueError(
-        f"{path}: {part} {json.dumps(received, ensure_ascii=False)[:200]} is not supported; "
-        f"expected {expected}."
-    )
-
-
 def _check_model(path: pathlib.Path, model: dict[str, Any]) -> None:
     """Raises ValueError if the model is not plain BPE over bytes."""
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
-        raise _unsupported(path, "model type", model.get("type"), "BPE")
+        raise unsupported(path, "model type", model.get("type"), "BPE")
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
         if model.get(name):
-            raise _unsupported(path, f"model {name}", model[name], "a model without it")
+            raise unsupported(path, f"model {name}", model[name], "a model without it")
 
 
 def _read_normalizer(path: pathlib.Path, normalizer: dict[str, Any] | None) -> str:
@@ -321,102 +257,8 @@ def _read_normalizer(path: pathlib.Path, normalizer: dict[str, Any] | None) -> s
     parts = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
     kinds = [part.get("type") for part in parts or ()]
     if kinds not in ([], ["NFC"]):
-        raise _unsupported(path, "normalizer", normalizer, "none or NFC")
+        raise unsupported(path, "normalizer", normalizer, "none or NFC")
     return "".join(kinds)
-
-
-def read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the fields of BpeVocab for packing."""
-    processor = processor or {}
-    parts = processor["processors"] if processor.get("type") == "Sequence" else [processor]
-    fields: dict[str, Any] = {"trim_offsets": False}
-    for part in parts:
-        kind = part.get("type")
-        if kind == "RobertaProcessing":
-            fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
-            fields |= {"num_separators": 2, "second_type": 0}
-            # One part of a sequence that trims the offsets is enough.
-            fields["trim_offsets"] |= part.get("trim_offsets", True)
-        elif kind == "BertProcessing":
-            fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
-            fields |= {"num_separators": 1, "second_type": 1}
-        elif kind == "TemplateProcessing":
-            fields |= _read_template(path, part)
-        elif kind == "ByteLevel":
-            fields["trim_offsets"] |= part.get("trim_offsets", True)
-        else:
-            expected = "RobertaProcessing, BertProcessing or TemplateProcessing"
-            raise _unsupported(path, "post_processor", part or None, expected)
-    if "cls" not in fields:
-        raise _unsupported(path, "post_processor", processor, "one that adds special tokens")
-    return fields
-
-
-def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, Any]:
-    """Reads `cls A sep` and `cls A sep (sep) B sep`, with types 0 up to B.
-
-    The class token may be the last one instead, with another type: `A sep B sep cls`.
-    """
-    items = [next(iter(item.values())) for item in template["pair"]]
-    names = [item["id"] for item in items]
-    types = [item["type_id"] for item in items]
-    single_items = [next(iter(item.values())) for item in template["single"]]
-    single = [item["id"] for item in single_items]
-    single_types = [item["type_id"] for item in single_items]
-    class_at_end = names[0] == "A"
-    if class_at_end:
-        # Compare with the usual order.
-        for order in (names, types, single, single_types):
-            order.insert(0, order.pop())
-    cls = names[0]
-    sep = names[-1]
-    class_type = types[0]
-    # A pair has CLS, A, B and the last SEP, and the separators between A and B.
-    separators = len(names) - 4
-    is_known = separators in (1, 2) and names == [cls, "A", *[sep] * separators, "B", sep]
-    # The types of CLS; of A and the separators; of B and its SEP.
-    is_typed = types == [class_type] + [0] * (1 + separators) + types[-1:] * 2
-    is_typed &= single_types == [class_type, 0, 0] and (class_at_end or class_type == 0)
-    if not (is_known and is_typed and single == [cls, "A", sep]):
-        expected = (
-            "CLS A SEP (SEP) B SEP with types 0 up to B, and CLS A SEP, or the same with CLS at "
-            "the end"
-        )
-        raise _unsupported(path, "post_processor", template["pair"], expected)
-    fields = {"cls": cls, "sep": sep, "num_separators": separators, "second_type": types[-1]}
-    if class_at_end:
-        fields |= {"class_at_end": True, "class_type": class_type}
-    return fields
-
-
-def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
-    path = folder / name
-    return read_optional_json(path)
-
-
-def special_names(
-    folder: pathlib.Path, known: Iterable[str], given: dict[str, str]
-) -> dict[str, str]:
-    """Returns the special tokens by name: cls, sep, pad, unk, mask.
-
-    Args:
-      folder: the folder with special_tokens_map.json or tokenizer_config.json, if there is one.
-      known: the tokens to choose from.
-      given: the special tokens that are determined already.
-    """
-    known = set(known)
-    names = dict(given)
-    for companion in _COMPANIONS:
-        content = _companion(folder, companion)
-        for name in _NAMES:
-            value = content.get(f"{name}_token")
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str) and value in known:
-                names.setdefault(name, value)
-    for name, usual in _NAMES.items():
-        # If none is known, the usual name stays, and `_check` reports it as missing.
-        names.setdefault(name, next((token for token in usual if token in known), usual[0]))
-    return names
 
 
 def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
@@ -427,15 +269,11 @@ def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
         "trim_offsets": vocab.trim_offsets,
         "use_regex": True,
     }
-    added_tokens = []
-    for token in sorted(vocab.added_tokens, key=lambda token: vocab.ids[token.content]):
-        fields = dataclasses.asdict(token)
-        added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added_tokens,
+        "added_tokens": added_token_values(vocab.added_tokens, vocab.ids),
         "normalizer": {"type": vocab.normalizer} if vocab.normalizer else None,
         "pre_tokenizer": byte_level,
         "post_processor": _to_post_processor(vocab, byte_level),
@@ -472,41 +310,3 @@ def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str,
     if not vocab.trim_offsets:
         return template
     return {"type": "Sequence", "processors": [byte_level, template]}
-
-
-def template_processing(
-    cls: tuple[str, int],
-    sep: tuple[str, int],
-    num_separators: int = 1,
-    second_type: int = 1,
-    class_type_at_end: int | None = None,
-) -> dict[str, Any]:
-    """Returns the part of a tokenizer.json that adds special tokens to one or two texts.
-
-    Args:
-      cls, sep: name and id of the class token and of the separator.
-      num_separators: the number of separators between two texts.
-      second_type: the second text's token type.
-      class_type_at_end: the class token's type where it is the last token; None where it is the
-        first.
-    """
-
-    def special(name: str, kind: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": name, "type_id": kind}}
-
-    start = [special(cls[0], 0)]
-    end = []
-    if class_type_at_end is not None:
-        start = []
-        end = [special(cls[0], class_type_at_end)]
-    first = [{"Sequence": {"id": "A", "type_id": 0}}, special(sep[0], 0)]
-    between = [special(sep[0], 0)] * (num_separators - 1)
-    second = [{"Sequence": {"id": "B", "type_id": second_type}}, special(sep[0], second_type)]
-    return {
-        "type": "TemplateProcessing",
-        "single": [*start, *first, *end],
-        "pair": [*start, *first, *between, *second, *end],
-        "special_tokens": {
-            name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (cls, sep)
-        },
-    }

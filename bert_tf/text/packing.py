@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab import WORDPIECE
 
 # The keys of the encoder's inputs.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
@@ -57,7 +57,7 @@ def packs_as_google(vocab: AnyVocab) -> bool:
     packed as by Hugging Face's tokenizers, which keep its separators: `<s> a </s></s> </s>`.
     """
     # MPNet's WordPiece has special tokens of its own.
-    return isinstance(vocab, Vocab) and not vocab.options.special_tokens
+    return vocab.kind == WORDPIECE and not vocab.options.special_tokens
 
 
 def second_ids(vocab: AnyVocab, ids_b: Sequence[int] | None) -> Sequence[int] | None:

@@ -104,6 +104,11 @@ class SentencePieceTokenizer(tf.Module):
         words, ids = _words_of_one_token(vocab, reference)
         self._whole_words = string_table(words, ids)
 
+    @property
+    def resources(self) -> list[tf.Module]:
+        """The objects with tables, which an export has to track."""
+        return [self]
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns the token ids.

@@ -6,18 +6,20 @@ SentencePiece is read by `bert_tf.text.sentencepiece_model`.
 
 import base64
 import dataclasses
-import functools
 import json
 import os
 import pathlib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bert_tf.system.files import atomic_write, read_json
+from bert_tf.system.files import read_json
 from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.bpe_vocab import (
-    TOKENIZER_FILE,
+from bert_tf.text.charsmap import check_charsmap
+from bert_tf.text.fast_tokenizers import check_pattern, check_token_lengths, make_fast_tokenizer
+from bert_tf.text.tokenizer_json import (
+    TokenizerJsonVocab,
+    added_token_values,
     read_added_tokens,
     read_merge,
     read_post_processor,
@@ -25,9 +27,7 @@ from bert_tf.text.bpe_vocab import (
     template_processing,
     tokens_in_id_order,
 )
-from bert_tf.text.charsmap import check_charsmap
-from bert_tf.text.fast_tokenizers import check_pattern, check_token_lengths, make_fast_tokenizer
-from bert_tf.text.vocab import BaseVocab
+from bert_tf.text.vocab import SENTENCEPIECE_BPE, UNIGRAM
 
 SPACE_SYMBOL = "\u2581"
 # Steps of normalizers and pre-tokenizers that Python and the graph both have.
@@ -38,7 +38,7 @@ PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split", "Punctuatio
 
 
 @dataclasses.dataclass(frozen=True)
-class SentencePieceVocab(BaseVocab):
+class SentencePieceVocab(TokenizerJsonVocab):
     """Immutable vocabulary of SentencePiece.
 
     Args:
@@ -78,7 +78,8 @@ class SentencePieceVocab(BaseVocab):
     class_at_end: bool = False
     class_type: int = 0
 
-    file_name: ClassVar[str] = TOKENIZER_FILE
+    space_mark: ClassVar[str] = SPACE_SYMBOL
+    separates_punctuation: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
@@ -108,30 +109,28 @@ class SentencePieceVocab(BaseVocab):
                 "tokenizer again."
             ) from None
 
-    def write(self, path: str | os.PathLike) -> None:
-        """Writes a tokenizer.json atomically."""
-        with atomic_write(path) as file:
-            content = to_tokenizer_json(self, with_rows=True)
-            json.dump(content, file, ensure_ascii=False, indent=1)
-            file.write("\n")
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        return to_tokenizer_json(self, with_rows=True)
+
+    def token_texts(self) -> tuple[str, ...]:
+        """Returns the tokens as readable text; the first token of a word starts with a space."""
+        return tuple(token.replace(SPACE_SYMBOL, " ") for token in self.tokens)
+
+    @property
+    def kind(self) -> Literal["unigram", "sentencepiece_bpe"]:
+        return UNIGRAM if self.is_unigram else SENTENCEPIECE_BPE
+
+    @property
+    def title(self) -> str:
+        return "SentencePiece Unigram" if self.is_unigram else "SentencePiece BPE with bytes"
+
+    @property
+    def sentence_separator(self) -> str:  # type: ignore[override]
+        return "" if self.is_unigram else " "
 
     @property
     def is_unigram(self) -> bool:
         return bool(self.scores)
-
-    @functools.cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of the control tokens, which are not text."""
-        return frozenset(self.ids[token.content] for token in self.added_tokens if token.special)
-
-    @functools.cached_property
-    def is_continuation(self) -> np.ndarray:
-        """bool [V], true where the token continues a word: it does not start with U+2581.
-
-        Added tokens never continue a word.
-        """
-        added = {token.content for token in self.added_tokens}
-        return np.array([t not in added and not t.startswith(SPACE_SYMBOL) for t in self.tokens])
 
     def normalizer_steps(self) -> list[dict[str, Any]]:
         """Returns the steps of the normalizer, in order."""
@@ -342,11 +341,7 @@ def _added_tokens_json(vocab: SentencePieceVocab, with_rows: bool) -> list[dict[
         unscored = vocab.tokens[len(vocab.scores) :]
         named.extend(AddedToken(token) for token in unscored if token not in known)
         named.sort(key=lambda token: vocab.ids[token.content])
-    added_tokens = []
-    for token in named:
-        fields = dataclasses.asdict(token)
-        added_tokens.append({"id": vocab.ids[token.content], "single_word": False, **fields})
-    return added_tokens
+    return added_token_values(named, vocab.ids)
 
 
 def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:

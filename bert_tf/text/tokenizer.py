@@ -66,7 +66,7 @@ class BertTokenizer(tf.Module):
       do_lower_case: lower-case the text and strip accents (uncased models).
 
     Attributes:
-      matchers: those of added tokens; their tables are resources, which an export has to track.
+      resources: the matchers of added tokens, whose tables an export has to track.
     """
 
     def __init__(self, vocab: Vocab, do_lower_case: bool, name: str = "bert_tokenizer"):
@@ -114,8 +114,8 @@ class BertTokenizer(tf.Module):
                 options.splits_ideographs,
             )
         matchers = (self._raw_tokens, self._normalized_tokens)
-        self.matchers = [matcher for matcher in matchers if matcher is not None]
-        patterns = [matcher.plain_pattern() for matcher in self.matchers]
+        self.resources = [matcher for matcher in matchers if matcher is not None]
+        patterns = [matcher.plain_pattern() for matcher in self.resources]
         self._added_patterns = [pattern for pattern in patterns if pattern]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])

@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab import WORDPIECE
 
 WITHOUT_TEXTS = (bytes, dict)
 
@@ -22,9 +22,9 @@ class TypedTokens:
     """Counts texts, and the texts in which each special token is written."""
 
     def __init__(self, vocab: AnyVocab) -> None:
-        self._tokens = vocab.special_tokens if isinstance(vocab, Vocab) else ()
+        self._tokens = vocab.special_tokens if vocab.kind == WORDPIECE else ()
         self._first_characters = {token[0] for token in self._tokens}  # a bracket
-        self.are_read = isinstance(vocab, Vocab) and vocab.options.reads_special_tokens
+        self.are_read = vocab.options.reads_special_tokens
         self.num_texts = 0
         self.counts: dict[str, int] = {}
 

@@ -3,10 +3,11 @@
 import collections
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -15,22 +16,50 @@ from bert_tf.system.files import atomic_write, json_field, read_json, write_json
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
+# The kinds of vocabularies, as `ModelConfig.tokenizer` names them.
+WORDPIECE: Final = "wordpiece"
+BYTE_BPE: Final = "byte_bpe"
+UNIGRAM: Final = "unigram"
+SENTENCEPIECE_BPE: Final = "sentencepiece_bpe"
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 # str.strip() removes more, but U+2028 is a token of the released Chinese and multilingual files.
 _BLANKS = " \t\r\n"
+OPTIONS = "wordpiece_options"  # the key of `to_config`
 _ROWS = "rows"  # the key of the rows of added tokens in the file of options
 
 
 class BaseVocab:
-    """Base class of the vocabularies: the ids of all tokens and of the special tokens.
+    """Base class of the vocabularies: ids of tokens, and how texts are read with them.
+
+    kind               file            first token of a word    special tokens written in a text
+    wordpiece          vocab.txt       has no ## prefix         are ordinary words: "[", "mask", "]"
+                                                                (or special: `WordPieceOptions`)
+    byte_bpe           tokenizer.json  starts with the space    are special tokens: <mask>
+    unigram            tokenizer.json  starts with the space    are special tokens: <mask>
+    sentencepiece_bpe  tokenizer.json  starts with the space    are special tokens: <mask>
 
     Attributes:
+      kind: the name in the first column.
+      title: the name of the algorithm in texts for people.
+      options: the rules of WordPiece; other kinds have the default.
+      has_casing: whether texts are lower-cased where `ModelConfig.do_lower_case` is set. Only
+        WordPiece lower-cases by the configuration.
+      marks_spaces: whether the first token of a word includes the space before it.
+      separates_punctuation: whether a token ends before and after punctuation.
+      sentence_separator: the text between the sentences of a document. In BPE the space between
+        two sentences belongs to the first token of the second. Unigram puts a space before every
+        text.
       class_at_end: whether `cls` is the last token of a sequence, as in XLNet, not the first.
       class_type: type id of `cls` at the end of a sequence.
     """
 
     tokens: tuple[str, ...]
+    file_name: ClassVar[str]
+    options: WordPieceOptions = DEFAULT_OPTIONS
+    has_casing: ClassVar[bool] = False
+    marks_spaces: ClassVar[bool] = True
+    separates_punctuation: ClassVar[bool] = True
     class_at_end: bool = False
     class_type: int = 0
 
@@ -87,6 +116,15 @@ class BaseVocab:
         """The position of the first text in a sequence: the number of special tokens before it."""
         return 0 if self.class_at_end else 1
 
+    @property
+    def content(self) -> str:
+        """The text to hash for a vocabulary: all fields as JSON."""
+        return json.dumps(self.to_config(), sort_keys=True)
+
+    def to_config(self) -> Any:
+        """Returns the vocabulary for JSON, which `kinds.vocab_from_config` reads."""
+        raise NotImplementedError
+
 
 @dataclasses.dataclass(frozen=True)
 class Vocab(BaseVocab):
@@ -108,7 +146,12 @@ class Vocab(BaseVocab):
     tokens: tuple[str, ...]
     options: WordPieceOptions = DEFAULT_OPTIONS
 
+    kind: ClassVar[Literal["wordpiece"]] = WORDPIECE
+    title: ClassVar[str] = "WordPiece"
     file_name: ClassVar[str] = "vocab.txt"
+    has_casing: ClassVar[bool] = True
+    marks_spaces: ClassVar[bool] = False
+    sentence_separator: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         # The class is frozen, and callers may pass a list.
@@ -233,6 +276,37 @@ class Vocab(BaseVocab):
     def special_ids(self) -> frozenset[int]:
         """Ids of the five special tokens."""
         return frozenset(self.ids[token] for token in self.special_tokens)
+
+    @property
+    def never_masked(self) -> tuple[int, ...]:
+        """Ids of the tokens that are not selected for masking, ascending.
+
+        Special tokens that are written in a text are split into ordinary tokens, so a sequence
+        contains only [CLS], [SEP] and [UNK], and the original selects [UNK]. MPNet's WordPiece
+        reads them as special tokens, but its [UNK] is selected like BERT's.
+        """
+        if self.options.special_tokens:
+            return tuple(sorted(self.special_ids - {self.unk_id}))
+        return tuple(sorted((self.cls_id, self.sep_id)))
+
+    @property
+    def content(self) -> str:
+        """The text to hash: the lines of vocab.txt, or all fields as JSON."""
+        return "\n".join(self.tokens) if self.options == DEFAULT_OPTIONS else super().content
+
+    def to_config(self) -> Any:
+        """Returns the list of tokens, or a dict with the options where they are not the default."""
+        if self.options == DEFAULT_OPTIONS:
+            return list(self.tokens)
+        return {"tokens": list(self.tokens), OPTIONS: self.options.to_config()}
+
+    def token_texts(self) -> tuple[str, ...]:
+        """Returns the tokens as readable text; those that continue a word start with "##"."""
+        return self.tokens
+
+    def with_trimmed_offsets(self) -> "Vocab":
+        """Returns this vocabulary: the offsets of a token never include a space."""
+        return self
 
 
 def options_file(path: str | os.PathLike) -> pathlib.Path:

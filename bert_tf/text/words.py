@@ -4,9 +4,8 @@ import functools
 import unicodedata
 
 from bert_tf.text.byte_level import SPACES, split_words
-from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, WORDPIECE, Vocab
 from bert_tf.text.wordpiece import WordPiece
 
 
@@ -21,10 +20,10 @@ def word_offsets(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     """
     words: list[tuple[int, int]] = []
     splitter = tokenizer
-    if isinstance(tokenizer.vocab, SentencePieceVocab):
+    if not tokenizer.vocab.separates_punctuation:
         # Its words end at spaces alone.
         splitter = _punctuation_splitter()
-    if isinstance(splitter.vocab, Vocab):
+    if splitter.vocab.kind == WORDPIECE:
         for token, start, end in zip(*splitter.tokenize_with_offsets(text), strict=True):
             if token.startswith(CONTINUATION_PREFIX) and words:
                 words[-1] = (words[-1][0], end)

@@ -15,7 +15,7 @@ import tensorflow_text as tf_text
 from bert_tf.tasks.base.serving.kind import SINGLE
 from bert_tf.tasks.base.serving.model import IDS, Batch, Serving
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, WORDPIECE
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
@@ -31,7 +31,7 @@ def check_text_input(serving: Serving, form: str) -> None:
             serving.long_texts == "windows"
         ),
         "int8 has no form with texts, dynamic has": form == "int8",
-        "only WordPiece has kernels there; give ids": not isinstance(serving.vocab, Vocab),
+        "only WordPiece has kernels there; give ids": serving.vocab.kind != WORDPIECE,
         "the rules of this tokenizer have no kernels there; give ids": has_other_rules(
             serving.vocab
         ),
@@ -47,8 +47,6 @@ def has_other_rules(vocab: AnyVocab) -> bool:
     Options for special tokens written in a text, and for very long words, are not compared: there
     the kernels' own rules apply.
     """
-    if not isinstance(vocab, Vocab):
-        return False
     options = dataclasses.replace(
         vocab.options,
         reads_special_tokens=DEFAULT_OPTIONS.reads_special_tokens,

@@ -9,7 +9,6 @@ import tensorflow as tf
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.text.kinds import token_texts
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_TOKENS = 60  # Tokens to show; more would be unreadable.
@@ -37,7 +36,7 @@ def view_attention(serving: Serving, texts: Sequence[str]) -> AttentionView:
     encoder = find_encoder(serving.model)
     attentions = encoder(batch, training=False, output_attentions=True)["attentions"]
     layers = [show_first(probabilities[0].numpy()) for probabilities in attentions]
-    names = token_texts(serving.vocab)
+    names = serving.vocab.token_texts()
     pieces = [names[i] for i in ids[:MAX_TOKENS]]
     return AttentionView(pieces, len(ids), np.stack(layers))
 

@@ -23,8 +23,9 @@ from bert_tf.pretraining.masked_words.scores import rewrite, score_words
 from bert_tf.search.serving import SearchServing
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.tagging.answers import entities_of_outputs
-from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
+from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.tokenization import make_tokenizer
+from bert_tf.text.vocab import MASK
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
 
 MAX_TEXTS = 32
@@ -206,7 +207,7 @@ class DemoModel:
         if self.kind != "encoder":
             return {}
         masks = outputs["input_mask"].astype(bool)
-        tokens = np.array(token_texts(self._serving.vocab))
+        tokens = np.array(self._serving.vocab.token_texts())
         names = []
         similarities = []
         for ids, vectors, mask in zip(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.kinds import to_config, vocab_from_config
+from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -139,7 +139,7 @@ def test_vocabularies_with_added_tokens_as_our_own_files(tmp_path, name):
     vocab, _ = read_vocab_of(golden_folder(name), as_transformers=True)
     vocab.write(tmp_path / "vocab.txt")
     assert Vocab.read(tmp_path / "vocab.txt") == vocab
-    assert vocab_from_config(json.loads(json.dumps(to_config(vocab)))) == vocab
+    assert vocab_from_config(json.loads(json.dumps(vocab.to_config()))) == vocab
 
 
 def test_added_tokens_with_blanks_at_their_ends(tmp_path):

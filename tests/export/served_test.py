@@ -24,9 +24,10 @@ from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
+from bert_tf.text.kinds import with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
+from bert_tf.text.vocab import MASK
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_model
@@ -279,7 +280,7 @@ def check_scores(folder, texts):
     served = load(str(folder), max_seq_length=LENGTH)
     found = {n: v.numpy() for n, v in served.score_texts(tf.constant(texts)).items()}
     model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    tokenizer = make_tokenizer(with_trimmed_offsets(served.vocab), served.do_lower_case)
+    tokenizer = make_tokenizer(served.vocab.with_trimmed_offsets(), served.do_lower_case)
     masked = MaskedModel(model, tokenizer)
     for row, text in enumerate(texts):
         words = score_words(masked, text) if text else []

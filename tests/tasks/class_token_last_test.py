@@ -13,7 +13,6 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.example_shards import write_shards
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm
-from bert_tf.corpus.static_masks import never_masked
 from bert_tf.corpus.token_store import TokenStore, write_part
 from bert_tf.diagnosis.examples import Examples, find_faults
 from bert_tf.pretraining.masked_words.answers import read_masked_text
@@ -174,11 +173,11 @@ def test_examples_of_pretraining(tmp_path, use_next_sentence):
         seed=1,
     )
     chosen = masked["masked_lm_ids"].numpy()[masked["masked_lm_weights"].numpy() > 0]
-    assert chosen.size and not set(chosen.tolist()) & set(never_masked(vocab))
-    assert {vocab.cls_id, vocab.sep_id} <= set(never_masked(vocab))
+    assert chosen.size and not set(chosen.tolist()) & set(vocab.never_masked)
+    assert {vocab.cls_id, vocab.sep_id} <= set(vocab.never_masked)
 
 
 def test_mpnet_selects_no_special_token_but_the_unknown_one():
     vocab = bert_tf.load_tokenizer(golden_file("families", "mpnet", "masked_lm")).vocab
-    names = {vocab.tokens[index] for index in never_masked(vocab)}
+    names = {vocab.tokens[index] for index in vocab.never_masked}
     assert names == {"<s>", "</s>", "<pad>", "<mask>"}

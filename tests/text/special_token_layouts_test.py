@@ -23,6 +23,7 @@ from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.text.tensor_packing import cut, cut_windows, longest_first_lengths, pack_rows
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.vocab import OPTIONS
 from tests.shared_data import golden_file
 from tests.slow_variants import slow_where
 from tests.text.tokenizer_test import byte_offsets, flat
@@ -167,7 +168,7 @@ def test_a_written_folder_is_read_by_tokenizers_and_by_us(name, tmp_path):
     config = ModelConfig(
         vocab_size=len(vocab),
         do_lower_case=lower,
-        tokenizer=kinds.kind_of(vocab),
+        tokenizer=vocab.kind,
         pad_token_id=vocab.pad_id,
     )
     write_tokenizer(tmp_path, vocab, config)
@@ -189,7 +190,7 @@ def test_a_written_folder_is_read_by_tokenizers_and_by_us(name, tmp_path):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_vocabulary_survives_its_configuration_and_its_file(name, tmp_path):
     vocab = tokenizer_of(name).vocab
-    stored = json.loads(json.dumps(kinds.to_config(vocab)))
+    stored = json.loads(json.dumps(vocab.to_config()))
     assert kinds.vocab_from_config(stored) == vocab
     vocab.write(tmp_path / vocab.file_name)
     assert read_vocab(tmp_path / vocab.file_name) == vocab
@@ -197,9 +198,9 @@ def test_a_vocabulary_survives_its_configuration_and_its_file(name, tmp_path):
 
 def test_fields_of_a_layout_are_stored_only_where_it_is_used():
     unigram = read_vocab(golden_file("families", "albert", "masked_lm", "tokenizer.json"))
-    assert not {"class_at_end", "class_type"} & kinds.to_config(unigram).keys()
+    assert not {"class_at_end", "class_type"} & unigram.to_config().keys()
     word_pieces = bert_tf.load_tokenizer(golden_file("families", "wordpiece", "added_tokens")).vocab
-    options = kinds.to_config(word_pieces)[kinds.OPTIONS]
+    options = word_pieces.to_config()[OPTIONS]
     assert not {"special_tokens", "num_separators", "second_type"} & options.keys()
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.kinds import content_of, to_config, vocab_from_config
+from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, UNK, Vocab, options_file
 from bert_tf.text.wordpiece import WordPiece, split_words
@@ -141,12 +141,12 @@ def test_damaged_options(tmp_path, values):
 
 def test_configurations_for_keras_files():
     vocab = make_vocab(strips=False, splits=False)
-    config = json.loads(json.dumps(to_config(vocab)))
+    config = json.loads(json.dumps(vocab.to_config()))
     assert vocab_from_config(config) == vocab
     plain = Vocab((*SPECIAL_TOKENS, "a"))
-    assert to_config(plain) == list(plain.tokens)
-    assert content_of(plain) == "\n".join(plain.tokens)
-    assert content_of(vocab) != content_of(Vocab(vocab.tokens))
+    assert plain.to_config() == list(plain.tokens)
+    assert plain.content == "\n".join(plain.tokens)
+    assert vocab.content != Vocab(vocab.tokens).content
 
 
 LETTERS = "aAbBéÉ_ .-中ß\n\t\u00a0<>[]0\u0301한\u00ad"

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import is_empty, read_texts
-from bert_tf.text.kinds import encode_with_masks, token_texts
+from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import pack
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
@@ -82,7 +82,7 @@ class FillMaskAnswers:
         logits = self.compute_mask_logits(
             [row.ids for row in rows], [row.positions for row in rows], batch_size
         )
-        names = token_texts(vocab)
+        names = vocab.token_texts()
         special = special_tokens(vocab)
         answers = []
         for text_logits in logits:  # [P, V]

@@ -30,10 +30,10 @@ from bert_tf.pretraining.masked_words.answers import (
 )
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.sampling import Sampling
-from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
+from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab import MASK
 
 GAP = re.compile(r"\[GAP:(\d+)-(\d+)\]")
 MOST_LENGTHS = 64  # maximum number of combinations of the lengths of a text's gaps
@@ -276,23 +276,23 @@ def _sampled(
 
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
     """Replaces a text's masks by tokens; a token that continues a word is joined to it."""
-    names = token_texts(model.vocab)
+    names = model.vocab.token_texts()
     mask = model.vocab.mask
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first
     for token, text_after in zip(ids, others, strict=True):
-        text = joined(text, names[token], isinstance(model.vocab, Vocab)) + text_after
+        text = joined(text, names[token], model.vocab.marks_spaces) + text_after
     tokens = tuple(names[token].strip() for token in ids)
     # `fill_text` replaces the share when it knows all fillings.
     return Filling(text, tokens, value, share=1.0)
 
 
-def joined(text: str, token: str, is_wordpiece: bool) -> str:
+def joined(text: str, token: str, marks_spaces: bool) -> str:
     """Appends a token to a text that ends before a mask.
 
     The text has the spaces around the mask as the user wrote them. A token that continues a word
     removes the space; with byte-level BPE, a token that begins a word brings its own.
     """
-    if is_wordpiece:
-        return text.rstrip() + token[2:] if token.startswith("##") else text + token
-    return text.rstrip(" ") + token if token.startswith(" ") else text.removesuffix(" ") + token
+    if marks_spaces:
+        return text.rstrip(" ") + token if token.startswith(" ") else text.removesuffix(" ") + token
+    return text.rstrip() + token[2:] if token.startswith("##") else text + token

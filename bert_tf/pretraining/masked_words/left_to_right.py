@@ -21,7 +21,6 @@ from bert_tf.pretraining.masked_words.answers import (
 from bert_tf.pretraining.masked_words.sampling import Sampling
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
-from bert_tf.text.kinds import WORDPIECE, kind_of, token_texts
 from bert_tf.text.packing import PackedText, by_length, pack
 from bert_tf.text.text_counts import counts_texts
 
@@ -198,15 +197,14 @@ class PretrainerAnswers(FillMaskAnswers):
                     else:
                         token = int(values.argmax())
                     rows[index].append(token)
-        names = token_texts(self.tokenizer.vocab)
-        is_wordpiece = kind_of(self.tokenizer.vocab) == WORDPIECE
+        names = self.tokenizer.vocab.token_texts()
         continued = []
         for text, row, start in zip(given_texts, rows, starts, strict=True):
             added = [names[token] for token in row[start:]]
-            if is_wordpiece:
-                continued.append(join_wordpieces(text, added))
-            else:
+            if self.tokenizer.vocab.marks_spaces:
                 continued.append(text + "".join(added))
+            else:
+                continued.append(join_wordpieces(text, added))
         return continued
 
     def _row(self, index: int, text: str) -> list[int]:

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_tf.tasks.base.serving.graph_tokens import Characters, find_tokens
 from bert_tf.tasks.base.serving.model import MAX_ROWS, Batch, Outputs
-from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import pack_rows
 from bert_tf.text.tokenization import AnyVocab
 
@@ -79,7 +78,7 @@ def score_words(
     is_known = num_special == 0  # [K]
     values = tf.math.unsorted_segment_sum(values, word_of_token, num_words)
     values = words.with_values(tf.where(is_known, values, 0.0))
-    names = tf.constant([name.strip() for name in token_texts(vocab)])
+    names = tf.constant([name.strip() for name in vocab.token_texts()])
     alternatives = tf.where(is_known, tf.gather(names, tf.gather(likeliest, firsts)), "")
 
     # From bytes to characters. Combining marks that the tokenizer drops belong to their letter.

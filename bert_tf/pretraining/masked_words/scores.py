@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.text.kinds import MASK, token_texts
 from bert_tf.text.packing import add_special_tokens
+from bert_tf.text.vocab import MASK
 
 
 class Word(NamedTuple):
@@ -72,7 +72,7 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
             rows.append(add_special_tokens(vocab, row).ids)
             positions.append([position + vocab.text_start])
     tables = [table[0] for table in model.log_probabilities(rows, positions)]  # [V] per token
-    names = token_texts(vocab)
+    names = vocab.token_texts()
     scored = []
     for first, end in words:
         values = [tables[position][ids[position]] for position in range(first, end)]

@@ -9,9 +9,8 @@ from bert_tf.pretraining.masked_words.score_serving import score_words
 from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures, function_of_ids
-from bert_tf.text.kinds import token_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
-from bert_tf.text.vocab import MASK, Vocab
+from bert_tf.text.vocab import MASK, WORDPIECE
 
 # Names of signatures.
 MASK_PREDICT = "mask_predict"
@@ -84,7 +83,7 @@ class FillMaskServing(Serving):
         is_real = is_real[:, :, tf.newaxis]
         scores = self.call_scores(batch, positions)
         top = tf.math.top_k(tf.exp(scores), self.top_k)  # [B, M, K]
-        names = tf.gather(tf.constant(token_texts(self.vocab)), top.indices)
+        names = tf.gather(tf.constant(self.vocab.token_texts()), top.indices)
         return {
             "pieces": tf.where(is_real, names, ""),
             "probabilities": tf.where(is_real, top.values, 0.0),
@@ -144,7 +143,7 @@ class FillMaskServing(Serving):
         masks = self._find_masks(batch["input_word_ids"])
         filled = self.predict_ids(batch)
         ids = tf.gather(filled["input_word_ids"], masks.positions, batch_dims=1)  # [B, M]
-        names = tf.gather(tf.constant(token_texts(self.vocab)), ids)
+        names = tf.gather(tf.constant(self.vocab.token_texts()), ids)
         return {
             "text": self._put_in(texts, names, masks.counts),
             "pieces": tf.where(masks.is_real, names, ""),
@@ -167,7 +166,7 @@ class FillMaskServing(Serving):
           names: string [B, M], the tokens.
           counts: int32 [B], number of masks that were read; the others were truncated.
         """
-        is_wordpiece = isinstance(self.vocab, Vocab)
+        is_wordpiece = self.vocab.kind == WORDPIECE
         mask = MASK if is_wordpiece else self.vocab.mask
         # The text before each mask, and after the last, [B, (masks + 1)].
         parts = tf.strings.split(self._with_named_masks(texts), mask)
@@ -219,7 +218,7 @@ class FillMaskServing(Serving):
         With WordPiece it is the opposite: the vocabulary's name, <mask> in MPNet, becomes `[MASK]`.
         """
         name = self.vocab.mask
-        if not isinstance(self.vocab, Vocab):
+        if self.vocab.kind != WORDPIECE:
             return tf.strings.regex_replace(texts, re.escape(MASK), name.replace("\\", r"\\"))
         if name == MASK:
             return texts
@@ -230,7 +229,7 @@ class FillMaskServing(Serving):
 
         Byte-level BPE reads the name of the mask token as this token, so that texts are not split.
         """
-        if not isinstance(self.vocab, Vocab):
+        if self.vocab.kind != WORDPIECE:
             return super().pack(self._with_named_masks(texts[0]))
         named = self._with_named_masks(texts[0])
         parts = tf.strings.split(named, MASK)  # [B, (parts)]

@@ -48,7 +48,7 @@ from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
-from bert_tf.text.kinds import to_config, vocab_from_config
+from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 from bert_tf.text.text_counts import TextCounts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
@@ -474,7 +474,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
         return {
             **super().get_config(),
             "embedding": self.embedding.to_dict(),
-            "vocab": None if self.vocab is None else to_config(self.vocab),
+            "vocab": None if self.vocab is None else self.vocab.to_config(),
             "use_pooler": self.bert.use_pooler,
         }
 

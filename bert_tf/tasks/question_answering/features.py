@@ -32,11 +32,9 @@ from bert_tf.tasks.base.examples.offsets import code_points, find_unit
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.examples.tables import RowError, RowErrors
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
-from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tokens
 from bert_tf.text.text_counts import Remedy, count_text
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
-from bert_tf.text.vocab import Vocab
 
 # The original's definition of white space between words of a context, without U+00A0.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -439,7 +437,7 @@ def _context_tokens(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.n
 @functools.lru_cache(maxsize=1)
 def _trimming(tokenizer: Tokenizer) -> Tokenizer:
     """Returns a tokenizer whose offsets leave out the spaces before words."""
-    vocab = with_trimmed_offsets(tokenizer.vocab)
+    vocab = tokenizer.vocab.with_trimmed_offsets()
     return tokenizer if vocab is tokenizer.vocab else make_tokenizer(vocab, False)
 
 
@@ -459,7 +457,7 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
     first_word, last_word = _answer_words(answer, context)
     # With the end of the context, so that every word ends before an entry of the list.
     word_starts = [*_find_words(context)[1], len(context)]
-    if not isinstance(tokenizer.vocab, Vocab):
+    if tokenizer.vocab.marks_spaces:
         begin = word_starts[first_word]
         end = word_starts[last_word + 1]
         if context.startswith(answer.text, answer.start):

@@ -13,7 +13,6 @@ from bert_tf.tasks.base.serving.graph_tokens import Characters, replace_malforme
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures
 from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.text.byte_level import SPACES
-from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
@@ -59,7 +58,7 @@ class TaggingServing(Serving):
         marks after punctuation are tokens.
         """
         splitter = self.tokenizer
-        if isinstance(self.vocab, SentencePieceVocab):
+        if not self.vocab.separates_punctuation:
             # SentencePiece does not separate punctuation. A vocabulary of special tokens makes each
             # word one [UNK], whose offsets are those of the word.
             splitter = BertTokenizer(Vocab(SPECIAL_TOKENS), do_lower_case=False)
@@ -87,7 +86,7 @@ class TaggingServing(Serving):
 
         An empty word, or one of control characters only, is the unknown token.
         """
-        if not isinstance(self.vocab, Vocab):
+        if self.vocab.marks_spaces:
             # Byte-level BPE and SentencePiece: inside a sentence, a space precedes every word.
             has_space = tf.strings.regex_full_match(words, "(?s) .*")
             words = tf.where(has_space, words, tf.strings.join([" ", words]))

@@ -14,7 +14,6 @@ from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, Sampling, 
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood, rewrite, score_words
 from bert_tf.text.byte_bpe import ByteBpe
-from bert_tf.text.kinds import token_texts
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.float_bounds import OTHER_FRAMEWORK, close_to
@@ -294,7 +293,7 @@ def test_words_of_byte_level_bpe(of_bytes, monkeypatch, trim):
     assert [word.num_tokens for word in words] == sizes
     # The space is lost in `text`: alone a word has other pieces.
     assert sizes != [len(masked.tokenizer.encode(word.text)) for word in words]
-    names = token_texts(vocab)
+    names = vocab.token_texts()
     for word in words[1:]:
         assert f" {word.alternative}" in names  # It begins a word; its space stands there already.
     with pytest.raises(ValueError, match="'It <mask> the'"):

@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from bert_tf.system.type_names import Fields, ModelOptions, Tensor, TextColumn
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
-from bert_tf.text.kinds import to_config, vocab_from_config
+from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab, read_vocab
@@ -154,7 +154,7 @@ class BertPreprocessor(keras.layers.Layer):
     def get_config(self) -> Fields:
         return {
             **super().get_config(),
-            "vocab": to_config(self.vocab),
+            "vocab": self.vocab.to_config(),
             "do_lower_case": self.do_lower_case,
             "max_seq_length": self.max_seq_length,
             "pad_to_max_length": self.pad_to_max_length,

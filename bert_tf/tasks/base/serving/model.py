@@ -15,7 +15,6 @@ from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.kind import SINGLE
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
-from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import INPUTS, num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab
@@ -83,7 +82,7 @@ class Serving:
         self.texts = texts
         self.long_texts = long_texts
         self.labels = tuple(labels)
-        self.tokenizer = make_graph_tokenizer(with_trimmed_offsets(vocab), do_lower_case)
+        self.tokenizer = make_graph_tokenizer(vocab.with_trimmed_offsets(), do_lower_case)
 
     def call_model(self, batch: Batch) -> Any:
         """Returns the model's outputs for a batch of token ids, int32 [B, T]."""

@@ -23,7 +23,6 @@ from bert_tf.tasks.base.serving.saving.version_folders import (
     ids_folder,
 )
 from bert_tf.tasks.base.serving.saving.warmup import Requests, write_warmup
-from bert_tf.text.vocab import Vocab
 
 # A short and a longer request, to warm up the server for both lengths.
 SAMPLES = {
@@ -104,10 +103,7 @@ def _write(
     # The tables of byte-level BPE and of added tokens are resources, as weights are.
     tokenizers: list[Any] = []
     for part in serving.parts():
-        if isinstance(part.vocab, Vocab):
-            tokenizers.extend(part.tokenizer.matchers)
-        else:
-            tokenizers.append(part.tokenizer)
+        tokenizers.extend(part.tokenizer.resources)
     save_functions(folder, functions, tokenizers)
     extra = folder / EXTRA
     extra.mkdir()

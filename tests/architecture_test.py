@@ -148,6 +148,18 @@ def test_only_programs_are_at_the_top() -> None:
     assert not loose
 
 
+def test_only_text_asks_for_the_class_of_a_vocabulary() -> None:
+    wrong = []
+    for path in [*modules().values(), *sorted((ROOT / "export").rglob("*.py"))]:
+        if path.is_relative_to(ROOT / "bert_tf" / "text"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "type"):
+                if "Vocab" in ast.unparse(node.args[-1]):
+                    wrong.append(f"{path}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_modules_of_the_list_load_no_tensorflow() -> None:
     modules = []
     for pattern in WITHOUT_TENSORFLOW.split():

@@ -10,8 +10,9 @@ import re
 import numpy as np
 from absl import logging
 
+from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
-from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
+from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
 from bert_tf.system.files import read_lines
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, WORDPIECE
@@ -130,7 +131,7 @@ def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     """
     vocab, notes = fill_up(vocab, checkpoint.config.vocab_size, checkpoint.source)
     lower = check_casing(vocab, checkpoint.stated_casing, "the given vocabulary")
-    tokenizer = TokenizerFiles(vocab, lower, checkpoint.stated_casing)
+    tokenizer = FoundTokenizer(vocab, lower, checkpoint.stated_casing)
     config = tokenizer.applied_to(checkpoint.config, checkpoint.source)
     notes = (*checkpoint.notes, *notes)
     return dataclasses.replace(checkpoint, vocab=vocab, config=config, notes=notes)

@@ -41,8 +41,8 @@ from bert_tf.checkpoints.tokenizer_files import (
     model_max_length,
     read_tokenizer,
     truncates_beginning,
-    write_tokenizer,
 )
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
 from bert_tf.config import ModelConfig

@@ -4,6 +4,7 @@ import os
 import pathlib
 import typing
 
+from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
@@ -12,7 +13,6 @@ from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,
-    check_casing,
     keras_hub_class,
     read_keras_hub_tokenizer,
     read_tokenizer,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf.checkpoints.tokenizer_files import check_casing
+from bert_tf.checkpoints.casing import check_casing
 from bert_tf.config import DataConfig
 from bert_tf.corpus.corpus import CorpusPart, list_data_parts, read_documents
 from bert_tf.corpus.corpus_format import SENTENCE_END

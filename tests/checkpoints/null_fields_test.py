@@ -14,7 +14,8 @@ from bert_tf.checkpoints.families import xlnet as xlnet_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
-from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.config import ModelConfig
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_config, make_vocab
 from tests.shared_data import golden_file

@@ -9,7 +9,8 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
-from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_config, make_vocab
 
 ROWS = 70

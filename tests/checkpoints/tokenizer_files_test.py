@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.casing import check_casing
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS
 from tests.checkpoints.made_checkpoint import make_config, make_vocab

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.tokenizer import BertTokenizer

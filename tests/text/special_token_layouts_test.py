@@ -12,7 +12,7 @@ import tensorflow as tf
 import tokenizers
 
 import bert_tf
-from bert_tf.checkpoints.tokenizer_files import write_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.text import kinds
 from bert_tf.text.graph_tokenization import make_graph_tokenizer

@@ -220,8 +220,8 @@ def test_special_tokens_are_no_candidates_of_a_mask(model):
 
 
 def test_pieces_join_their_words():
-    assert joined("the cat ", "##s", True) == "the cats" and joined("a ", "dog", True) == "a dog"
-    assert joined("a ", " dog", False) == "a dog" and joined("a ", "s", False) == "as"
+    assert joined("the cat ", "##s", False) == "the cats" and joined("a ", "dog", False) == "a dog"
+    assert joined("a ", " dog", True) == "a dog" and joined("a ", "s", True) == "as"
 
 
 def test_words_are_scored_within_from_left_to_right(model):

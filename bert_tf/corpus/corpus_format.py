@@ -97,12 +97,9 @@ def plain_ending(path: str | os.PathLike) -> str:
 
 
 def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
-    """Detects "tfrecord", "jsonl", "lines" or "prose" from the first bytes of a file.
+    """Detects "tfrecord", "jsonl", "lines" or "prose" from the first bytes of a file, decompressed.
 
-    Args:
-      path: the file, for error messages.
-      sample: the first bytes, decompressed.
-      is_cut: whether the file continues after them.
+    `is_cut` tells whether the file continues after them.
 
     Raises:
       ValueError: if they are binary, UTF-16 or a JSON document of several lines.

@@ -24,14 +24,11 @@ def order_examples(
 
     Args:
       indices: int64 [n], step * batch size + row.
-      num_examples: N, examples of an epoch.
+      num_examples: N, examples of an epoch, 1 or more.
       seed: in [0, 2**64).
 
     Returns:
       example_ids, int64 [n] in [0, N), and epochs, int64 [n].
-
-    Raises:
-      ValueError: if there are no examples.
     """
     if num_examples < 1:
         raise ValueError(f"num_examples is {num_examples}; expected 1 or more.")

@@ -126,11 +126,8 @@ def raise_input_fault(
 ) -> NoReturn:
     """Reports in one line the error in the input that made a dataset of this module fail.
 
-    A program calls it with an error of the dataset, or of a training step on its batches.
-
-    Args:
-      error: TensorFlow's error, whose message contains the pipeline's own message.
-      records: the records that were read; None is ignored.
+    A program calls it with an error of the dataset, or of a training step on its batches, and the
+    records that were read; None is ignored.
 
     Raises:
       ValueError: naming the record and what to do.
@@ -236,11 +233,7 @@ def _batch_maker(
 def _choose_masking(
     form: RecordForm, masking: MaskingConfig, of_objective: Callable | None, path: str
 ) -> Callable | None:
-    """Returns the objective's masking function, or the one that the configuration names.
-
-    Returns:
-      None for masked records.
-    """
+    """Returns the objective's masking function, or the configuration's; None for masked records."""
     if of_objective and form.is_masked:
         raise ValueError(
             f"The records of {path} are masked already, but --objective draws other masks. Use raw "

@@ -8,13 +8,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Counts finished tasks and logs the progress.
-
-    Args:
-      name: description of the work.
-      total: number of tasks.
-      unit: the plural noun for the tasks.
-    """
+    """Counts finished tasks and logs the progress; `unit` is the plural noun for the tasks."""
 
     def __init__(self, name: str, total: int, unit: str) -> None:
         self._name = name

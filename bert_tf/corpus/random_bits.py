@@ -10,14 +10,11 @@ from bert_tf.corpus.splitmix import GAMMA, MULTIPLIERS, SHIFTS
 
 
 def random_bits(seed: int, *counters: tf.Tensor | int) -> tf.Tensor:
-    """Returns 64 random bits for each tuple of counters.
+    """Returns 64 random bits for each tuple of counters, uint64 of their common shape.
 
     Args:
       seed: in [0, 2**64).
       *counters: non-negative ints or int tensors, broadcast from left to right.
-
-    Returns:
-      uint64, of the counters' common shape.
     """
     bits = tf.constant(seed, tf.uint64)
     for counter in counters:
@@ -27,17 +24,10 @@ def random_bits(seed: int, *counters: tf.Tensor | int) -> tf.Tensor:
 
 
 def random_integers(bits: tf.Tensor, limit: int) -> tf.Tensor:
-    """Maps random bits to integers in [0, limit), limit <= 2**31.
+    """Maps random bits, uint64 of any shape, to integers in [0, limit), int32; limit <= 2**31.
 
     Scales the upper 32 bits: a value's probability differs from 1 / limit by less than 2**-32
     (relative: limit / 2**32, 7e-6 for a vocabulary of 30,522).
-
-    Args:
-      bits: uint64 of any shape.
-      limit: number of values.
-
-    Returns:
-      int32 of the shape of `bits`.
     """
     # A multiplication instead of a modulo: upper * limit / 2**32 needs fewer than 64 bits.
     upper = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))

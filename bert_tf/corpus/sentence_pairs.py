@@ -49,8 +49,6 @@ def truncate_pair(
 
     Returns:
       Numbers of tokens to drop: (front of a, back of a, front of b, back of b).
-
-    Example: lengths 10 and 4, at most 9: a loses 5 (to 5), b nothing.
     """
     excess = max(0, length_a + length_b - max_length)
     # First the longer segment loses the difference, then both in turn, starting with the second.
@@ -147,11 +145,7 @@ def _gather(bounds: Sequence[int], first: int, last: int, target: int) -> int:
 def _draw_partner(
     store: TokenStore, documents: np.ndarray, index: int, target: int, generator: random.Random
 ) -> tuple[int, int, int]:
-    """Draws sentences of about `target` tokens from any of the other documents.
-
-    Returns:
-      (file, first token, one past the last token).
-    """
+    """Draws about `target` tokens of another document: its file, the first token, and the end."""
     other = int(generator.random() * (len(documents) - 1))
     # A number among the other documents: skip the document itself.
     file, first, last = store.locate(int(documents[other + (other >= index)]))

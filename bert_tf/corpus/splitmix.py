@@ -17,14 +17,11 @@ UNIT = 2.0**-53
 
 
 def numpy_random_bits(seed: int, *counters: np.ndarray | int) -> np.ndarray:
-    """Returns 64 random bits for each tuple of counters.
+    """Returns 64 random bits for each tuple of counters, uint64 of their common shape.
 
     Args:
       seed: in [0, 2**64).
       *counters: non-negative ints or int arrays, broadcast from left to right.
-
-    Returns:
-      uint64, of the counters' common shape.
     """
     bits = np.array(seed, np.uint64)
     with np.errstate(over="ignore"):  # modulo 2**64 is meant

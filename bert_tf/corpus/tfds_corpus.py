@@ -24,9 +24,7 @@ def is_dataset_name(name: str) -> bool:
 def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]:
     """Prepares a data set, downloading it if necessary, and splits it into ranges of examples.
 
-    Args:
-      name: NAME or NAME/CONFIG, optionally with :SPLIT; the default split is `train`.
-      part_bytes: approximate size of a part.
+    `name` is NAME or NAME/CONFIG, optionally with :SPLIT (`train`); a part has about `part_bytes`.
 
     Returns:
       (NAME:SPLIT, first example, past the last example) of each part.
@@ -65,9 +63,9 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
 
 
 def describe_dataset(name: str) -> list[Any]:
-    """Returns an identifier of the examples of NAME:SPLIT, which must be prepared.
+    """Identifies the examples of NAME:SPLIT, which must be prepared.
 
-    It consists of the full name with the version, the folder, the size in bytes, and the number of
+    Returns the full name with the version, the folder, the size in bytes, and the number of
     examples of each shard.
     """
     name, _, split = name.partition(":")

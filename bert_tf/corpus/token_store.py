@@ -227,13 +227,8 @@ def tokenize_corpus(
 ) -> TokenStore:
     """Tokenises the parts of a corpus that are not tokenised yet, and opens the result.
 
-    Args:
-      parts: the corpus; documents are numbered in this order.
-      folder: the folder of the files. It must not be used with other parts, another vocabulary or
-        another casing: a part with an undamaged file is not read again.
-      vocab_file: vocabulary of any kind.
-      do_lower_case: see `WordPiece`.
-      num_workers: number of processes.
+    Documents are numbered in the order of the parts. The folder must not be used with other parts,
+    another vocabulary or another casing: a part with an undamaged file is not read again.
 
     Raises:
       ValueError: if there is no text.

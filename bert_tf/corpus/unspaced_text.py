@@ -105,12 +105,8 @@ def cut_units(text: str, units: Sequence[Span], limit: int) -> list[int]:
 
     A part ends after `limit` units if a space follows there; otherwise at the last space in it,
     otherwise after its last comma, otherwise at its last boundary of graphemes. Parts of less than
-    a quarter of the limit are avoided.
-
-    Args:
-      text: the text.
-      units: start and end of each word, or of each character of a script without spaces.
-      limit: the largest number of units of a part.
+    a quarter of the limit are avoided. A unit is the start and the end of a word, or of a character
+    of a script without spaces.
     """
     first = 0
     starts = [0]

@@ -276,11 +276,7 @@ def _check_tokens(examples: Examples, diagnosis: Diagnosis, vocab: AnyVocab) -> 
 
 
 def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
-    """Checks the rules of the form [CLS] a [SEP] b [SEP], or a <sep> b <sep> <cls>.
-
-    Returns:
-      For each rule, bool [N], True for the examples that violate it.
-    """
+    """Returns the examples, bool [N], that violate each rule of the form [CLS] a [SEP] b [SEP]."""
     ids = examples.ids
     originals = examples.originals
     is_real = examples.is_real

@@ -31,14 +31,9 @@ def best_of_queries(scores: Iterable[np.ndarray], k: int) -> tuple[np.ndarray, n
 
 
 def best_candidates(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the k best scores of each query and their rows, [Q, k] each.
+    """Returns the k best of c candidates of each query, and their rows, [Q, k] each.
 
-    Among equal scores, the lower row comes first.
-
-    Args:
-      scores: scores of the candidates, [Q, c].
-      rows: rows of the candidates, [Q, c].
-      k: at most c.
+    Among equal scores [Q, c], the lower row comes first.
     """
     # lexsort sorts by its last key first: by descending score, then by row.
     order = np.lexsort((rows, -scores), axis=1)[:, :k]

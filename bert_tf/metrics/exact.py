@@ -163,13 +163,8 @@ def score(
 def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the same as `tf.math.top_k`, faster where k is far below the number of scores.
 
-    Args:
-      scores: float32 [Q, N].
-      k: int32 [], at most N.
-
-    Returns:
-      The highest scores, float32 [Q, k], and their indices, int32 [Q, k]; of equal scores the lower
-      index comes first.
+    For scores float32 [Q, N] and k at most N these are the highest scores, float32 [Q, k], and
+    their indices, int32 [Q, k]; of equal scores the lower index comes first.
     """
     count = tf.shape(scores)[1]
     missing = -count % BLOCK

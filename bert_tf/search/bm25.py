@@ -50,31 +50,22 @@ class Bm25:
             self._index.index((rows, vocabulary), show_progress=False)
 
     def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the k documents of the highest score for each query.
-
-        Args:
-          queries: Q texts.
-          k: 1 <= k <= number of documents.
+        """Returns the k documents of the highest score for each query, k at most their number.
 
         Returns:
           scores float32 [Q, k], descending, 0 where no word is shared, and rows int64 [Q, k];
           equal scores are ordered by row.
 
         Raises:
-          ValueError: if k is above the number of documents.
+          ValueError: if k is out of range.
         """
         check_k(k, self._count)
         return best_of_queries(self._scores(queries), k)
 
     def score(self, queries: Sequence[str], rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the scores of selected documents.
+        """Returns the scores of selected documents, rows int64 [n] for each query.
 
-        Args:
-          queries: Q texts.
-          rows: for each query, the rows of the documents, int64 [n].
-
-        Returns:
-          For each query, float32 [n], 0 where no word is shared.
+        It is float32 [n] for each query, 0 where no word is shared.
         """
         totals = self._scores(queries)
         return [total[chosen] for total, chosen in zip(totals, rows, strict=True)]

@@ -426,11 +426,7 @@ def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def load_embedder(job: Job) -> "SearchEmbedder":
-    """Loads the model of a job.
-
-    Raises:
-      ValueError: if it is not the model that the job was started with.
-    """
+    """Loads the model of a job; raises ValueError if it has changed since the start."""
     from bert_tf.search.embedding import SearchEmbedder
 
     embedder = SearchEmbedder(job.source, job.pooling, job.max_seq_length, job.batch_size)

@@ -33,10 +33,7 @@ class Document(NamedTuple):
 
 
 def read_documents(paths: str) -> Iterator[Document]:
-    """Yields the documents of several files.
-
-    Args:
-      paths: files and globs, separated by commas.
+    """Yields the documents of several files and globs, separated by commas.
 
     Raises:
       ValueError: naming file and line, if a row cannot be read, has no column `text`, or repeats an
@@ -57,9 +54,7 @@ def read_documents(paths: str) -> Iterator[Document]:
 def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
     """Yields (location, document) for each document of a file; ids may repeat.
 
-    Args:
-      path: the file.
-      name: the file's name in generated ids; "": the path.
+    Generated ids begin with `name`, by default the path.
 
     Raises:
       ValueError: naming file and line, if a row cannot be read or has no column `text`.

@@ -58,11 +58,8 @@ def embedder_of_index(
 ) -> SearchEmbedder:
     """Returns the model that an index was built with, without checking whether it has changed.
 
-    Args:
-      folder: the index.
-      model: the model's current path; "": its path when the index was built.
-      max_seq_length: tokens a text is cut to; 0: the model's default.
-      batch_size: texts per batch.
+    `model` is its current path; "": its path when the index was built. The other arguments are
+    those of `SearchEmbedder`.
 
     Raises:
       ValueError: naming the model, if it cannot be read.
@@ -82,11 +79,7 @@ def embedder_of_index(
 
 
 def stated_similarity(name: str) -> str:
-    """Checks that an index can compare vectors by the similarity of their model.
-
-    Raises:
-      ValueError: if the similarity is not supported.
-    """
+    """Returns a model's similarity; raises ValueError if an index does not support it."""
     if name not in ("cosine", "dot"):
         raise ValueError(
             f"The model compares vectors by {name}, but an index supports cosine and dot; give "

@@ -28,7 +28,7 @@ def write_qdrant(
     """Writes documents and points an alias to them; the same call resumes an interrupted one.
 
     A point's id is a UUID derived from the document's id; its payload has `_id`, and `text` if
-    stored.
+    stored. Returns the number of points.
 
     Args:
       target: URL of a server, or a folder, which Qdrant's client reads without a server.
@@ -36,9 +36,6 @@ def write_qdrant(
       version: the collection is NAME-VERSION.
       batches: the documents.
       similarity: `cosine` or `dot`.
-
-    Returns:
-      The number of points.
 
     Raises:
       ValueError: see `open_qdrant`, or if there are no documents.

@@ -29,13 +29,11 @@ def run(
     num_workers: int = 0,
     options: str = "",
 ) -> Iterator[Any]:
-    """Calls step(job, key) for every key.
+    """Calls step(job, key) for every key; the step is `read_file` or `embed_shard`.
 
     Args:
       runner: one of `RUNNERS`.
-      step: `read_file` or `embed_shard`.
-      job: the first argument of each call.
-      keys: the second argument of each call.
+      step, job, keys: see above.
       num_workers: processes on this machine; 0: one per core.
       options: options of Beam or Spark; see `by_beam` and `by_spark`.
 

@@ -9,11 +9,7 @@ from bert_tf.system.bounded_arrays import map_array
 
 
 class Strings(Sequence):
-    """A sequence of strings in files of `write`, memory-mapped.
-
-    Args:
-      folder: the folder of the files.
-      name: the files are NAME.utf8 and NAME.ends.npy.
+    """A sequence of strings in files of `write`, NAME.utf8 and NAME.ends.npy, memory-mapped.
 
     Raises:
       ValueError: if the two files do not match.

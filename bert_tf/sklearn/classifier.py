@@ -127,7 +127,7 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
     def decision_function(self, X: Texts) -> np.ndarray:
         """Returns the scores of texts, whose softmax or sigmoid are the probabilities.
 
-        Of two classes it is the score of the second minus that of the first, float [N]; otherwise
+        For two classes it is the score of the second minus that of the first, float [N]; otherwise
         [N, C].
         """
         logits = self._compute_logits(X)  # [N, C]

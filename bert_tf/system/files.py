@@ -54,9 +54,8 @@ def real_path(path: str | os.PathLike) -> pathlib.Path:
 def new_folder_path(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
     """Checks and returns the path of a new folder that will be renamed into place.
 
-    Args:
-      folder: the path; ~ is expanded and links are followed, as a rename does neither.
-      remedy: advice for the message if the folder exists.
+    ~ is expanded and links are followed, as a rename does neither. `remedy` ends the message for a
+    folder that exists.
 
     Raises:
       ValueError: if the path exists, or is a mount point, which a rename cannot replace.
@@ -126,11 +125,8 @@ def exclusive(
     """Locks a file and yields whether it has the lock; the file is deleted after the block.
 
     The system releases the lock when a process ends in any way; the next process reuses its file.
-
-    Args:
-      path: the lock file; its folder is created.
-      waits: whether to wait while another process has the lock, instead of yielding False.
-      flag: the flag by which the user can name another folder.
+    While another process has the lock, False is yielded, unless this one `waits`. `flag` is the one
+    by which the user can name another folder.
 
     Raises:
       ValueError: if the file cannot be written.
@@ -224,18 +220,13 @@ def json_field(
     *,
     nullable: bool = False,
 ) -> Any:
-    """Returns a field of a JSON object; None if it is missing.
+    """Returns a field of a JSON object; None if it is missing, or null and `nullable`.
 
-    Args:
-      values: the object.
-      key: name of the field.
-      kind: type of the field; a boolean is not an int.
-      path: the file, for messages.
-      nullable: whether null means the same as a missing field. The programs that write these files
-        often distinguish the two, so null is an error by default.
+    The programs that write these files often distinguish null from a missing field, so null is an
+    error by default. A boolean is not an int.
 
     Raises:
-      ValueError: if the field has another type.
+      ValueError: naming the file `path`, if the field has another type than `kind`.
     """
     if key not in values:
         return None
@@ -277,11 +268,8 @@ def not_utf8(
 ) -> ValueError:
     """Returns the error for text in another encoding.
 
-    Args:
-      where: the file, with the line if it is known.
-      path: the file.
-      error: the decoding error.
-      offset: offset of the decoded bytes in the file, if known.
+    `where` is the file, with the line if it is known; `offset` is that of the decoded bytes in the
+    file, if known.
     """
     is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
     # CP1252 has all printable characters of Latin-1, and curly quotes instead of control

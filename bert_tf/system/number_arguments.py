@@ -6,12 +6,7 @@ from typing import Any
 
 
 def check_numbers(least: float, *, whole: bool = True, **values: Any) -> None:
-    """Checks arguments by name; None stands for a default.
-
-    Args:
-      least: the smallest value.
-      whole: whether only whole numbers are allowed.
-      values: the arguments.
+    """Checks that arguments by name are whole numbers, or any, from `least`; None is a default.
 
     Raises:
       TypeError: if a value is no number, or not a whole one.

@@ -27,13 +27,9 @@ def _host_mark() -> str:
 
 @contextlib.contextmanager
 def temporary(path: pathlib.Path, is_folder: bool = False) -> Iterator[pathlib.Path]:
-    """Creates and locks a hidden file or folder next to a path; deletes it if it is still there.
+    """Creates and locks a hidden .NAME.ID.tmp next to a path, and deletes it if it is still there.
 
     The temporaries of killed processes of this host for the same path are deleted first.
-
-    Args:
-      path: an existing folder has the temporary, .NAME.ID.tmp.
-      is_folder: whether to make a folder.
     """
     delete_abandoned(path)
     while True:

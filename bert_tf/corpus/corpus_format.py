@@ -17,6 +17,7 @@ from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfrecords import length_crc
 from bert_tf.corpus.unspaced_text import columns
 from bert_tf.system.bounded_files import FREE_ARCHIVE_BYTES, check_regular
+from bert_tf.system.file_kinds import HEAD_BYTES, check_text
 
 SENTENCE_END = regex.compile(r"[\p{SB=ST}.:;…．：；][\"'”’»)\]*_」』】）〕〉》｣]*$")
 _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
@@ -39,7 +40,8 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
     """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so.
 
     Raises:
-      ValueError: if it is not a regular file; while reading, if its compression ratio is too high.
+      ValueError: if it is not a regular file, or its first bytes are those of another format than
+        text or TFRecords; while reading, if its compression ratio is too high.
       OSError: if it cannot be opened.
     """
     check_regular(path)  # Opening a pipe would wait for its writer.
@@ -47,11 +49,13 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
         head = file.peek(6)
         opener = next((opener for magic, opener in _MAGIC.items() if head.startswith(magic)), None)
         if opener is None:
+            check_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
             yield file
             return
         with opener(file) as stream:
             limited: Any = _LimitedRatio(stream, file, path)
             with io.BufferedReader(limited, 1 << 18) as buffered:
+                check_text(buffered.peek(HEAD_BYTES)[:HEAD_BYTES], path)
                 yield buffered
 
 
@@ -106,8 +110,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
     """
     if is_tfrecord(sample):
         return "tfrecord"
-    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path} > new.txt")
+    check_text(sample[:HEAD_BYTES], path)
     _check_not_binary(path, sample)
     text = sample.decode("utf8", errors="replace").removeprefix("\ufeff")
     lines = text.split("\n")

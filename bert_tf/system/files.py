@@ -13,6 +13,7 @@ from typing import IO, Any
 from absl import logging
 
 from bert_tf.system import bounded_files
+from bert_tf.system.file_kinds import HEAD_BYTES, check_text
 from bert_tf.system.printable import show
 from bert_tf.system.temporaries import temporary
 
@@ -185,8 +186,10 @@ def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     """Reads a JSON object of at most `MAX_DATA_BYTES` and any number of values; see `read_json`."""
+    content = bounded_files.read_bytes(path, MAX_DATA_BYTES)
+    check_text(content[:HEAD_BYTES], path)
     try:
-        values = json.loads(bounded_files.read_text(path, most=MAX_DATA_BYTES))
+        values = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     return as_object(values, path)
@@ -254,6 +257,7 @@ def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str
         bounded_files.check_lines(content, path)
     else:
         content = pathlib.Path(path).expanduser().read_bytes()
+    check_text(content[:HEAD_BYTES], path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -271,15 +275,13 @@ def not_utf8(
     `where` is the file, with the line if it is known; `offset` is that of the decoded bytes in the
     file, if known.
     """
-    is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
     # CP1252 has all printable characters of Latin-1, and curly quotes instead of control
-    # characters.
-    encoding = "UTF-16" if is_utf16 else "CP1252"
+    # characters. UTF-16 has been refused by `check_text`.
     bad = error.object[error.start : error.start + 1]
     at = "" if offset is None else f" at offset {offset + error.start}"
     return ValueError(
         f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
-        f"iconv -f {encoding} -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
+        f"iconv -f CP1252 -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
     )
 
 

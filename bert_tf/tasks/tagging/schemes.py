@@ -49,7 +49,7 @@ def respelled_tags(names: Iterable[str], labels: Iterable[str] = ()) -> dict[str
     parsed = {tag: _with_prefix(tag) for tag in inside}
     if any(parts is None for parts in parsed.values()):
         from_end = {tag: _with_suffix(tag) for tag in inside}
-        if any(parts is None for parts in from_end.values()):
+        if not _are_suffixes(from_end.values(), set(tags) - {*inside}):
             _warn_of_others(tags, [tag for tag, parts in parsed.items() if parts is None])
             return {}
         parsed = from_end
@@ -92,6 +92,18 @@ def _with_suffix(tag: str) -> tuple[str, str] | None:
     if match is None:
         return None
     return _PARTS[match[2].upper()], match[1]
+
+
+def _are_suffixes(parsed: Iterable[tuple[str, str] | None], outside: set[str]) -> bool:
+    """Returns whether tags are those of entities with the part at the end: LOC-B, LOC-I, O.
+
+    Parts of speech may end in the same way: DET:I, N:B. They have no O, or types without a start.
+    """
+    found = set(parsed)
+    if None in found or not any(tag.strip().isalnum() for tag in outside):
+        return False
+    starts = {kind for part, kind in filter(None, found) if part in "BSU"}
+    return {kind for _, kind in filter(None, found)} == starts
 
 
 def _types(parsed: Iterable[tuple[str, str] | None], labels: set[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ Function = Callable[..., dict[str, Tensor]]
 
 
 class GraphModel:
-    """A SavedModel's functions of texts and its metadata; see `output_answers.TextModel`.
+    """A SavedModel's functions of texts and its metadata; see `output_answers.TextFunction`.
 
     Args:
       card: kind, inputs, labels, max_seq_length.

@@ -8,7 +8,7 @@ from bert_tf.inference.serving_models import (
     recorded_options,
 )
 from bert_tf.system.type_names import Model
-from bert_tf.tasks.base.models.with_preprocessor import make_preprocessor
+from bert_tf.tasks.base.models.preprocessing import make_preprocessor
 from bert_tf.tasks.base.serving.kind import PAIR, SINGLE
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.question_answering.features import check_room

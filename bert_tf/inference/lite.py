@@ -164,7 +164,7 @@ def lite_rows(
 
 
 class LiteTexts:
-    """A LiteRT file as a `TextModel`, for kinds whose outputs need no further computation.
+    """A LiteRT file as a `TextFunction`, for kinds whose outputs need no further computation.
 
     Args:
       lite: the file.

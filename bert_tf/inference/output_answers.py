@@ -37,7 +37,7 @@ Row = dict[str, Any]
 EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
 
 
-class TextModel(Protocol):
+class TextFunction(Protocol):
     """A function of texts: a TensorFlow graph or a LiteRT file with its tokenizer.
 
     Attributes:
@@ -67,7 +67,7 @@ class ModelOutputs:
 
     text_remedy = EXPORT_REMEDY
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: TextFunction) -> None:
         self._model = model
         self.max_seq_length = int(model.card["max_seq_length"])
 
@@ -88,7 +88,7 @@ class ModelOutputs:
 class OutputClassifier(ModelOutputs, ClassifierAnswers):
     """The answers of an exported model of classes, several labels or a number."""
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: TextFunction) -> None:
         super().__init__(model)
         card = model.card
         names = {"classifier": "single_label", "multi_label": "multi_label"}
@@ -167,7 +167,7 @@ class OutputZeroShot(OutputClassifier):
 class OutputTagger(ModelOutputs, TaggerAnswers):
     """The answers of an exported tagger."""
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: TextFunction) -> None:
         super().__init__(model)
         self.known_labels = tuple(model.card["labels"])
 
@@ -346,6 +346,6 @@ ANSWERS_OF_KINDS: dict[str, type[ModelOutputs]] = {
 }
 
 
-def output_answers(model: TextModel) -> ModelOutputs:
+def output_answers(model: TextFunction) -> ModelOutputs:
     """Returns the answers of a model by its kind; other kinds, such as encoders, have none."""
     return ANSWERS_OF_KINDS.get(model.card["kind"], ModelOutputs)(model)

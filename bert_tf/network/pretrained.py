@@ -47,6 +47,13 @@ class FromPretrained:
             inputs = self.inputs_of(inputs)
         return super().__call__(inputs, *arguments, **options)  # type: ignore[misc]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras would track a preprocessor as a layer, and then compile the model without XLA.
+        if name == "preprocessor":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def inputs_of(self, x: object) -> dict[str, Tensor]:
         """Returns the inputs of `call` for an input that is not a dict of ids.
 

@@ -1,7 +1,7 @@
 """Reads the cross-encoder of a search: one score for a query and a document read together."""
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
-from bert_tf.tasks.base.models.with_preprocessor import make_preprocessor
+from bert_tf.tasks.base.models.preprocessing import make_preprocessor
 from bert_tf.tasks.reranking.model import BertReranker
 
 

@@ -359,7 +359,7 @@ OWN_CLASSES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OWN_CLASSES)
 def test_a_keras_file_answers_as_the_methods_of_its_model(tmp_path, kind):
-    pytest.importorskip("bert_tf.tasks.base.models.with_preprocessor")
+    pytest.importorskip("bert_tf.tasks.base.models.preprocessing")
     shape = {**SHAPE, "num_hidden_layers": 1}
     made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **shape)
     options = {"use_next_sentence": False} if kind == "fill_mask" else {}

@@ -140,7 +140,7 @@ def test_batches_are_as_long_as_their_texts_or_all_alike(folder, pad_to_max_leng
     """The longest come first: batches of at most 14, 10 and 6 pieces; lengths go by eights."""
     own = BertPreprocessor(folder / "vocab.txt", True, 24, pad_to_max_length)
     model = start_model(folder, preprocessor=own)
-    data = model.evaluation_data((TEXTS[:12], NAMES[:12]), batch_size=4)
+    data = model.raw_input.evaluation_data((TEXTS[:12], NAMES[:12]), batch_size=4)
     widths = [inputs["input_word_ids"].shape[1] for inputs, *_ in data]
     assert widths == ([24] * 3 if pad_to_max_length else [14, 14, 8])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.system.number_arguments import check_numbers
-from bert_tf.tasks.base.models.text_fit import TextFitMixin
+from bert_tf.tasks.base.models.text_model import TextModel
 
 
 @pytest.mark.parametrize("value", ["3", True, 1.5, [1], np.array([1, 2])])
@@ -32,4 +32,4 @@ def test_what_is_right():
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "validation_batch_size", "learning_rate"])
 def test_fit_names_the_argument_before_it_reads(name):
     with pytest.raises(TypeError, match=f"^{name} "):
-        TextFitMixin.fit(None, ["a text"], [0], **{name: "3"})
+        TextModel.fit(None, ["a text"], [0], **{name: "3"})

@@ -1,7 +1,9 @@
 """The encoder with the heads of pre-training, MLM and NSP (BERT section 3.1)."""
 
+import pathlib
 import typing
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Any, Self, Unpack
 
 import keras
 from keras import ops
@@ -9,11 +11,18 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pretrained import FromPretrained
 from bert_tf.network.query_stream import unordered_queries
 from bert_tf.pretraining.objectives import Objective, make_objectives
-from bert_tf.system.type_names import Batch, ModelOptions, Outputs, Tensor
+from bert_tf.system.type_names import Batch, Fields, ModelOptions, Outputs, Tensor
+from bert_tf.tasks.base.models.preprocessing import (
+    FROM_CHECKPOINT,
+    Preprocessing,
+    choose_preprocessor,
+    with_saved_preprocessor,
+)
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
-from bert_tf.tasks.base.models.with_preprocessor import Preprocessing, WithPreprocessor
+from bert_tf.text.tokenization import Tokenizer
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -56,7 +65,7 @@ class WithObjectives:
         return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
 
 
-class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
+class PretrainingModel(WithObjectives, FromPretrained, keras.Model):
     """The encoder with a head for each objective: MLM and, unless switched off, NSP.
 
     Works with Keras' own loop: `compile(optimizer=...)` and `fit` on a dataset of complete
@@ -130,8 +139,7 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
             for part in self.objectives:
                 part.build(self)
         self.built = True
-        self._texts = Preprocessing(None)
-        self.preprocessor = preprocessor
+        self._texts = Preprocessing(preprocessor, config)
 
     def call(
         self, inputs: Batch, training: bool = False, dropout_seed: Tensor | None = None
@@ -147,14 +155,55 @@ class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
             outputs |= objective.outputs(self, encoded, inputs)
         return outputs
 
+    @property
+    def preprocessor(self) -> BertPreprocessor | None:
+        """Makes the model's inputs from texts; None for a model that only takes ids."""
+        return self._texts.preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: BertPreprocessor | None) -> None:
+        # A new object, because the tokenizer of the old one caches words of another vocabulary.
+        self._texts = Preprocessing(preprocessor, self.config)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """See `Preprocessing.tokenizer`."""
+        return self._texts.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Maximum length of a sequence made from raw input."""
+        return self._texts.max_seq_length
+
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "preprocessor": self._texts.to_config(),
             "use_next_sentence": self.use_next_sentence,
             "use_pooler": self.bert.use_pooler,
             "sentence_order": self.sentence_order,
             "objective": self.objective,
         }
+
+    @classmethod
+    def from_config(cls, config: Fields) -> Self:
+        return super().from_config(with_saved_preprocessor(config))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | pathlib.Path,
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
+        *,
+        preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
+        max_seq_length: int = 0,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model, with its preprocessor; see `FineTunedModel.from_pretrained`."""
+        checkpoint = cls.read(path, allow_missing, allow_unexpected)
+        arguments["preprocessor"] = choose_preprocessor(checkpoint, preprocessor, max_seq_length)
+        return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -29,7 +29,7 @@ from bert_tf.tasks.base.examples.columns import (
 )
 from bert_tf.tasks.base.examples.labels import check_distinct
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
-from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
 from bert_tf.tasks.classification.examples import TextExample, label_names
@@ -49,7 +49,7 @@ VECTOR_BATCH_SIZE = 32
 
 
 def few_shot_model(
-    model_class: Callable[..., LabelledModel],
+    model_class: Callable[..., FineTunedModel],
     embedder: BertEmbedder | str | pathlib.Path,
     texts: Sequence[str],
     labels: Labels,
@@ -195,7 +195,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
             variable.assign(values[name])
 
 
-def fit_head(model: LabelledModel, examples: TextExamples, problem_type: str) -> None:
+def fit_head(model: FineTunedModel, examples: TextExamples, problem_type: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
     vectors = pooled_vectors(model, examples.rows)
     # The mean over the windows of a text: that of their scores, since the head is linear.
@@ -211,7 +211,7 @@ def fit_head(model: LabelledModel, examples: TextExamples, problem_type: str) ->
     model.head.output_bias.assign(weights[-1])
 
 
-def pooled_vectors(model: LabelledModel, rows: TokenizedDataset) -> np.ndarray:
+def pooled_vectors(model: FineTunedModel, rows: TokenizedDataset) -> np.ndarray:
     """Returns the input of the head for each row, float32 [N, D]."""
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
     compute = tf.function(lambda batch: model.pool_texts(batch), input_signature=[specs])

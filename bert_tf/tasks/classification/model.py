@@ -38,9 +38,9 @@ from bert_tf.tasks.base.examples.labels import (
     spelling_key,
 )
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.label_checks import checked_ids, one_hot_ids
-from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.classification.answers import (
     BATCH_SIZE,
     ClassifierAnswers,
@@ -56,6 +56,7 @@ from bert_tf.tasks.classification.decisions import (
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 from bert_tf.tasks.classification.task import balanced_pos_weight
+from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -63,7 +64,7 @@ if typing.TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertClassifier(ClassifierAnswers, LabelledModel):
+class BertClassifier(ClassifierAnswers, FineTunedModel):
     """The encoder with a classification head on its `classifier_pooling`.
 
         model = bert_tf.BertClassifier.from_pretrained(
@@ -109,6 +110,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     """
 
     head_name = "classifier"
+    takes_labels = True
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
         kwargs["use_pooler"] = config.classifier_pooling == "pooler"
-        super().__init__(config, num_labels, labels, "classifier", **kwargs)
+        super().__init__(config, num_labels, "classifier", labels=labels, **kwargs)
         # One label without a name is a number; one with a name is a class.
         is_number = self.num_labels == 1 and not self.labels
         self.problem_type = problem_type or ("regression" if is_number else "single_label")
@@ -423,10 +425,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def own_loss(
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
     ) -> Any:
-        """See `TextFitMixin`; `evaluate` reports the plain loss, without teacher."""
+        """See `TextModel`; `evaluate` reports the plain loss, without teacher."""
         if not training:
             return super().own_loss(x, y, outputs, weights, training)
-        if not self._has_own_loss:
+        if not self.compiler.has_own_loss:
             if self._soft_losses is None:
                 return None
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
@@ -437,11 +439,11 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def choose_label_loss(
         self, config: LabelLossConfig, y: Any, class_weight: ClassWeight | None
     ) -> ClassWeight | None:
-        """See `TextFitMixin`; with several labels per text, class weights become `pos_weight`."""
+        """See `TextModel`; with several labels per text, class weights become `pos_weight`."""
         config.check_kind(self.problem_type)
         if self.problem_type != "multi_label" or class_weight is None:
             # Weights of single labels become weights of the examples; see `weigh_classes`.
-            self.set_label_loss(config)
+            self.compiler.set_label_loss(config)
             return class_weight
         rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
         if isinstance(class_weight, str) and class_weight == BALANCED and rows is not None:
@@ -453,7 +455,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 f"class_weight is {class_weight!r:.60}; expected a dict of weights by label, or "
                 f"{BALANCED!r} with lists of texts and labels."
             )
-        self.set_label_loss(config, weights.tolist())
+        self.compiler.set_label_loss(config, weights.tolist())
         return None
 
     def _weights_of_classes(self, class_weight: Mapping[Any, float]) -> np.ndarray:
@@ -484,7 +486,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
     def _compiled_labels(self, y: Tensor | None) -> Tensor | None:
         """Converts class indices, [B] or [B, 1], to one-hot rows if the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
-        if not self._takes_one_hot or self.problem_type != "single_label" or y is None or is_row:
+        takes_rows = self.compiler.takes_one_hot
+        if not takes_rows or self.problem_type != "single_label" or y is None or is_row:
             return y
         return ops.one_hot(ops.reshape(ops.cast(y, "int32"), (-1,)), self.num_labels)
 
@@ -563,7 +566,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         spec = data.element_spec
         x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
         if isinstance(x_spec, Mapping):
-            self.is_raw(x_spec)  # Raises an error if it lacks ids.
+            self.raw_input.is_raw(x_spec)  # Raises an error if it lacks ids.
         columns = x_spec if isinstance(x_spec, tuple) else (x_spec,)
         if not all(getattr(column, "dtype", None) == tf.string for column in columns):
             return data

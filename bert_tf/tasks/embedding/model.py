@@ -19,30 +19,18 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import RetrieverConfig
-from bert_tf.corpus.input_shard import ALL
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.columns import read_texts
-from bert_tf.tasks.base.examples.contrastive_batches import (
-    ContrastiveDataset,
-    contrastive_batches,
-    evaluation_contrastive_batches,
-)
-from bert_tf.tasks.base.examples.known_texts import KnownTexts
-from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
-from bert_tf.tasks.base.models.raw_batches import (
-    first_batch,
-    holds_texts,
-    is_stream,
-    is_text_column,
-    unpack_batch,
-    unpack_text_columns,
-)
-from bert_tf.tasks.base.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin
+from bert_tf.tasks.base.models.raw_batches import KerasBatch, unpack_text_columns
+from bert_tf.tasks.base.models.raw_input import RawInput
+from bert_tf.tasks.base.models.text_model import TextModel
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
+from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
@@ -50,7 +38,6 @@ from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
-from bert_tf.text.text_counts import TextCounts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
@@ -72,7 +59,7 @@ class InBatchAccuracy(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
+class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
     """The encoder with pooling, dense layers and normalization.
 
         model.fit((queries, positives))             # pairs
@@ -104,6 +91,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
     """
 
     reads_pooler = False
+    raw_input_class: type[RawInput] = ContrastiveInput
 
     def __init__(
         self,
@@ -262,7 +250,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
           y: scores of pairs, or a teacher's margins for triplets.
           batch_size: examples per step; None: 32. In-batch losses use the documents of the other
             examples of a batch as negatives, and a batch contains no text twice.
-          epochs: see `TextFitMixin.fit`.
+          epochs: see `TextModel.fit`.
           loss: in_batch, symmetric, cosent, cosine, triplet or margin_mse; "": cosent for scored
             pairs, margin_mse for margins, otherwise in_batch.
           num_negatives: maximum number of negatives per example and epoch; an example with more
@@ -273,7 +261,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
           matryoshka_dims: sizes N for which the first N numbers of an embedding are trained as an
             embedding as well.
           matryoshka_weights: a weight for each size; (): 1 for each.
-          options: arguments of `TextFitMixin.fit`, such as `validation_data` (x or (x, y)),
+          options: arguments of `TextModel.fit`, such as `validation_data` (x or (x, y)),
             `callbacks`, `learning_rate` and `verbose`. Validation reports the loss, and with
             in-batch losses the accuracy within batches of validation examples.
 
@@ -283,7 +271,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
         Raises:
           ValueError: if examples or settings are invalid, before anything is traced.
         """
-        if self.is_raw(x):
+        if self.raw_input.is_raw(x):
             self._settings = training_settings(
                 retrieval_loss=loss,
                 num_negatives=num_negatives,
@@ -300,20 +288,16 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
         self, x: Any, batch_size: int | None = None, *arguments: Any, **options: Any
     ) -> Any:
         """Embeds texts as `encode` does; other inputs go to Keras' `predict`."""
-        if self.is_raw(x):
+        if self.raw_input.is_raw(x):
             return self.encode(x, batch_size=batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
-
-    def is_raw(self, x: object) -> bool:
-        """Returns whether inputs are texts; other inputs go to Keras unchanged."""
-        return is_text_column(x)
 
     def read_examples(  # type: ignore[override]
         self, x: Texts, y: Labels | None = None, weights: Column | None = None
     ) -> TrainingExamples:
         if weights is not None:
             raise ValueError("BertEmbedder has no sample_weight: its losses are for whole batches.")
-        if self.compiled and not (self._has_own_loss or self.is_compiled_by_default):
+        if self.compiled and not (self.compiler.has_own_loss or self.compiler.is_default):
             raise ValueError(
                 "The model is compiled with a loss, but embeddings are trained with losses for "
                 'whole batches: compile it without a loss, and give fit(..., loss="in_batch").'
@@ -367,7 +351,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
     def own_loss(
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
     ) -> Any:
-        """See `TextFitMixin`; only batches of queries and documents have this loss."""
+        """See `TextModel`; only batches of queries and documents have this loss."""
         is_embedding = not isinstance(outputs, dict)  # A `BertDenoiser` returns a dict.
         if is_embedding and len(outputs.shape) != 3:
             # [B, D]: a dict of ids, whose loss the user compiles.
@@ -378,69 +362,15 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
     def default_metrics(self) -> Any:
         return [InBatchAccuracy(name="accuracy")] if self._loss_name in IN_BATCH else []
 
-    def training_data(  # type: ignore[override]
-        self, examples: TrainingExamples, batch_size: int, seed: int | None, first_epoch: int = 0
-    ) -> tuple[tf.data.Dataset, int]:
-        groups: ContrastiveDataset = examples.rows
-        steps = groups.batches_per_epoch(batch_size)
-        buckets = self._buckets(groups.rows)
-        # Steps count from the first epoch, so that a continued training gets other batches.
-        data = contrastive_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
-        return data.map(self.keras_batch), steps
-
     def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
         return unpack_text_columns(data)
 
-    def evaluation_data(
-        self,
-        data: object,
-        batch_size: int,
-        known_texts: KnownTexts | None = None,
-        counts: TextCounts | None = None,
-    ) -> Any:
-        x, y, weights = self.unpack_texts(data)
-        if not self.is_raw(x):
-            return super().evaluation_data(data, batch_size)
-        examples = self.read_examples(x, y, weights)
-        groups = examples.rows
-        if known_texts and counts:
-            counts.num_known, counts.num_compared = known_texts.count(examples)
-        buckets = self._buckets(groups.rows)
-        return evaluation_contrastive_batches(groups, batch_size, buckets).map(self.keras_batch)
-
-    def pack_batch(
-        self,
-        x: Texts,
-        y: Labels | None,
-        weights: Column | None = None,
-        is_evaluated: bool = False,
-        length: int = 0,
-    ) -> KerasBatch:
-        groups = self.read_examples(x, y, weights).rows
-        chosen = np.arange(len(groups))  # all examples, with the negatives of epoch 0
-        batch = groups.batch(chosen, 0, len(groups), groups.longest(chosen, 0))
-        return tf.nest.map_structure(np.asarray, self.keras_batch(batch))
-
-    def _pack_stream(
-        self, data: object, class_weight: object = None, is_evaluated: bool = False
-    ) -> tuple[Any, Any]:
-        if is_stream(data):
-            batch, data = first_batch(data)
-            if holds_texts(unpack_batch(batch)[0]):
-                raise ValueError(
-                    "BertEmbedder does not train on a generator of texts: give lists, from which "
-                    "it makes batches that contain no text twice."
-                )
-        return data, class_weight
-
-    def _buckets(self, rows: TokenizedDataset) -> list[int]:
-        return length_buckets(max(1, int(rows.lengths.max())), bool(self.jit_compile))
-
-    def _what_is_traced(self) -> tuple[Any, ...]:
-        return *super()._what_is_traced(), self._loss_name, self._settings
+    @property
+    def traced_settings(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self._loss_name, self._settings
 
     @property
-    def max_seq_length(self) -> int:  # type: ignore[override]
+    def max_seq_length(self) -> int:
         """Maximum length of a text."""
         return self.embedding.max_seq_length
 
@@ -488,7 +418,7 @@ class BertEmbedder(EmbedderAnswers, TextFitMixin, keras.Model):
         return super().from_config({**config, **arguments})
 
     @functools.cached_property
-    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer of `encode`."""
         if self.vocab is None:
             raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")

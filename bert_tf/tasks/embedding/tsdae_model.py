@@ -35,6 +35,7 @@ from bert_tf.network.positions import initializer
 from bert_tf.system.type_names import Batch, Tensor, TextColumn
 from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
+from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_noise import (
@@ -112,6 +113,24 @@ class VectorAttention(ConfiguredLayer):
         return self.layer_norm(inputs + self.dropout(context, dropout_seed))
 
 
+class DenoisingInput(ContrastiveInput):
+    """The raw input of a `BertDenoiser`."""
+
+    def training_data(
+        self,
+        examples: DenoisingExamples,  # type: ignore[override]
+        batch_size: int,
+        seed: int | None,
+        first_epoch: int = 0,
+    ) -> tuple[tf.data.Dataset, int]:
+        """Returns an endless dataset of damaged and whole texts, and its batches an epoch."""
+        texts = examples.rows
+        steps = max(1, len(texts) // batch_size)
+        buckets = self.buckets(texts.whole)
+        data = damaged_batches(texts, batch_size, first_epoch * steps, seed or 0, buckets, ALL)
+        return data.map(self.model.keras_batch), steps
+
+
 class BertDenoiser(BertEmbedder):
     """A `BertEmbedder` with a decoder for training; arguments are those of `BertEmbedder`.
 
@@ -127,6 +146,8 @@ class BertDenoiser(BertEmbedder):
     Raises:
       ValueError: if the blocks are pre-norm, for which there is no reference.
     """
+
+    raw_input_class = DenoisingInput
 
     def __init__(
         self,
@@ -177,20 +198,6 @@ class BertDenoiser(BertEmbedder):
                 raise ValueError(f"Text {index} is {text!r}; expected a text with a word.")
         packer = TextPacker(self.tokenizer, self.embedding)
         return make_denoising_examples(packer, texts, self._settings.deletion_rate)
-
-    def training_data(
-        self,
-        examples: DenoisingExamples,  # type: ignore[override]
-        batch_size: int,
-        seed: int | None,
-        first_epoch: int = 0,
-    ) -> tuple[tf.data.Dataset, int]:
-        """Returns an endless dataset of damaged and whole texts, and its batches an epoch."""
-        texts = examples.rows
-        steps = max(1, len(texts) // batch_size)
-        buckets = self._buckets(texts.whole)
-        data = damaged_batches(texts, batch_size, first_epoch * steps, seed or 0, buckets, ALL)
-        return data.map(self.keras_batch), steps
 
     def keras_batch(self, batch: Batch) -> KerasBatch:
         """Returns a batch as Keras takes it; the labels are those of `reconstruct`."""

@@ -12,17 +12,18 @@ from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.columns import read_label_ids, read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.label_checks import checked_ids
-from bert_tf.tasks.base.models.label_loss import LabelLossModel
-from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
 from bert_tf.tasks.multiple_choice.losses import choice_losses
+from bert_tf.text.packing import INPUTS
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
+class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
     """The encoder with a score for each choice, a linear function of the pooled output.
 
     Each choice is a pair, with the context as first text and the choice as second text. The scores
@@ -61,6 +62,7 @@ class BertMultipleChoice(ChoiceAnswers, LabelLossModel):
     """
 
     head_name = "classifier"
+    has_label_loss = True
 
     def __init__(self, config: ModelConfig, **kwargs: Any) -> None:
         kwargs = {"name": "bert_multiple_choice", **kwargs, "num_labels": 1}

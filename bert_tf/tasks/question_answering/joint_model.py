@@ -12,7 +12,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Tensor
-from bert_tf.tasks.base.models.text_fit import KerasBatch
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.question_answering.answers import Answer
 from bert_tf.tasks.question_answering.features import SquadExamples
 from bert_tf.tasks.question_answering.joint_answers import Beams, best_beam_answers
@@ -153,7 +153,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
             metrics = {**metrics, NO_ANSWER: [accuracy]}
         return metrics
 
-    def _row_of(self, outputs: Batch, position: int, length: int) -> Any:
+    def output_of_row(self, outputs: Batch, position: int, length: int) -> Any:
         row = {}
         for name, values in outputs.items():
             row[name] = values[position]

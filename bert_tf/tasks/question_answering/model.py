@@ -17,12 +17,13 @@ from bert_tf.tasks.base.examples.columns import check_count, read_column, read_n
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
-from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
 from bert_tf.tasks.question_answering.kinds import recorded_reading
 from bert_tf.tasks.question_answering.losses import position_losses
+from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint

@@ -14,18 +14,18 @@ from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import RerankerConfig
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.network.losses import WeightedSum
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
-from bert_tf.tasks.base.models.raw_batches import unpack_text_columns
-from bert_tf.tasks.base.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
-from bert_tf.tasks.base.models.with_preprocessor import FROM_CHECKPOINT, make_preprocessor
+from bert_tf.tasks.base.models.preprocessing import FROM_CHECKPOINT, make_preprocessor
+from bert_tf.tasks.base.models.raw_batches import KerasBatch, unpack_text_columns
 from bert_tf.tasks.reranking.answers import RerankerAnswers, read_query_pairs
 from bert_tf.tasks.reranking.examples import read_ranking_columns
 from bert_tf.tasks.reranking.features import RankingExamples, training_rows
 from bert_tf.tasks.reranking.losses import RankingLoss
-from bert_tf.text.packing import PackedText, pack_pair
+from bert_tf.text.packing import INPUTS, PackedText, pack_pair
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -117,13 +117,13 @@ class BertReranker(RerankerAnswers, FineTunedModel):
             tuples; see `read_ranking_columns`.
           y: labels of the documents, 0 for an irrelevant one; for mse and margin_mse the scores of
             a teacher.
-          batch_size: documents per step for bce and mse, otherwise lists; see `TextFitMixin.fit`.
-          epochs: see `TextFitMixin.fit`.
+          batch_size: documents per step for bce and mse, otherwise lists; see `TextModel.fit`.
+          epochs: see `TextModel.fit`.
           loss: bce, mse, margin_mse, listnet or lambda.
           positive_weight: weight of relevant documents in bce.
           lambda_k: number of top ranks that lambda considers; 0: all.
           list_size: maximum number of documents of a list, relevant ones first.
-          options: arguments of `TextFitMixin.fit`, such as `validation_data` (x or (x, y)),
+          options: arguments of `TextModel.fit`, such as `validation_data` (x or (x, y)),
             `callbacks`, `learning_rate` and `verbose`.
 
         Returns:
@@ -132,7 +132,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         Raises:
           ValueError: if examples or settings are invalid, before anything is traced.
         """
-        if self.is_raw(x):
+        if self.raw_input.is_raw(x):
             settings: dict[str, Any] = {
                 "ranking_loss": loss,
                 "positive_weight": float(positive_weight),
@@ -157,7 +157,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
         Other inputs are passed to Keras' `predict`.
         """
-        if self.is_raw(x):
+        if self.raw_input.is_raw(x):
             return self.pair_logits(*read_query_pairs(x), batch_size or BATCH_SIZE)
         return super().predict(x, batch_size, *arguments, **options)
 
@@ -202,8 +202,9 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
         return unpack_text_columns(data)
 
-    def _what_is_traced(self) -> tuple[Any, ...]:
-        return *super()._what_is_traced(), self._settings
+    @property
+    def traced_settings(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return (self._settings,)
 
     # Checkpoints -------------------------------------------------------------------------------
 
@@ -222,10 +223,10 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         """Reads a run of `run_reranker`, a folder of CrossEncoder, or another checkpoint.
 
         Args:
-          path: see `WithPreprocessor.from_pretrained`.
-          allow_missing: see `WithPreprocessor.from_pretrained`.
-          allow_unexpected: see `WithPreprocessor.from_pretrained`.
-          preprocessor: see `WithPreprocessor.from_pretrained`.
+          path: see `FineTunedModel.from_pretrained`.
+          allow_missing: see `FineTunedModel.from_pretrained`.
+          allow_unexpected: see `FineTunedModel.from_pretrained`.
+          preprocessor: see `FineTunedModel.from_pretrained`.
           max_seq_length: maximum length of a pair; 0: the length that the folder states, otherwise
             512, or the number of positions if the encoder has fewer.
           activation: `sigmoid` or `identity`; "": the activation that the folder states, otherwise

@@ -18,20 +18,20 @@ from bert_tf.tasks.base.examples.columns import (
     read_numbers,
 )
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.models.fine_tuned import LabelledModel
+from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.label_checks import checked_ids
-from bert_tf.tasks.base.models.label_loss import LabelLossModel
-from bert_tf.tasks.base.models.text_fit import INPUTS, KerasBatch
+from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.tasks.tagging.schemes import respelled_tags, with_entity_names
 from bert_tf.tasks.tagging.sentences import read_sentences
+from bert_tf.text.packing import INPUTS
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
+class BertTokenClassifier(TaggerAnswers, FineTunedModel):
     """The encoder with a classification head on every token.
 
         model = bert_tf.BertTokenClassifier.from_pretrained(
@@ -61,6 +61,8 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
     """
 
     head_name = "tagger"
+    takes_labels = True
+    has_label_loss = True
     scores_tokens = True
     is_one_column = True
     reads_pooler = False
@@ -76,7 +78,7 @@ class BertTokenClassifier(TaggerAnswers, LabelLossModel, LabelledModel):
         kwargs = {"name": "bert_token_classifier", **kwargs}
         if labels is not None:
             labels = with_entity_names(labels)
-        super().__init__(config, num_labels, labels, "tagger", use_pooler, **kwargs)
+        super().__init__(config, num_labels, "tagger", use_pooler, labels=labels, **kwargs)
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None

@@ -166,9 +166,11 @@ def test_unlabelled_texts_are_reconstructed_first(embedder, monkeypatch):
 def test_the_loss_of_reconstruction_is_the_program_s(embedder):
     model = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
     examples = model.read_examples(TEXTS)
-    data, steps = model.training_data(examples, 8, seed=3)
+    data, steps = model.raw_input.training_data(examples, 8, seed=3)
     assert steps == 3
-    task = DenoisingTask(model, examples.rows, None, model._buckets(examples.rows.whole), 3)
+    task = DenoisingTask(
+        model, examples.rows, None, model.raw_input.buckets(examples.rows.whole), 3
+    )
     expected = iter(task.train_dataset(8, 0, 0, 1))
     for (inputs, labels, _), batch, _ in zip(data, expected, range(4), strict=False):
         assert inputs.keys() == batch.keys()

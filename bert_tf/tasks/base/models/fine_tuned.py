@@ -1,10 +1,12 @@
 """The base of fine-tuned models: the encoder with one head, new or from a checkpoint."""
 
+import pathlib
 import typing
 from collections.abc import Sequence
 from typing import Any, Self, Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
@@ -15,24 +17,23 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
 from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
-from bert_tf.system.type_names import Batch, Layer, LayerOptions, Tensor
+from bert_tf.system.type_names import Batch, Fields, Layer, LayerOptions, Tensor
 from bert_tf.tasks.base.examples.labels import check_distinct
 from bert_tf.tasks.base.models.label_order import label_order, with_labels
+from bert_tf.tasks.base.models.preprocessing import (
+    FROM_CHECKPOINT,
+    Preprocessing,
+    choose_preprocessor,
+    with_saved_preprocessor,
+)
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
-from bert_tf.tasks.base.models.text_fit import TextFitMixin
-from bert_tf.tasks.base.models.with_preprocessor import Preprocessing, WithPreprocessor
+from bert_tf.tasks.base.models.raw_batches import is_symbolic
+from bert_tf.tasks.base.models.text_model import TextModel
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.tokenization import Tokenizer
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-
-class FineTunedOptions(LayerOptions, total=False):
-    """Arguments of `FineTunedModel` that its subclasses pass on."""
-
-    recompute: bool
-    unpad: bool | None
-    preprocessor: BertPreprocessor | None
 
 
 def head_dropout(model: "FineTunedModel") -> Dropout:
@@ -42,21 +43,24 @@ def head_dropout(model: "FineTunedModel") -> Dropout:
     return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
 
 
-class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
+class FineTunedModel(TextModel, keras.Model):
     """Base of fine-tuned models: the encoder, dropout and one head.
 
     Args:
       config: shape of the network.
-      num_labels: number of classes of the head.
+      num_labels: number of classes C of the head; 0: as many as there are labels.
       head: name of the head's weights in checkpoints, after cls/.
       use_pooler: whether the encoder has a pooler.
       recompute: see `BertEncoder`.
       unpad: see `BertEncoder`; None: true with a preprocessor, unless XLA compiles the model.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
+      labels: names of the classes, in the order of the head's rows; None for classes without names.
       kwargs: the other arguments of a Keras model.
     """
 
     head_name = ""
+    # Whether the classes may have names.
+    takes_labels = False
     default_length = MOST_LENGTH
 
     def __init__(
@@ -68,9 +72,17 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         recompute: bool = False,
         unpad: bool | None = None,
         preprocessor: BertPreprocessor | None = None,
+        labels: Sequence[Any] | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
+        self._names = None if labels is None else check_labels(labels)
+        if self._names and num_labels not in (0, len(self._names)):
+            raise ValueError(
+                f"num_labels is {num_labels}, but there are {len(self._names)} labels: leave it "
+                "out."
+            )
+        num_labels = len(self._names) if self._names else num_labels
         if num_labels < 1:
             raise ValueError(
                 f"num_labels is {num_labels}, and there is no {head} head to take it from: give "
@@ -79,7 +91,7 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         self.config = config
         self.num_labels = num_labels
         self.autocast = False  # Keras would round ids that come as floats.
-        self._texts = Preprocessing(None)
+        self._texts = Preprocessing(preprocessor, config)
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
         # Checkpoints store the weights of heads under cls/.
@@ -95,13 +107,63 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
                 add_layers(self, self._steps, config.initializer_range)
             self.head = self.make_head(num_labels, head)
         self.built = True
-        self.preprocessor = preprocessor
         if unpad is None:
             self.bert.leave_out_padding(preprocessor is not None and not self.jit_compile)
+
+    @property
+    def preprocessor(self) -> BertPreprocessor | None:
+        """Makes the model's inputs from texts; None for a model that only takes ids."""
+        return self._texts.preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: BertPreprocessor | None) -> None:
+        # A new object, because the tokenizer of the old one caches words of another vocabulary.
+        self._texts = Preprocessing(preprocessor, self.config)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """See `Preprocessing.tokenizer`."""
+        return self._texts.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Maximum length of a sequence made from raw input."""
+        return self._texts.max_seq_length
+
+    @property
+    def needed_preprocessor(self) -> BertPreprocessor:
+        """The preprocessor; raises ValueError without one."""
+        return self._texts.needed
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes, in the order of the scores; None without names."""
+        return self._names
+
+    @property
+    def known_labels(self) -> tuple[str, ...]:
+        """Names of the classes, or their indices as text."""
+        return self._names or tuple(map(str, range(self.num_labels)))
+
+    @property
+    def labels_to_read(self) -> tuple[str, ...]:
+        """Names as `read_label_ids` takes them, with "" for a class without a name."""
+        return self._names or ("",) * self.num_labels
 
     def make_head(self, num_labels: int, head: str) -> Layer:
         """Makes and builds the head, under the name scope of heads."""
         return label_head(self, num_labels, head)
+
+    def inputs_of(self, x: Any) -> dict[str, Tensor]:
+        """Returns the encoder's inputs for raw input; each window of a long text is a row."""
+        columns = x if isinstance(x, tuple) else (x,)
+        # In a graph and in Keras' functional API the texts have no values yet.
+        if all(is_symbolic(column) for column in columns):
+            return self.needed_preprocessor(*columns)
+        rows = self.read_examples(x).rows
+        # All rows in one batch, padded to the longest.
+        batch = rows.batch(np.arange(len(rows)), len(rows), int(rows.lengths.max()))
+        return {name: batch[name] for name in INPUTS}
 
     def score_tokens(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
         """Returns the head's scores of each token, float32 [B, T, C]."""
@@ -160,11 +222,61 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         return self.head(self.dropout(encoded, seed))
 
     def get_config(self) -> dict[str, Any]:
-        return {
+        config = {
             **super().get_config(),
+            "preprocessor": self._texts.to_config(),
             "num_labels": self.num_labels,
             "use_pooler": self.bert.use_pooler,
         }
+        if self.takes_labels:
+            config["labels"] = self._names and list(self._names)
+        return config
+
+    @classmethod
+    def from_config(cls, config: Fields) -> Self:
+        return super().from_config(with_saved_preprocessor(config))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | pathlib.Path,
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
+        *,
+        preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
+        max_seq_length: int = 0,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model, with its preprocessor, from a checkpoint in any format.
+
+        Args:
+          path: folder, file or checkpoint prefix; see `bert_tf.checkpoints.formats`.
+          allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
+            these weights keep their random initial values.
+          allow_unexpected: prefixes of names in the files that may be left out. Heads that this
+            class does not have are always left out and logged.
+          preprocessor: a `BertPreprocessor`; None for a model that only takes ids. By default one
+            is made from the checkpoint's vocabulary, if it has one.
+          max_seq_length: maximum length of the new preprocessor's rows; 0: as in the run's
+            training, else `default_length` or all positions.
+          arguments: arguments of the constructor, except the configuration, which comes with
+            the weights.
+
+        Raises:
+          ValueError: if the checkpoint cannot be read, or with the names of weights that are
+            missing, unknown or of the wrong shape; also if the preprocessor does not fit the model.
+        """
+        checkpoint = cls.read(path, allow_missing, allow_unexpected)
+        arguments["preprocessor"] = choose_preprocessor(
+            checkpoint, preprocessor, max_seq_length, cls.default_length
+        )
+        return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        if not cls.takes_labels:
+            return {}
+        return {"num_labels": checkpoint.num_labels if cls.head_name in checkpoint.heads else 0}
 
     @classmethod
     def from_checkpoint(
@@ -175,6 +287,11 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         **arguments: Any,
     ) -> Self:
         """Makes the model from a checkpoint that was read.
+
+        With `labels` or `num_labels`, a checkpoint without a head gets a new one, which is logged.
+        If the checkpoint has a head, it must have these labels, or the same number without names:
+        the head of another task is refused unless `new_head` is true. The rows of a head whose
+        labels have another order are reordered, which is logged.
 
         Args:
           checkpoint: as read, and adapted.
@@ -187,6 +304,8 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
         """
         from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
+        if cls.takes_labels:
+            checkpoint, new_head = cls._with_labels(checkpoint, new_head, arguments)
         if new_head:
             checkpoint = without_task_heads(checkpoint)
             # The weights of every head are under cls/.
@@ -204,68 +323,11 @@ class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
                 raise
             raise ValueError(f"{error} Give {', and '.join(remedies)}.") from None
 
-
-class LabelledModel(FineTunedModel):
-    """A fine-tuned model with class names.
-
-    Args:
-      config: shape of the network.
-      num_labels: C; 0: as many as there are names.
-      labels: the names, in the order of the head's rows; None for classes without names.
-      head, use_pooler: see `FineTunedModel`.
-      options: the other arguments of `FineTunedModel`.
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_labels: int,
-        labels: Sequence[Any] | None,
-        head: str,
-        use_pooler: bool,
-        **options: Unpack[FineTunedOptions],
-    ) -> None:
-        names = None if labels is None else check_labels(labels)
-        if names and num_labels not in (0, len(names)):
-            raise ValueError(
-                f"num_labels is {num_labels}, but there are {len(names)} labels: leave it out."
-            )
-        super().__init__(config, len(names) if names else num_labels, head, use_pooler, **options)
-        self._names = names
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Names of the classes, in the order of the scores; None without names."""
-        return self._names
-
-    @property
-    def known_labels(self) -> tuple[str, ...]:
-        """Names of the classes, or their indices as text."""
-        return self._names or tuple(map(str, range(self.num_labels)))
-
-    @property
-    def labels_to_read(self) -> tuple[str, ...]:
-        """Names as `read_label_ids` takes them, with "" for a class without a name."""
-        return self._names or ("",) * self.num_labels
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "labels": self._names and list(self._names)}
-
     @classmethod
-    def from_checkpoint(
-        cls,
-        checkpoint: "Checkpoint",
-        allow_missing: Sequence[str] = (),
-        new_head: bool = False,
-        **arguments: Any,
-    ) -> Self:
-        """Makes the model from a checkpoint that was read.
-
-        With `labels` or `num_labels`, a checkpoint without a head gets a new one, which is logged.
-        If the checkpoint has a head, it must have these labels, or the same number without names:
-        the head of another task is refused unless `new_head` is true. The rows of a head whose
-        labels have another order are reordered, which is logged.
-        """
+    def _with_labels(
+        cls, checkpoint: "Checkpoint", new_head: bool, arguments: dict[str, Any]
+    ) -> tuple["Checkpoint", bool]:
+        """Sets the labels among the arguments; returns checkpoint and whether the head is new."""
         labels = arguments.get("labels")
         has_head = cls.head_name in checkpoint.heads
         if labels is not None:
@@ -282,12 +344,7 @@ class LabelledModel(FineTunedModel):
         # Without a head, a number of labels is a request for a new one.
         elif not has_head and arguments.get("num_labels"):
             new_head = True
-        return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
-
-    @classmethod
-    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        has_head = cls.head_name in checkpoint.heads
-        return {"num_labels": checkpoint.num_labels if has_head else 0}
+        return checkpoint, new_head
 
 
 def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,39 +16,26 @@ from bert_tf.tasks.base.examples.known_texts import KnownTexts
 SplitParts = tuple[Column, Labels | None, Column | None, tuple[Any, ...]]
 
 
-@dataclasses.dataclass
-class FitArguments:
-    """The arguments of `fit` that define the training data; see `TextFitMixin.fit`."""
+class FitArguments(NamedTuple):
+    """The arguments of `fit` that define the training data; see `TextModel.fit`."""
 
     x: KerasInput | None
     y: Labels | None
-    batch_size: int | None
-    validation_split: float
-    validation_data: KerasInput | None
-    shuffle: bool
-    class_weight: ClassWeight | None
     sample_weight: Column | None
+    class_weight: ClassWeight | None
+    batch_size: int | None
+    shuffle: bool
     initial_epoch: int
     steps_per_epoch: int | None
 
-    def split_validation(self, is_one_column: bool) -> None:
-        """Moves the last share `validation_split` of raw input to `validation_data`.
 
-        Does nothing without a share, or if there are validation data already.
+class Validation(NamedTuple):
+    """The arguments of `fit` that define the validation data; see `TextModel.fit`."""
 
-        Args:
-          is_one_column: whether a tuple is a column of examples, not a tuple of columns.
-
-        Raises:
-          ValueError: if one of the two parts is empty.
-        """
-        if not self.validation_split or self.validation_data is not None:
-            return
-        x: Any = self.x
-        if is_one_column and isinstance(x, tuple):
-            x = list(x)
-        parts = split_off(x, self.y, self.sample_weight, self.validation_split)
-        self.x, self.y, self.sample_weight, self.validation_data = parts
+    data: KerasInput | None
+    split: float
+    steps: int | None
+    batch_size: int | None
 
 
 @dataclasses.dataclass
@@ -61,6 +48,7 @@ class FitInput:
       batch_size: examples per step.
       num_rows: examples of an epoch; 0: unknown.
       validation_data: raw input, or input for Keras; None without any.
+      has_steps: whether `fit` was given the number of steps.
       known_texts: the training texts, if there are validation data to compare with them.
     """
 
@@ -69,6 +57,7 @@ class FitInput:
     batch_size: int
     num_rows: int
     validation_data: KerasInput | None
+    has_steps: bool
     known_texts: KnownTexts | None = None
 
     @property

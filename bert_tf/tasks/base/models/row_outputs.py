@@ -1,6 +1,6 @@
 """A model's outputs of tokenized rows of all lengths, computed without padding."""
 
-import operator
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,25 +12,29 @@ from bert_tf.system.type_names import Batch, Callbacks, Outputs, Tensor
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 from bert_tf.text.packing import INPUTS
 
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.base.models.text_model import TextModel
+
 
 class RowOutputs:
-    """Mixin that gives a Keras model `predict_rows`; inherited before `keras.Model`."""
+    """Computes the outputs of a model, traced once for all lengths of rows.
 
-    # Whether the outputs have an axis of tokens.
-    scores_tokens = False
-    _compute_rows: Callable[[Batch], Tensor | Outputs] | None = None
+    Args:
+      model: a `TextModel`, whose `output_of_row` takes the outputs of a row from those of a batch.
+    """
 
-    def predict_rows(
+    def __init__(self, model: "TextModel") -> None:
+        self._model: Any = model
+        self._compute: Callable[[Batch], Tensor | Outputs] | None = None
+
+    def predict(
         self,
         rows: TokenizedDataset,
         batch_size: int,
-        verbose: int | str | None = 0,
-        callbacks: Callbacks | None = None,
+        verbose: int | str | None,
+        callbacks: Callbacks | None,
     ) -> list[Any]:
-        """Returns the model's outputs of each row, in the order of the rows, without padding.
-
-        An output is an array, or a dict of arrays for a model with several outputs.
-        """
+        """Returns the outputs of each row; see `TextModel.predict_rows`."""
         order = longest_first(rows)
         starts = range(0, len(rows), batch_size)
         callback_list = keras.callbacks.CallbackList(
@@ -39,7 +43,7 @@ class RowOutputs:
             verbose=verbose,
             epochs=1,
             steps=len(starts),
-            model=self,
+            model=self._model,
         )
         compute = self._compute_function(rows)
         row_outputs: list[Any] = [None] * len(rows)
@@ -53,29 +57,22 @@ class RowOutputs:
             outputs = tf.nest.map_structure(lambda values: values.numpy(), outputs)
             callback_list.on_predict_batch_end(step, {"outputs": outputs})
             for position, row in enumerate(row_ids):
-                row_outputs[row] = self._row_of(outputs, position, rows.lengths[row])
+                row_outputs[row] = self._model.output_of_row(outputs, position, rows.lengths[row])
         callback_list.on_predict_end()
         return row_outputs
 
     def _compute_function(self, rows: TokenizedDataset) -> Callable[[Batch], Tensor | Outputs]:
-        """Returns the model as a graph, traced once for all lengths of rows."""
-        if self._compute_rows is None:
-            model: Any = self
+        """Returns the model as a graph for batches of any size and length."""
+        if self._compute is None:
+            model = self._model
             shape = [None] * (3 if rows.num_choices else 2)  # [B, C, T] or [B, T]
             specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
             # Tracing is faster without AutoGraph's conversion.
             call = tf.autograph.experimental.do_not_convert(
                 lambda batch: model(batch, training=False)
             )
-            self._compute_rows = tf.function(call, input_signature=[specs])
-        return self._compute_rows
-
-    def _row_of(self, outputs: Any, position: int, length: int) -> Any:
-        """Returns the outputs of one row of a batch, without its padding."""
-        kept: Any = position
-        if self.scores_tokens:  # [B, T, ...]
-            kept = (position, slice(length))
-        return tf.nest.map_structure(operator.itemgetter(kept), outputs)
+            self._compute = tf.function(call, input_signature=[specs])
+        return self._compute
 
 
 def stack(values: Sequence[Any]) -> Any:

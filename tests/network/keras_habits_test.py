@@ -342,9 +342,9 @@ def test_one_hot_labels_of_ids_and_datasets(folder):
 def test_balanced_classes_have_equal_sums(folder):
     model = start_model(folder, labels=["bad", "good", "never"])
     names = ["good"] * 3 + ["bad"]
-    weights = model.weigh_classes(names, "balanced", None)
+    weights = model.raw_input.weigh_classes(names, "balanced", None)
     assert_close(weights, [4 / 6] * 3 + [2.0])
-    twice = model.weigh_classes(names, "balanced", [2.0] * 4)
+    twice = model.raw_input.weigh_classes(names, "balanced", [2.0] * 4)
     assert_close(twice, 2 * weights)
     with pytest.raises(ValueError, match="class_weight .*'balance'; .*'balanced'"):
         model.fit(TEXTS, NAMES, class_weight="balance")

@@ -268,11 +268,11 @@ def test_numbers_that_are_names_are_names_in_datasets_too(folder):
     model = start_model(folder, labels=[3, 1, 2])
     for values in ([1, 2, 3], [1.0, 2.0, 3.0]):
         data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), values)).batch(3)
-        ((_, places),) = model.with_inputs(data)
+        ((_, places),) = model.raw_input.with_inputs(data)
         assert places.numpy().tolist() == [1, 2, 0]
     swapped = start_model(folder, labels=[1.0, 0.0])
     data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:2]), [True, False])).batch(2)
-    ((_, places),) = swapped.with_inputs(data)
+    ((_, places),) = swapped.raw_input.with_inputs(data)
     assert places.numpy().tolist() == [0, 1]
 
 
@@ -289,7 +289,7 @@ def test_numbers_that_are_names_are_names_in_datasets_too(folder):
 def test_spellings_of_a_label_in_datasets(folder, labels, values, expected):
     model = start_model(folder, labels=labels)
     data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), values)).batch(3)
-    ((_, places),) = model.with_inputs(data)
+    ((_, places),) = model.raw_input.with_inputs(data)
     assert places.numpy().tolist() == expected
 
 
@@ -322,7 +322,7 @@ def test_a_column_of_labels_is_one_of_places(folder):
     with pytest.raises(ValueError, match=r"\(3, 3\)"):
         model.task_loss({}, np.eye(3)[ids], LOGITS, None)
     names = [[LABELS[place]] for place in ids]
-    ((_, places),) = model.with_inputs(tf.data.Dataset.from_tensors((TEXTS[:3], names)))
+    ((_, places),) = model.raw_input.with_inputs(tf.data.Dataset.from_tensors((TEXTS[:3], names)))
     assert places.numpy().tolist() == ids.tolist()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 from keras import ops
 
@@ -24,22 +23,9 @@ from bert_tf.config.fine_tuning_config import (
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.system.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
-from bert_tf.tasks.base.examples.columns import (
-    numbers_of,
-    read_label_ids,
-    read_label_sets,
-    read_numbers,
-)
-from bert_tf.tasks.base.examples.labels import (
-    BOOLEANS,
-    NUMBERS,
-    WHOLE,
-    kind_of_spelling,
-    spelling_key,
-)
+from bert_tf.tasks.base.examples.columns import read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
-from bert_tf.tasks.base.models.label_checks import checked_ids, one_hot_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.classification.answers import (
     BATCH_SIZE,
@@ -47,6 +33,8 @@ from bert_tf.tasks.classification.answers import (
     mean_of_rows,
     text_examples,
 )
+from bert_tf.tasks.classification.classes import ClassLabels
+from bert_tf.tasks.classification.classifier_input import ClassifierInput
 from bert_tf.tasks.classification.decisions import (
     Decisions,
     arguments_of,
@@ -111,6 +99,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
 
     head_name = "classifier"
     takes_labels = True
+    raw_input_class = ClassifierInput
 
     def __init__(
         self,
@@ -146,6 +135,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         self.long_texts = long_texts
         self.pair = pair
         self.activation = activation
+        self.classes = ClassLabels(self.labels, self.num_labels, self.problem_type)
         self.decisions = Decisions.of(self.problem_type, self.known_labels, temperature, thresholds)
         self._soft_losses: Callable[..., Any] | None = None
 
@@ -285,7 +275,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         if self.problem_type == "regression" or not len(logits):
             # The functions that are called with the result report the error.
             return logits, np.zeros(len(logits))
-        return logits, self._read_labels(y, len(logits))
+        return logits, self.classes.read(y, len(logits))
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -297,7 +287,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         packed = make_examples(
             examples,
             # Packing needs a label for each text: zeros stand in for unknown ones.
-            np.zeros(count) if y is None else self._read_labels(y, count),
+            np.zeros(count) if y is None else self.classes.read(y, count),
             self.problem_type,
             self.tokenizer,
             self.max_seq_length,
@@ -309,26 +299,9 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
             packed.rows.labels["example_weights"] = text_weights[packed.owners]
         return packed
 
-    def _read_labels(self, y: Labels, count: int) -> np.ndarray:
-        """Returns labels in the loss's format: int32 [N], float32 [N] or float32 [N, C]."""
-        if self.problem_type == "regression":
-            return read_numbers(y, count)
-        read = read_label_ids if self.problem_type == "single_label" else read_label_sets
-        return read(y, self.labels_to_read, count)
-
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
         """Returns the logits of each text, float32 [C]: the mean over its windows."""
         return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
-
-    def evaluation_rows(self, examples: TextExamples) -> TokenizedDataset:
-        """Returns the rows, with weights that make all texts count equally."""
-        rows = examples.rows
-        # A text with three windows has three rows, each with a third of its weight.
-        num_windows = np.bincount(examples.owners)  # [E]
-        shares = 1.0 / num_windows[examples.owners]  # [R]
-        weights = rows.labels.get("example_weights", 1.0)
-        rows.labels["example_weights"] = (weights * shares).astype(np.float32)
-        return rows
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         return (
@@ -348,17 +321,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
     ) -> WeightedSum:
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
-        if self.problem_type == "regression":
-            y = ops.reshape(ops.cast(y, "float32"), (-1,))
-        elif self.problem_type == "single_label":
-            if self._is_one_hot(y.shape):
-                y = one_hot_ids(y)
-            elif len(y.shape) > 1 and y.shape[-1] != 1:
-                raise ValueError(
-                    f"The labels have shape {tuple(y.shape)}, expected [B]: one index per text. "
-                    "Several labels per text need problem_type='multi_label'."
-                )
-            y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
+        y = self.classes.of_batch(y, weights)
         losses = (label_loss or LabelLoss()).losses(self.problem_type, outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
@@ -445,11 +408,11 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
             # Weights of single labels become weights of the examples; see `weigh_classes`.
             self.compiler.set_label_loss(config)
             return class_weight
-        rows = None if y is None else read_label_sets(y, self.labels_to_read, len(y))
+        rows = None if y is None else self.classes.read(y, len(y))
         if isinstance(class_weight, str) and class_weight == BALANCED and rows is not None:
             weights = balanced_pos_weight(rows)
         elif isinstance(class_weight, Mapping):
-            weights = self._weights_of_classes(class_weight)
+            weights = self.classes.weights_of(class_weight)
         else:
             raise ValueError(
                 f"class_weight is {class_weight!r:.60}; expected a dict of weights by label, or "
@@ -457,14 +420,6 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
             )
         self.compiler.set_label_loss(config, weights.tolist())
         return None
-
-    def _weights_of_classes(self, class_weight: Mapping[Any, float]) -> np.ndarray:
-        """Returns the weight of each class, float32 [C], from weights by name or index."""
-        weights = np.ones(self.num_labels, np.float32)
-        names = list(class_weight)
-        indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-        weights[indices] = list(class_weight.values())
-        return weights
 
     def compute_loss(
         self,
@@ -484,12 +439,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
     def _compiled_labels(self, y: Tensor | None) -> Tensor | None:
-        """Converts class indices, [B] or [B, 1], to one-hot rows if the loss expects them."""
-        is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
-        takes_rows = self.compiler.takes_one_hot
-        if not takes_rows or self.problem_type != "single_label" or y is None or is_row:
-            return y
-        return ops.one_hot(ops.reshape(ops.cast(y, "int32"), (-1,)), self.num_labels)
+        return self.classes.as_one_hot(y) if self.compiler.takes_one_hot else y
 
     @property
     def num_text_classes(self) -> int:  # type: ignore[override]
@@ -504,43 +454,6 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return super().default_metrics
 
-    def weigh_classes(
-        self, y: Any, class_weight: ClassWeight | None, sample_weight: Column | None
-    ) -> Column | None:
-        """Returns the weight of each example [N], from class weights by name or index."""
-        if class_weight is None:
-            return sample_weight
-        is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
-        is_known = is_balanced or isinstance(class_weight, Mapping)
-        if self.problem_type != "single_label" or not is_known:
-            raise ValueError(
-                f"class_weight is {class_weight!r:.60}; expected {BALANCED!r} or a dict of weights "
-                f"by class, for a model that predicts classes; this one has "
-                f"problem_type={self.problem_type!r}."
-            )
-        ids = read_label_ids(y, self.labels_to_read, len(y))
-        weights = np.ones(self.num_labels, np.float32)  # [C]
-        if isinstance(class_weight, str):
-            # As in scikit-learn: all classes that occur have the same sum of weights.
-            classes, counts = np.unique(ids, return_counts=True)
-            weights[classes] = len(ids) / (len(classes) * counts)
-        else:
-            weights = self._weights_of_classes(class_weight)
-        if sample_weight is None:
-            return weights[ids]
-        return weights[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
-
-    def label_ids(self, y: Any) -> Any:
-        """Returns the indices of one-hot labels [N, C]; other labels are returned unchanged."""
-        shape = np.shape(y)
-        if self.problem_type != "single_label" or not self._is_one_hot(shape):
-            return y
-        return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
-
-    def _is_one_hot(self, shape: Sequence[int]) -> bool:
-        """Returns whether labels of a shape are one-hot rows [N, C]."""
-        return len(shape) == 2 and shape[-1] == self.num_labels > 1
-
     def prepare_head(self, examples: TextExamples) -> None:
         """Sets the initial bias of a regression head, and whether the model reads pairs."""
         self.pair = any(example.text_b for example in examples.examples)
@@ -554,94 +467,6 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
                 "calibrate again.",
                 self.decisions.temperature,
             )
-
-    # Datasets of texts -------------------------------------------------------------------------
-
-    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
-        """Converts a dataset of batches of texts to ids; datasets of ids are returned unchanged.
-
-        Raises:
-          ValueError: if the elements are not batches, or the labels do not fit the model.
-        """
-        spec = data.element_spec
-        x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
-        if isinstance(x_spec, Mapping):
-            self.raw_input.is_raw(x_spec)  # Raises an error if it lacks ids.
-        columns = x_spec if isinstance(x_spec, tuple) else (x_spec,)
-        if not all(getattr(column, "dtype", None) == tf.string for column in columns):
-            return data
-        if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
-            raise ValueError(
-                f"Received a dataset with elements {spec}; expected batches: texts and labels of "
-                "shape [B], pairs as ((first texts, second texts), labels). data.batch(32) makes "
-                "them."
-            )
-        has_names = getattr(y_spec, "dtype", None) == tf.string
-        if has_names and (self.problem_type != "single_label" or not self.labels):
-            raise ValueError(
-                "The labels of the dataset are names; expected numbers, or a model made with "
-                "labels=[...]."
-            )
-        y_shape = getattr(y_spec, "shape", tf.TensorShape(None))
-        is_one_hot = (
-            self.problem_type == "single_label"
-            and y_shape.rank is not None
-            and self._is_one_hot(y_shape)
-        )
-        # As in lists of labels: if all names are numbers, a number is a name and not an index.
-        numbers = numbers_of(self.labels or ("",)) if self.problem_type == "single_label" else None
-        preprocessor = self.needed_preprocessor
-        self.pair = self.pair or isinstance(x_spec, tuple)
-        if self.long_texts != "head":
-            raise ValueError(
-                f"Received a dataset of texts, but long_texts={self.long_texts}: give lists."
-            )
-
-        @tf.autograph.experimental.do_not_convert
-        def pack_batch(*element: Any) -> Any:
-            # `map` passes a tuple as several arguments, and a single column as one.
-            x, y, weights = keras.utils.unpack_x_y_sample_weight(
-                element if isinstance(spec, tuple) else element[0]
-            )
-            inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
-            if is_one_hot:
-                y = one_hot_ids(y)
-            elif has_names:
-                y = self._indices_of_names(y)
-            elif numbers and y is not None:
-                y = self._indices_of(tf.cast(y, tf.float64), numbers)
-            return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
-
-        return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-
-    def _indices_of_names(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the indices of label names in the graph, in any of their spellings."""
-        names = self.labels or ()
-        kind = kind_of_spelling(names)
-        key = spelling_key(kind)
-        keys = list(map(key, names))
-        if len(set(keys)) < len(keys):
-            # An older model, which has both True and true: names must match exactly.
-            return self._indices_of(values, names)
-        values = tf.strings.strip(values)
-        if kind == NUMBERS:
-            values = tf.strings.regex_replace(values, WHOLE, r"\1")
-        elif kind == BOOLEANS:
-            values = tf.strings.lower(values)
-        return self._indices_of(values, keys)
-
-    def _indices_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
-        """Returns the indices of label names [B] or [B, 1], int32 [B], inside the graph.
-
-        Args:
-          values: the names, or their numbers.
-          known: all C names, or their numbers.
-        """
-        is_equal = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
-        are_known = tf.reduce_all(tf.reduce_any(is_equal, axis=1))
-        message = f"A label is not one of {', '.join(self.labels or ())}:"
-        with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
-            return tf.argmax(is_equal, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
         arguments = {

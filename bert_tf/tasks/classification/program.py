@@ -1,6 +1,7 @@
 """The classification program: trains on labelled texts; writes answers, scores, reports."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,22 @@ class Classifier(Program):
             task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
 
-    def read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
+    def before_evaluation(
+        self,
+        folder: pathlib.Path,
+        task: ClassificationTask,
+        examples: Examples,
+        compute: Callable[[TextExamples], Any],
+        is_chief: bool,
+    ) -> None:
+        """Uses the calibration of an earlier command, and does that which the flags ask for."""
+        if self.configs.training.do_train:
+            self._read_calibration(folder, task)
+        if self.configs.task.calibrate or self.configs.task.choose_thresholds:
+            first = next(iter(examples.eval.values()))
+            self._calibrate(folder if is_chief else None, task, first, compute(first))
+
+    def _read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
         """Uses temperature and thresholds that an earlier command chose for a finished run."""
         if (folder / CALIBRATION_NAME).exists():
             given = self.configs.task
@@ -210,7 +226,7 @@ class Classifier(Program):
                 arguments["thresholds"] = parse_thresholds(given.thresholds)
             task.decisions = Decisions.of(self.kind, task.labels, **arguments)
 
-    def calibrate(
+    def _calibrate(
         self,
         folder: pathlib.Path | None,
         task: ClassificationTask,
@@ -238,19 +254,22 @@ class Classifier(Program):
         if folder:
             write_calibration(folder, settings)
 
-    def draw_plots(
+    def after_evaluation(
         self,
         folder: pathlib.Path,
         ending: str,
         task: ClassificationTask,
         examples: TextExamples,
         outputs: Any,
+        results: dict[str, float] | None,
     ) -> None:
-        """Writes reliability.png (with classes)."""
+        """Writes reliability.png (with classes), and report.html if --html_report asks for it."""
         if task.kind != "regression":
             draw_reliability(
                 folder / f"reliability{ending}.png", task.reliability(examples, outputs)
             )
+        if results is not None and self.configs.task.html_report:
+            self._write_page(folder, task, examples, outputs, results)
 
     def report(
         self, task: ClassificationTask, examples: TextExamples, outputs: Any
@@ -271,7 +290,7 @@ class Classifier(Program):
         worst = worst_errors_text(examples.examples, losses, answers_shown, is_wrong, max_errors)
         return {**texts, "worst_errors.tsv": worst}
 
-    def write_page(
+    def _write_page(
         self,
         folder: pathlib.Path,
         task: ClassificationTask,
@@ -279,9 +298,7 @@ class Classifier(Program):
         outputs: Any,
         results: dict[str, float],
     ) -> None:
-        """Writes report.html, if --html_report asks for it."""
-        if not self.configs.task.html_report:
-            return
+        """Writes report.html."""
         report = folder / "report.txt"
         page = run_page(
             # A later command may predict the file that was evaluated, without evaluating again.

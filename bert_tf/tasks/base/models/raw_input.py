@@ -95,7 +95,7 @@ class RawInput:
             x, y, weights, validation_data = split_off(columns, y, weights, validation.split)
         if y is None and self.model.needs_labels:
             raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
-        weights = self.model.weigh_classes(y, given.class_weight, weights)
+        weights = self.weigh_classes(y, given.class_weight, weights)
         examples = self.model.read_examples(x, y, weights)
         # A written "[SEP]" is not a separator here, as it is in other packages.
         log_typed_tokens(x, self.model.tokenizer.vocab)
@@ -134,11 +134,11 @@ class RawInput:
                 sample_weight=given.sample_weight,
                 validation_split=validation.split or None,
             )
-            data = with_known_size(self.model.with_inputs(x), given.steps_per_epoch)
+            data = with_known_size(self.with_inputs(x), given.steps_per_epoch)
         else:
             # Keras gets the class weights, unless the packed batches have them already.
             data, class_weight = self.pack_stream(x, class_weight)
-            options["y"] = self.model.ids_of(y)
+            options["y"] = self.ids_of(y)
             options["sample_weight"] = given.sample_weight
             options["batch_size"] = given.batch_size
             options["validation_split"] = validation.split
@@ -197,7 +197,7 @@ class RawInput:
         with counting_texts("A batch", self.model):
             examples = self.model.read_examples(x, y, weights)
         if is_evaluated:
-            rows = self.model.evaluation_rows(examples)
+            rows = self.evaluation_rows(examples)
         else:
             self.model.prepare_head(examples)
             rows = examples.rows
@@ -239,7 +239,7 @@ class RawInput:
 
         def pack(item: Any) -> KerasBatch:
             x, y, weights = unpack_batch(item)
-            weights = self.model.weigh_classes(y, class_weight, weights)
+            weights = self.weigh_classes(y, class_weight, weights)
             # Keras takes the shapes of a stream from its first batches.
             length = self.model.needed_preprocessor.max_seq_length
             return self.pack_batch(x, y, weights, is_evaluated, length)
@@ -273,18 +273,18 @@ class RawInput:
           counts: receives how many examples are known.
         """
         if isinstance(data, tf.data.Dataset):
-            return self.model.with_inputs(data)
+            return self.with_inputs(data)
         if is_stream(data):
             return self.pack_stream(data, is_evaluated=True)[0]
         x, y, weights = self.model.unpack_texts(data)
         if not self.is_raw(x):
-            return keras.utils.pack_x_y_sample_weight(x, self.model.ids_of(y), weights)
+            return keras.utils.pack_x_y_sample_weight(x, self.ids_of(y), weights)
         if y is None and self.model.needs_labels:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         examples = self.model.read_examples(x, y, weights)
         if known_texts and counts:
             counts.num_known, counts.num_compared = known_texts.count(examples)
-        rows = self.model.evaluation_rows(examples)
+        rows = self.evaluation_rows(examples)
         buckets = self.buckets(rows)
         # Not filled up with rows of weight 0: Keras' metrics without weights would count them.
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
@@ -295,3 +295,39 @@ class RawInput:
         is_fixed = bool(self.model.preprocessor and self.model.preprocessor.pad_to_max_length)
         longest = self.model.max_seq_length if is_fixed else max(1, int(rows.lengths.max()))
         return length_buckets(longest, bool(self.model.jit_compile), is_fixed)
+
+    def ids_of(self, y: Labels | None) -> Labels | None:
+        """Returns labels of inputs that are ids, as the model's own loss takes them."""
+        takes_ids = self.model.compiler.has_own_loss or not self.model.compiled
+        return self.label_ids(y) if takes_ids and y is not None else y
+
+    def label_ids(self, y: Labels) -> Labels:
+        """Returns labels of inputs that are ids, in the form of the loss."""
+        return y
+
+    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of ids as it is.
+
+        Raises:
+          ValueError: if it has raw texts, which this model does not take as a dataset.
+        """
+        if any(spec.dtype == tf.string for spec in tf.nest.flatten(data.element_spec)):
+            raise ValueError(
+                f"{type(self.model).__name__} does not take a dataset of texts; give lists, or a "
+                "dataset of dicts of ids."
+            )
+        return data
+
+    def weigh_classes(
+        self, y: Labels | None, class_weight: ClassWeight | None, sample_weight: Column | None
+    ) -> Column | None:
+        """Returns the weight of each example; None for 1."""
+        if class_weight is not None:
+            raise ValueError(
+                f"{type(self.model).__name__} has no class_weight; give sample_weight."
+            )
+        return sample_weight
+
+    def evaluation_rows(self, examples: Any) -> TokenizedDataset:
+        """Returns the rows for evaluation, with their weights."""
+        return examples.rows

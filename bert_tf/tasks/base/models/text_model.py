@@ -350,9 +350,9 @@ class TextModel(FromPretrained, abc.ABC):
             self.compile_for(1)  # Only the loss and the metrics are used.
         if not self.raw_input.is_raw(x):
             if isinstance(x, tf.data.Dataset):
-                x = self.with_inputs(x)
+                x = self.raw_input.with_inputs(x)
             x, _ = self.raw_input.pack_stream(x, is_evaluated=True)
-            y = self.ids_of(y)
+            y = self.raw_input.ids_of(y)
             options |= {"y": y, "batch_size": batch_size, "sample_weight": sample_weight}
             return super().evaluate(x, verbose=verbose, **options)  # type: ignore[misc]
         data = self.raw_input.evaluation_data((x, y, sample_weight), batch_size or BATCH_SIZE)
@@ -378,7 +378,7 @@ class TextModel(FromPretrained, abc.ABC):
                 texts = self.raw_input.join_batches(list(inputs_in(x, steps)))
                 return self.predict(texts, batch_size, verbose, callbacks=callbacks)
         if not self.raw_input.is_raw(x):
-            data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
+            data = self.raw_input.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
             options = {"steps": steps, "callbacks": callbacks}
             return super().predict(data, batch_size, verbose, **options)  # type: ignore[misc]
         if steps is not None:
@@ -401,7 +401,7 @@ class TextModel(FromPretrained, abc.ABC):
         """Trains on a batch as Keras' `train_on_batch`, also on raw input."""
         self.compiler.check_loss()
         if self.raw_input.is_raw(x):
-            weights = self.weigh_classes(y, class_weight, sample_weight)
+            weights = self.raw_input.weigh_classes(y, class_weight, sample_weight)
             x, y, sample_weight = self.raw_input.pack_batch(x, y, weights)
             class_weight = None  # It is part of the weights.
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)  # type: ignore[misc]
@@ -444,36 +444,6 @@ class TextModel(FromPretrained, abc.ABC):
 
     # Raw input ---------------------------------------------------------------------------------
 
-    def ids_of(self, y: Labels | None) -> Labels | None:
-        """Returns labels of inputs that are ids, as the model's own loss takes them."""
-        takes_ids = self.compiler.has_own_loss or not self.compiled
-        return self.label_ids(y) if takes_ids and y is not None else y
-
-    def label_ids(self, y: Labels) -> Labels:
-        """Returns labels of inputs that are ids, in the form of the loss."""
-        return y
-
-    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns a dataset of ids as it is.
-
-        Raises:
-          ValueError: if it has raw texts, which this model does not take as a dataset.
-        """
-        if any(spec.dtype == tf.string for spec in tf.nest.flatten(data.element_spec)):
-            raise ValueError(
-                f"{type(self).__name__} does not take a dataset of texts; give lists, or a dataset "
-                "of dicts of ids."
-            )
-        return data
-
-    def weigh_classes(
-        self, y: Labels | None, class_weight: ClassWeight | None, sample_weight: Column | None
-    ) -> Column | None:
-        """Returns the weight of each example; None for 1."""
-        if class_weight is not None:
-            raise ValueError(f"{type(self).__name__} has no class_weight; give sample_weight.")
-        return sample_weight
-
     def choose_label_loss(
         self, config: LabelLossConfig, y: Labels | None, class_weight: ClassWeight | None
     ) -> ClassWeight | None:
@@ -498,10 +468,6 @@ class TextModel(FromPretrained, abc.ABC):
 
     def prepare_head(self, examples: Any) -> None:
         """Prepares the head for training on these examples; a subclass overrides it."""
-
-    def evaluation_rows(self, examples: Any) -> TokenizedDataset:
-        """Returns the rows for evaluation, with their weights."""
-        return examples.rows
 
     def unpack_texts(self, data: KerasInput) -> tuple[Any, Any, Any]:
         """Returns x, y and weights of validation data."""

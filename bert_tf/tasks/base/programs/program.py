@@ -205,43 +205,43 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
             "--long_texts=windows" if long_texts else "",
         )
 
-    def read_calibration(self, folder: pathlib.Path, task: TaskType) -> None:  # noqa: B027
-        """Uses the choice of an earlier `calibrate`, if the run directory has one."""
-
-    def calibrate(  # noqa: B027
+    def before_evaluation(  # noqa: B027
         self,
-        folder: pathlib.Path | None,
+        folder: pathlib.Path,
         task: TaskType,
-        examples: ExamplesType,
-        outputs: "CollectedOutputs",
+        examples: Examples,
+        compute: Callable[[ExamplesType], "CollectedOutputs"],
+        is_chief: bool,
     ) -> None:
-        """Does the work that the flags of `CALIBRATING` ask for, on the first development examples.
+        """Prepares the decisions of the task, after the weights to use are found.
 
         Args:
-          folder: the run directory, to record the choice in; None if another worker does.
-          task: the result of `make_task`, which the choice is assigned to.
-          examples, outputs: development examples, and the outputs of the model.
+          folder: the run directory.
+          task: the result of `make_task`.
+          examples: all examples of the run.
+          compute: returns the outputs of the model for examples.
+          is_chief: whether this worker writes the files.
         """
 
-    def draw_plots(  # noqa: B027
+    def after_evaluation(  # noqa: B027
         self,
         folder: pathlib.Path,
         ending: str,
         task: TaskType,
         examples: ExamplesType,
         outputs: "CollectedOutputs",
+        results: dict[str, float] | None,
     ) -> None:
-        """Writes the plots that accompany an evaluation; `ending` is that of its file names."""
+        """Writes further files about an evaluation, after all others.
 
-    def write_page(  # noqa: B027
-        self,
-        folder: pathlib.Path,
-        task: TaskType,
-        examples: ExamplesType,
-        outputs: "CollectedOutputs",
-        results: dict[str, float],
-    ) -> None:
-        """Writes a page about an evaluation of the run's evaluation file, after all other files."""
+        Args:
+          folder: the run directory.
+          ending: ending of the names of files.
+          task: the result of `make_task`.
+          examples, outputs: the examples, and the outputs of the model.
+          results: the metrics of the run's evaluation file; None for other files, and for all but
+            the first examples.
+        """
 
     @abc.abstractmethod
     def report(

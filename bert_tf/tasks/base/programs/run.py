@@ -35,7 +35,7 @@ from bert_tf.tasks.base.programs.defaults import (
 )
 from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs, FineTuner
 from bert_tf.tasks.base.programs.initial_state import fit_head, load_initial_state
-from bert_tf.tasks.base.programs.program import CALIBRATING, Configs, Examples, Program
+from bert_tf.tasks.base.programs.program import Configs, Examples, Program
 from bert_tf.tasks.base.programs.results import ending_of, results_text, write_texts
 from bert_tf.tasks.base.programs.sizes import with_sizes
 from bert_tf.text.text_counts import Remedy, TextCounts
@@ -242,7 +242,6 @@ class Run:
                 # Chosen for the weights before.
                 (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
             self.train(trainer, examples)
-            self.program.read_calibration(self.folder, trainer.task)
         # Only evaluations during training score checkpoints, and only those of this run.
         has_scores = training.eval_steps if training.do_train else self.start.weights is None
         if tuning.use_best_checkpoint and has_scores:
@@ -251,18 +250,20 @@ class Run:
                 trainer.step = step
         # By the id() of the examples, because a file may be evaluated and predicted.
         outputs: dict[int, CollectedOutputs] = {}
-        if any(getattr(self.configs.task, name, False) for name in CALIBRATING):
-            dataset = next(iter(examples.eval.values()))
-            outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
-            folder = self.folder if trainer.is_chief else None
-            self.program.calibrate(folder, trainer.task, dataset, outputs[id(dataset)])
+
+        def compute(dataset: Any) -> CollectedOutputs:
+            if id(dataset) not in outputs:
+                outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
+            return outputs[id(dataset)]
+
+        self.program.before_evaluation(
+            self.folder, trainer.task, examples, compute, trainer.is_chief
+        )
         if training.do_eval:
             if not examples.eval:
                 raise ValueError("--do_eval needs examples with labels; give --eval_file.")
             for dataset in examples.eval.values():
-                if id(dataset) not in outputs:
-                    batch_size = training.eval_batch_size
-                    outputs[id(dataset)] = trainer.predict(dataset.rows, batch_size)
+                compute(dataset)
             self.results = self.evaluate(trainer, "eval", examples.eval, outputs)
         if tuning.do_predict:
             self.predict(trainer, examples.predict, outputs)
@@ -326,18 +327,22 @@ class Run:
                     texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
                 ending_of_name = f"{ending}_{name}" if name else ending
                 write_texts(self.folder, texts, ending_of_name)
-                self.program.draw_plots(
-                    self.folder, ending_of_name, trainer.task, examples, outputs[id(examples)]
-                )
         if trainer.is_chief:
             text = results_text(file, trainer.step, results, self.program.results_start)
             write_texts(self.folder, {"eval_results.txt": text}, ending)
             if not ending:
                 self.add_to_curves(trainer.step, results)
-                first = next(iter(datasets.values()))
-                self.program.write_page(
-                    self.folder, trainer.task, first, outputs[id(first)], results
+            shown = None if ending else results
+            for name, examples in datasets.items():
+                self.program.after_evaluation(
+                    self.folder,
+                    f"{ending}_{name}" if name else ending,
+                    trainer.task,
+                    examples,
+                    outputs[id(examples)],
+                    shown,
                 )
+                shown = None
             logging.info("Evaluation of %s at step %d:", file, trainer.step)
             for name, value in results.items():
                 logging.info("  %-24s %.4f", name, value)

@@ -169,8 +169,10 @@ def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
     # Absent if off, so the key is that of examples without the option.
     if data.sentence_order:
         values["sentence_order"] = True
-    values["masking"] = "static" if masking.masking == "static" else "dynamic"
-    return values | (masking.to_dict() if masking.masking == "static" else {})
+    values["masking"] = "dynamic"
+    if masking.masking == "static":
+        values |= masking.to_dict()
+    return values
 
 
 def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:

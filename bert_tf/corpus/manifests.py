@@ -82,16 +82,20 @@ def write_manifest(
 def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
     """Returns the manifest with this key, or None if there is no file or it has another key."""
     manifest = _load(path)
-    return manifest if manifest and manifest["key"] == key else None
+    if manifest.get("key") == key:
+        return manifest
+    return None
 
 
-def _load(path: pathlib.Path) -> dict[str, Any] | None:
+def _load(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a manifest; {} if there is none."""
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
     except (FileNotFoundError, ValueError, RecursionError):  # Missing, not UTF-8, or not JSON.
-        return None
-    is_manifest = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
-    return manifest if is_manifest else None
+        return {}
+    if isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys():
+        return manifest
+    return {}
 
 
 def fingerprint_made(manifest: dict[str, Any]) -> str:
@@ -135,7 +139,7 @@ def check_records(
     given = {pathlib.Path(path).absolute() for path in paths}
     for folder in sorted({path.parent for path in given}):
         for manifest_file in sorted(folder.glob(f"*{MANIFEST}")):
-            manifest = _load(manifest_file) or {}
+            manifest = _load(manifest_file)
             files = _files_beside(manifest, folder)
             # A folder may also have manifests of files that are not read.
             if not given.isdisjoint(files):

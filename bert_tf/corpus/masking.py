@@ -228,7 +228,7 @@ def mean_span(masking: MaskingConfig) -> float:
 
 
 def count_predictions(
-    input_mask: tf.Tensor, masking: MaskingConfig, rates: tf.Tensor | float | None = None
+    input_mask: tf.Tensor, masking: MaskingConfig, rates: tf.Tensor | float
 ) -> tf.Tensor:
     """Returns the number of tokens to predict, int32 [B]; `rates` is their share, one or [B].
 
@@ -236,8 +236,7 @@ def count_predictions(
     round: a length of 70 at 0.15 gives 10 (10.5), and 90 gives 14 (13.5).
     """
     lengths = tf.cast(tf.reduce_sum(input_mask, axis=1), tf.float64)
-    shares = masking.masked_lm_prob if rates is None else rates
-    counts = tf.cast(tf.round(lengths * shares), tf.int32)
+    counts = tf.cast(tf.round(lengths * rates), tf.int32)
     return tf.minimum(masking.max_predictions_per_seq, tf.maximum(1, counts))
 
 

@@ -267,7 +267,7 @@ def parse_records(serialized: tf.Tensor, form: RecordForm) -> dict[str, tf.Tenso
       InvalidArgumentError: if a record lacks a feature or a list has another length.
     """
     lengths = {"T": [form.max_seq_length], "P": [form.max_predictions_per_seq], "": []}
-    present = features.MASKED_FEATURES if form.is_masked else features.UNMASKED_FEATURES
+    present = features.STORED[form.is_masked]
     specs = {
         form.file_names[feature.name]: tf.io.FixedLenFeature(
             lengths[feature.axis], feature.file_dtype

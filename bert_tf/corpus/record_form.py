@@ -54,11 +54,10 @@ def describe_records(records: RecordFiles) -> RecordForm:
 def _describe_record(records: RecordFiles, index: int) -> RecordForm:
     lengths, kinds = _feature_sizes(records, index)
     is_masked = "masked_lm_ids" in lengths
-    expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
     file_names = {}
     # The lengths that occur on each axis; a second one is an error.
     axes = {"": {1}, "T": set(), "P": set()}
-    for feature in expected:
+    for feature in features.STORED[is_masked]:
         # The name of google-research/bert, or of the Model Garden.
         name = feature.file_name if feature.file_name in lengths else feature.name
         if name not in lengths:

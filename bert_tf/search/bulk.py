@@ -207,7 +207,7 @@ def read_file(job: Job, number: int) -> list[int]:
     marker = read_marker(job, number)
     # A list, as it is read back from JSON.
     source = list(job.inputs[number])
-    values = read_json(marker) if is_whole(marker) else {}
+    values = read_record(marker)
     if values.get("source") == source:
         recorded_counts: list[int] = values["documents"]
         paths = _files_of_input(job, number, len(recorded_counts))
@@ -384,7 +384,7 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     # The first checksum is that of the ids.
     texts_crc = read_json(read_marker(job, number))["crc32c"][1 + shard]
     origin = {"model": job.model, "texts": texts_crc}
-    values = read_json(marker) if is_whole(marker) else {}
+    values = read_record(marker)
     is_known = all(values.get(key) == value for key, value in origin.items())
     if is_known and is_unchanged(path, values["vectors"]):
         return 0
@@ -416,6 +416,11 @@ def log_text_counts(job: Job, names: Sequence[str]) -> None:
         if marker.exists():
             total.merge(read_json(marker).get("text_counts", {}))
     total.log("embed_texts", Remedy("--max_seq_length={}"))
+
+
+def read_record(path: pathlib.Path) -> dict[str, typing.Any]:
+    """Reads a file of `write_record`; {} if it is missing or damaged."""
+    return read_json(path) if is_whole(path) else {}
 
 
 def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:

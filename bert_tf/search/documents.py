@@ -172,8 +172,10 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                     yield number, run
                 continue
             if text:
-                first = first if lines else number
-                words = count + (words if lines else 0)
+                if not lines:
+                    first = number
+                    words = 0
+                words += count
                 lines.append(text)
             # A blank line ends a paragraph; a paragraph that has become long ends at this line.
             if lines and (not text or words >= PASSAGE_WORDS):

@@ -34,6 +34,8 @@ GOLDEN = {
         {"max_predictions_per_seq": 5, "masked_lm_prob": 0.3},
     ),
 }
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER = WordPiece(Vocab((*SPECIAL, "a", "b", "c")), True)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -57,10 +59,9 @@ def test_equals_the_original_program(name):
 
 
 def test_documents_end_at_blank_lines_but_not_at_the_end_of_a_file(tmp_path):
-    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"))
     (tmp_path / "1.txt").write_bytes(b"a\n\n  \nb\n")
     (tmp_path / "2.txt").write_bytes(b"c c\n\n")
-    documents = read_google_documents(f"{tmp_path}/*.txt", WordPiece(vocab, True))
+    documents = read_google_documents(f"{tmp_path}/*.txt", TOKENIZER)
     assert documents == [[[5]], [[6], [7, 7]]]
 
 
@@ -79,27 +80,24 @@ def test_of_byte_level_bpe_all_but_a_first_sentence_begin_with_a_space(tmp_path)
     "compress", [gzip.compress, pytest.param(lzma.compress, marks=pytest.mark.slow), bz2.compress]
 )
 def test_compressed_files_are_read_as_plain_ones(tmp_path, compress):
-    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"))
     text = b"a\n\nb\nc c\n" * 5_000
     (tmp_path / "plain").write_bytes(text)
     (tmp_path / "compressed").write_bytes(compress(text))
     plain, compressed = (
-        read_google_documents(str(tmp_path / name), WordPiece(vocab, True))
-        for name in ("plain", "compressed")
+        read_google_documents(str(tmp_path / name), TOKENIZER) for name in ("plain", "compressed")
     )
     assert plain == compressed and len(plain) == 5_001
 
 
 def test_only_lines_takes_any_text(tmp_path):
-    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"))
     (tmp_path / "text").write_bytes(b'{"a": 1}\n')
-    documents = read_google_documents(f"{tmp_path}/text", WordPiece(vocab, True), "lines")
+    documents = read_google_documents(f"{tmp_path}/text", TOKENIZER, "lines")
     assert len(documents) == 1
     write_records(tmp_path / "records", encode_examples({"input_ids": np.ones((1, 8), int)}))
     with pytest.raises(
         ValueError, match="records.* tfrecord.*--google_identical.*--input_format=lines"
     ):
-        read_google_documents(f"{tmp_path}/records", WordPiece(vocab, True))
+        read_google_documents(f"{tmp_path}/records", TOKENIZER)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +112,7 @@ def test_only_lines_takes_any_text(tmp_path):
     ],
 )
 def test_bad_input(tmp_path, content, message):
-    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
     if content is not None:
         (tmp_path / "text").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        read_google_documents(f"{tmp_path}/text", WordPiece(vocab, True))
+        read_google_documents(f"{tmp_path}/text", TOKENIZER)

@@ -128,7 +128,8 @@ def test_counts_are_python_rounded():
     lengths = np.arange(1, 513)
     for prob, limit in ((0.15, 80), (0.15, 20), (0.25, 200), (0.0, 20)):
         config = MaskingConfig(masked_lm_prob=prob, max_predictions_per_seq=limit)
-        counts = masking.count_predictions(tf.sequence_mask(lengths, dtype=tf.int32), config)
+        mask = tf.sequence_mask(lengths, dtype=tf.int32)
+        counts = masking.count_predictions(mask, config, prob)
         expected = [min(limit, max(1, round(int(n) * prob))) for n in lengths]
         assert counts.numpy().tolist() == expected
 
@@ -155,7 +156,7 @@ def test_counts_and_candidates_are_those_of_google(name, prob, limit):
     assert candidates[rows, positions].all()
     config = MaskingConfig(masked_lm_prob=prob, max_predictions_per_seq=limit)
     numbers = golden["masked_lm_weights"].sum(axis=1)
-    counts = masking.count_predictions(input_mask, config)
+    counts = masking.count_predictions(input_mask, config, prob)
     np.testing.assert_array_equal(counts, numbers)
     ids = tf.range(len(examples), dtype=tf.int64)
     batch = {"input_word_ids": word_ids, "input_mask": input_mask}

@@ -6,7 +6,6 @@ import logging
 import os
 import pathlib
 
-import numpy as np
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
@@ -16,6 +15,7 @@ from bert_tf.corpus.preparation import prepare_pretraining_data, split_documents
 from bert_tf.corpus.tfrecords import write_records
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.text.vocab import Vocab
+from tests.corpus.example_shards_test import read
 from tests.corpus.token_store_test import sentences_of
 
 
@@ -75,23 +75,11 @@ def test_held_out_documents_are_not_trained_on(corpus, tmp_path):
         texts = {tuple(s) for d in documents for s in sentences_of(store, d)}
         others = {tuple(s) for d in range(50) if d not in documents for s in sentences_of(store, d)}
         found = 0
-        for sequence in sequences(files):
+        for sequence in read(files)["input_ids"].tolist():
             sentences = inner_sentences(sequence, vocab.ids["."])
             assert not sentences & (others - texts)
             found += len(sentences & texts)
         assert found > len(documents)
-
-
-def sequences(files):
-    from tensorflow.core.example import example_pb2
-
-    from bert_tf.corpus.tfrecords import RecordFiles
-
-    records = RecordFiles(files)
-    for record in records.read(np.arange(len(records))):
-        yield list(
-            example_pb2.Example.FromString(record).features.feature["input_ids"].int64_list.value
-        )
 
 
 def inner_sentences(ids, full_stop):

@@ -16,11 +16,8 @@ from tests.corpus.tfrecords_test import make_records
 def test_form_is_seen_in_the_first_record(tmp_path, predictions, v2):
     write_records(tmp_path / "a", make_records(2, 8, predictions, v2))
     form = describe_records(RecordFiles([tmp_path / "a"]))
-    assert (form.is_masked, form.max_seq_length, form.max_predictions_per_seq) == (
-        predictions > 0,
-        8,
-        predictions,
-    )
+    found = (form.is_masked, form.max_seq_length, form.max_predictions_per_seq)
+    assert found == (predictions > 0, 8, predictions)
     assert form.file_names["input_word_ids"] == ("input_word_ids" if v2 else "input_ids")
     assert form.file_names["input_type_ids"] == ("input_type_ids" if v2 else "segment_ids")
     assert ("masked_lm_ids" in form.file_names) == (predictions > 0)

@@ -31,25 +31,13 @@ def make_store(folder, num_documents, seed=0, longest=12, sentences=30):
     return TokenStore([folder / "0", folder / "1"]), documents
 
 
-def all_pairs(store, *, seed=7, duplicates=1, max_seq_length=32, short_seq_prob=0.1, swaps=False):
+def all_pairs(store, *, seed=7, duplicates=1, **options):
+    options = {"max_seq_length": 32, "short_seq_prob": 0.1, **options}
     documents = np.arange(store.num_documents)
     for duplicate in range(duplicates):
         for index in documents.tolist():
             generator = document_generator(seed, duplicate, index)
-            yield (
-                index,
-                list(
-                    sentence_pairs(
-                        store,
-                        documents,
-                        index,
-                        generator,
-                        max_seq_length=max_seq_length,
-                        short_seq_prob=short_seq_prob,
-                        swaps=swaps,
-                    )
-                ),
-            )
+            yield index, list(sentence_pairs(store, documents, index, generator, **options))
 
 
 def test_layout_and_partner(tmp_path):
@@ -131,14 +119,11 @@ def test_partner_is_uniform_over_the_other_documents(tmp_path):
 
 def test_pairs_depend_on_seed_duplicate_and_document_alone(tmp_path):
     store, _ = make_store(tmp_path, 8)
-    lists = [
-        [
-            [(a.tolist(), b.tolist()) for a, b, _ in pairs]
-            for _, pairs in all_pairs(store, seed=seed)
-        ]
-        for seed in (7, 7, 8)
-    ]
-    assert lists[0] == lists[1] != lists[2]
+    drawn = []
+    for seed in (7, 7, 8):
+        pairs = [pair for _, pairs in all_pairs(store, seed=seed) for pair in pairs]
+        drawn.append([(a.tolist(), b.tolist()) for a, b, _ in pairs])
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])

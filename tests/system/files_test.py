@@ -22,22 +22,17 @@ from bert_tf.system.files import (
 
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None:
-    with atomic_write(tmp_path / "new" / "text") as file:
-        file.write("naïve\n")
+    path = tmp_path / "new" / "text"
+    for text in ("old", "naïve\n"):
+        with atomic_write(path) as file:
+            file.write(text)
+            file.flush()
+            # The target is untouched until the end.
+            assert text == "old" or path.read_text(encoding="utf8") == "old"
     with atomic_write(tmp_path / "bytes", "wb") as file:
         file.write(b"\x00\xff")
     assert (tmp_path / "new" / "text").read_bytes() == b"na\xc3\xafve\n"
     assert (tmp_path / "bytes").read_bytes() == b"\x00\xff"
-
-
-def test_target_is_untouched_until_the_end(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old", encoding="utf8")
-    with atomic_write(path) as file:
-        file.write("new")
-        file.flush()
-        assert path.read_text(encoding="utf8") == "old"
-    assert path.read_text(encoding="utf8") == "new"
 
 
 def test_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: pathlib.Path) -> None:

@@ -44,6 +44,36 @@ class StepPlan(NamedTuple):
         return min(1.0, self.first_share + (1.0 - self.first_share) * progress)
 
 
+class NoBudget:
+    """The budget of a run with a number of steps: nothing is counted, and its last step stays.
+
+    Args:
+      last_step: the number of steps.
+    """
+
+    is_limited = False
+    budget = math.inf
+
+    def __init__(self, last_step: int) -> None:
+        self.used = 0.0
+        self.plan = StepPlan(0, 0.0, last_step)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restores nothing."""
+
+    def start(self, skips_compilation: bool = False) -> None:
+        """Starts nothing."""
+
+    def tick(self, expected: float, most: float = math.inf) -> float:
+        return 0.0
+
+    def last_step(self, *measured: float) -> int:
+        return self.plan.last_step
+
+
 class TimeBudget:
     """Counts the seconds of a run and decides which step is the last.
 
@@ -57,6 +87,8 @@ class TimeBudget:
       used: seconds counted so far, including earlier processes.
       plan: the current plan.
     """
+
+    is_limited = True
 
     def __init__(
         self,

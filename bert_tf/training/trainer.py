@@ -47,7 +47,7 @@ from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Bar, Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
-from bert_tf.training.time_budget import FAR_AWAY, TimeBudget
+from bert_tf.training.time_budget import FAR_AWAY, NoBudget, TimeBudget
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
 LAST_STEPS = 2  # A run does not end with as many skipped steps.
@@ -106,10 +106,10 @@ class Trainer:
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
-        self.time_budget = time_budget
+        self.time_budget: TimeBudget | NoBudget = time_budget or NoBudget(num_train_steps)
         self.samples = samples
         self.baseline: Callable[[], dict[str, float]] | None = None
-        self.num_train_steps = time_budget.plan.last_step if time_budget else num_train_steps
+        self.num_train_steps = self.time_budget.plan.last_step
         self.progress = progress
         self.data_fingerprint = data_fingerprint
         self.is_chief = is_chief(strategy)
@@ -161,15 +161,15 @@ class Trainer:
         self.loss_spikes.restore(self._loop_state.get("bad_steps", {}))
         if self.guard:
             self.guard.restore(self._loop_state.get("guard", {}))
-        if self.time_budget:
-            self.time_budget.restore(self._loop_state.get("clock", {}))
-            measured = self._loop_state.get("evaluation_seconds", 0.0)
-            evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
-            # A process that resumes compiles the evaluation again, whose time must not count twice.
-            is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
-            had_evaluation = self.step >= min(evaluated, default=math.inf)
-            self._compiles_evaluation_again = is_resumed and had_evaluation
-            self._evaluation_seconds = self._evaluation_seconds or measured
+        self.time_budget.restore(self._loop_state.get("clock", {}))
+        measured = self._loop_state.get("evaluation_seconds", 0.0)
+        evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
+        # A process that resumes compiles the evaluation again, whose time must not count twice.
+        is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
+        had_evaluation = self.step >= min(evaluated, default=math.inf)
+        self._compiles_evaluation_again = is_resumed and had_evaluation
+        self._evaluation_seconds = self._evaluation_seconds or measured
+        if self.time_budget.is_limited:
             self._set_last_step(self.time_budget.plan.last_step)
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
@@ -198,17 +198,15 @@ class Trainer:
             # A rewind needs a checkpoint to return to, also before the first regular one.
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
                 self.save()
-            if self.time_budget:
-                self.time_budget.start()
+            self.time_budget.start()
             # The run was stopped before the evaluation.
             if self.step and self._evaluation_is_due():
                 self._evaluate_and_note(scalars)
-            elif self.time_budget and self._is_evaluated():
+            elif self._is_evaluated():
                 # The checkpoint was written before the evaluation, whose time it does not include.
                 self.time_budget.used += self._evaluation_seconds
             iterator = None
-            if self.time_budget:
-                self.time_budget.start(skips_compilation=self.step > 0)
+            self.time_budget.start(skips_compilation=self.step > 0)
             while not self.is_finished():
                 # A new stage of the batch ramp has batches of another size, hence another dataset.
                 if iterator is None or self._next_batch == self._stage.first_batch:
@@ -232,8 +230,7 @@ class Trainer:
                     raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
-                if self.time_budget:
-                    self.time_budget.tick(0.0)
+                self.time_budget.tick(0.0)
         self._stop = None
 
     def is_finished(self) -> bool:
@@ -255,11 +252,9 @@ class Trainer:
         It is infinite for a run that rewinds and has no time budget: such a run must return to the
         same checkpoint on fast and slow machines.
         """
-        if self.config.on_bad_loss == "rewind" and not self.time_budget:
+        if self.config.on_bad_loss == "rewind" and not self.time_budget.is_limited:
             return math.inf
-        seconds = SECONDS_BETWEEN_SAVES
-        if self.time_budget:
-            seconds = min(seconds, SHARE_BETWEEN_SAVES * self.time_budget.budget)
+        seconds = min(SECONDS_BETWEEN_SAVES, SHARE_BETWEEN_SAVES * self.time_budget.budget)
         return max(seconds, self.directory.write_seconds / WRITING_SHARE)
 
     def _save_is_due(self) -> bool:
@@ -278,7 +273,6 @@ class Trainer:
         self._check_weights()
         if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
-            evaluation_seconds = self._evaluation_seconds_or_guess() if self.time_budget else 0.0
             state = {
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
@@ -286,8 +280,8 @@ class Trainer:
                 "marks": {path.name: mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.loss_spikes.state(),
                 "guard": self.guard.state() if self.guard else {},
-                "clock": self.time_budget.state() if self.time_budget else {},
-                "evaluation_seconds": evaluation_seconds,
+                "clock": self.time_budget.state(),
+                "evaluation_seconds": self._evaluation_seconds_or_guess(),
             }
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state, by_time)
@@ -425,9 +419,8 @@ class Trainer:
         start = time.monotonic()
         with self.progress.timed("step_seconds"):
             rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
-        seconds = time.monotonic() - start
-        if self.time_budget:
-            seconds = self.time_budget.tick(self.progress.step_seconds * num_steps)
+        counted = self.time_budget.tick(self.progress.step_seconds * num_steps)
+        seconds = counted or time.monotonic() - start
         self.progress.add(seconds, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
@@ -464,7 +457,7 @@ class Trainer:
 
         All hosts use the chief's seconds, so that they have the same plan and the same rates.
         """
-        if not self.time_budget:
+        if not self.time_budget.is_limited:
             return
         # A single step after compiling again is too imprecise to change an existing plan.
         is_rough = self.progress.calls < 2 and self.time_budget.plan.last_step < FAR_AWAY
@@ -491,7 +484,9 @@ class Trainer:
         self.log.log_steps = line_interval(self.config.log_steps, last)
 
     def _evaluation_seconds_or_guess(self) -> float:
-        """Returns the seconds that an evaluation takes; 0 for a run without evaluations."""
+        """Returns the seconds of an evaluation; 0 without a time budget or evaluations."""
+        if not self.time_budget.is_limited:
+            return 0.0
         config = self.config
         progress = self.progress
         if self._evaluation_seconds or not (config.do_eval or config.eval_steps):
@@ -511,7 +506,7 @@ class Trainer:
         if end := self._stage.end:
             most = min(most, end - self._next_batch)
         is_alone = worker_of(self.strategy)[1] == 1
-        if not self.progress.step_seconds and (is_alone or self.time_budget):
+        if not self.progress.step_seconds and (is_alone or self.time_budget.is_limited):
             return 1  # All hosts agree, because all made the same number of calls.
         if not is_alone:  # Hosts measure different times, so the number must not depend on them.
             return min(most, self.config.log_steps)
@@ -538,12 +533,12 @@ class Trainer:
     def _rewind(self) -> None:
         """Returns to the last checkpoint and skips the batches up to the bad step."""
         next_batch = self._next_batch + 1
-        used = self.time_budget.used if self.time_budget else 0.0
+        used = self.time_budget.used
         self.directory.wait()
         any_worker(self.strategy, False)  # Wait until the chief has written its checkpoint.
         self.restore()
-        if self.time_budget:  # Rewinding does not give back time.
-            self.time_budget.used = max(used, self.time_budget.used)
+        # Rewinding does not give back time.
+        self.time_budget.used = max(used, self.time_budget.used)
         # Steps repeat from the checkpoint, batches do not: those up to the bad one are skipped.
         self.loss_spikes.batches_left_out = next_batch - self.step
         if self.is_chief:
@@ -578,14 +573,12 @@ class Trainer:
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # The checkpoint is written in the background.
-        if self.time_budget:
-            self.time_budget.tick(0.0)
+        self.time_budget.tick(0.0)
         with self.progress.timed("evaluation_seconds"):
             results = self.evaluate()
-        if self.time_budget:
-            most = self._evaluation_seconds if self._compiles_evaluation_again else math.inf
-            self._evaluation_seconds = self.time_budget.tick(0.0, most)
-            self._compiles_evaluation_again = False
+        most = self._evaluation_seconds if self._compiles_evaluation_again else math.inf
+        self._evaluation_seconds = self.time_budget.tick(0.0, most)
+        self._compiles_evaluation_again = False
         self.last_evaluation = self.step, results
         if self.is_chief and scalars is not None:
             self.directory.mark_best(self.step, self.task.score(results))

@@ -126,7 +126,7 @@ def test_time_between_checkpoints_follows_the_budget(tmp_path):
     trainer = make_trainer(tmp_path, ToyTask(DROPPING))
     assert trainer.seconds_between_saves() == 120
     for minutes, seconds in ((2, 12), (60, 120), (0.5, 3)):
-        trainer.time_budget = types.SimpleNamespace(budget=60 * minutes)
+        trainer.time_budget = types.SimpleNamespace(budget=60 * minutes, is_limited=True)
         assert trainer.seconds_between_saves() == pytest.approx(seconds)
     trainer.directory.write_seconds = 30.0  # No more than a tenth of the time goes into writing.
     assert trainer.seconds_between_saves() == pytest.approx(300)

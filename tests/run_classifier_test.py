@@ -143,20 +143,6 @@ def test_the_best_checkpoint_is_used_and_the_others_noted(own):
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == list(range(1, 37))
 
 
-@pytest.mark.slow
-def test_the_record_repeats_the_run(folder, own):
-    record = f"--flagfile={own[0] / 'run.flags'}"
-    assert fine_tune("run_classifier", record, output_dir=folder / "again") == 0
-    for name in ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt", "test_results.tsv"):
-        assert (folder / "again" / name).read_bytes() == (own[0] / name).read_bytes(), name
-
-
-def test_the_same_command_on_a_finished_run_changes_nothing(own):
-    before = files_of(own[0])
-    finish(run("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
-    assert files_of(own[0]) == before
-
-
 def use(path, *arguments, **values):
     """Uses a finished run as one does by hand: what it knows is not said again."""
     assert fine_tune("run_classifier", *arguments, f"--output_dir={path}", **values) == 0

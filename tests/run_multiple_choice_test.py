@@ -16,7 +16,6 @@ from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.program import MultipleChoice
 from bert_tf.tasks.multiple_choice.task import ChoiceExamples
 from tests.fine_tune import (
-    check_packed_rows,
     fine_tune,
     read_results,
     read_tsv,
@@ -75,7 +74,11 @@ def as_lists(rows):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("choice")
+    return write_files(tmp_path_factory.mktemp("choice"))
+
+
+def write_files(path):
+    """Writes a model and data into a folder; returns the folder."""
     write_tiny_model(path / "model", *WORDS, num_hidden_layers=1)
     dev = make_rows(2, 41)
     write_table(path / "train.csv", make_rows(1, 150))
@@ -152,12 +155,6 @@ def test_answers_and_scores(folder, trained):
         assert row["context"] == f"{source['sent1']} {source['sent2']}"
         assert row["chosen"] == source[f"ending{chosen[place]}"]
         assert row["right"] == source[f"ending{labels[place]}"]
-
-
-@pytest.mark.slow
-def test_packed_rows_give_the_same_losses(folder, tmp_path):
-    flags = flags_of(folder, "", attention_probs_dropout_prob=0)
-    check_packed_rows("run_multiple_choice", tmp_path, **flags)
 
 
 @pytest.mark.slow

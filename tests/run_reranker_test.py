@@ -18,16 +18,13 @@ from bert_tf.metrics.trec import read_run, write_run
 from bert_tf.tasks.base.programs.program import read_configs
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.training.memory import choose_micro_batches
-from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
-    check_packed_rows,
     fine_tune,
     read_results,
     read_tsv,
     refuse,
     write_table,
 )
-from tests.programs import finish, start
 from tests.tasks.embedding.beir_test import write as write_beir
 from tests.tiny_model import write_tiny_model
 
@@ -61,7 +58,11 @@ def make_rows(seed: int, count: int) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("reranker")
+    return write_files(tmp_path_factory.mktemp("reranker"))
+
+
+def write_files(path):
+    """Writes a model and data into a folder; returns the folder."""
     write_tiny_model(path / "model", *WORDS, "good", "bad", num_hidden_layers=2)
     write_table(path / "train.jsonl", make_rows(1, 100))
     write_table(path / "dev.jsonl", make_rows(2, 20))
@@ -96,29 +97,6 @@ def test_every_loss_learns_the_order(folder, loss):
     expected = [documents[place] for place in np.argsort(-logits)]
     assert [row["document"] for row in predicted] == expected
     assert [float(row["score"]) for row in predicted] == pytest.approx(-np.sort(-logits), abs=1e-4)
-
-
-@pytest.mark.slow
-def test_micro_batches_and_packed_rows_change_nothing(folder):
-    values = flags_of(folder, "", ranking_loss="listnet", hidden_dropout_prob=0)
-    values |= {"attention_probs_dropout_prob": 0, "do_predict": "false"}
-    check_packed_rows("run_reranker", folder, **values)
-
-
-@pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_bits(folder):
-    values = {"hidden_dropout_prob": 0.1, "ranking_loss": "lambda", "num_train_steps": 12}
-    values |= {"log_steps": 1, "save_checkpoints_steps": 5, "do_predict": "false"}
-    whole, parts = (flags_of(folder, name, **values) for name in ("whole", "parts"))
-    finish(start("run_reranker", **whole))
-    assert fine_tune("run_reranker", **parts) == 0
-    for path in (folder / "parts").glob("model.ckpt-1[0-9]*"):
-        path.unlink()
-    for name in ("checkpoint", "eval_results.txt"):
-        (folder / "parts" / name).unlink(missing_ok=True)
-    finish(start("run_reranker", **parts))
-    logs = [(folder / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
-    assert logs[0] == logs[1] and len(read_metrics(folder / "parts/metrics.jsonl")) == 12
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.conversion import check_kind
-from tests.fine_tune import check_packed_rows, fine_tune, read_results, refuse
+from tests.fine_tune import fine_tune, read_results, refuse
 from tests.roads.roads import largest_difference
 from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
 from tests.tiny_model import write_tiny_model
@@ -27,7 +27,11 @@ STEPS = {"num_train_steps": 60, "save_checkpoints_steps": 30}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("joint")
+    return write_files(tmp_path_factory.mktemp("joint"))
+
+
+def write_files(path):
+    """Writes a model and data into a folder; returns the folder."""
     write_tiny_model(path / "model", *PLACES, *OTHERS, "greater", "where")
     for name, content in {
         "train.json": make_data(3, 200, version_2=True),
@@ -68,30 +72,6 @@ def test_it_learns_to_answer_and_to_be_silent(folder, trained):
     assert {name: results[f"eval_{name}"] for name in official} == official
     assert official["HasAns_f1"] > 80 and official["NoAns_f1"] > 80
     assert results["eval_best_f1"] >= official["f1"] and results["loss"] < 1
-
-
-def test_the_run_directory_answers_and_is_judged_alone(folder, trained):
-    before = {name: (trained / name).read_bytes() for name in ("predictions.json", "run.flags")}
-    (trained / "predictions.json").unlink()
-    results = read_results(trained)
-    assert fine_tune("run_squad", "--do_predict", "--do_eval", f"--output_dir={trained}") == 0
-    assert {name: (trained / name).read_bytes() for name in before} == before
-    assert read_results(trained) == results
-
-
-@pytest.mark.slow
-def test_it_resumes_to_the_same_numbers(folder, trained):
-    again = folder / "again"
-    shutil.copytree(trained, again)
-    for path in (*again.glob("model.ckpt-60.*"), again / "predictions.json"):
-        path.unlink()
-    lines = (again / "metrics.jsonl").read_text().splitlines(keepends=True)
-    until_checkpoint = [line for line in lines if json.loads(line)["step"] <= 30]
-    (again / "metrics.jsonl").write_text("".join(until_checkpoint))
-    assert fine_tune("run_squad", **flags_of(folder, "again", **ALL)) == 0
-    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
-        assert (again / name).read_bytes() == (trained / name).read_bytes()
-    assert (again / "metrics.jsonl").read_text() == "".join(lines)
 
 
 @pytest.mark.slow
@@ -162,12 +142,6 @@ def test_fit_and_evaluate_in_keras(trained, folder):
             },
             training=True,
         )
-
-
-@pytest.mark.slow
-def test_packed_rows_give_the_same_losses(folder, tmp_path):
-    flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
-    check_packed_rows("run_squad", tmp_path, **flags)
 
 
 @pytest.mark.slow

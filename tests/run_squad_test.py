@@ -8,7 +8,6 @@ import importlib
 import json
 import random
 import re
-import time
 
 import pytest
 
@@ -18,7 +17,6 @@ from bert_tf.config.fine_tuning_config import FineTuningConfig, SquadRunConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.tasks.base.programs.program import Configs
 from tests.fine_tune import (
-    check_packed_rows,
     files_of,
     fine_tune,
     log_of,
@@ -26,7 +24,7 @@ from tests.fine_tune import (
     read_tsv,
     refuse,
 )
-from tests.programs import finish, run, start
+from tests.programs import finish, run
 from tests.shared_data import ROOT
 from tests.tiny_model import write_tiny_model
 
@@ -73,7 +71,11 @@ def questions_of(content):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("squad")
+    return write_files(tmp_path_factory.mktemp("squad"))
+
+
+def write_files(path):
+    """Writes a model and data into a folder; returns the folder."""
     write_tiny_model(path / "model", *PLACES, *OTHERS, "greater", "where", num_hidden_layers=1)
     files = {
         "train.json": make_data(1, 200),
@@ -196,12 +198,6 @@ def test_the_threshold_that_was_found_gives_the_best_f1(folder, second):
     assert (second / "nbest_predictions.json").read_bytes() == before
 
 
-@pytest.mark.slow
-def test_packed_rows_give_the_same_losses(folder, tmp_path):
-    flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
-    check_packed_rows("run_squad", tmp_path, **flags)
-
-
 def test_answers_alone_from_the_run_directory(folder, second):
     """Of a file without answers; nothing else of the run changes."""
     names = ("nbest_predictions.json", "null_odds.json", "run.flags")
@@ -211,21 +207,6 @@ def test_answers_alone_from_the_run_directory(folder, second):
     flags = {"do_predict": "true", "predict_file": folder / "bare.json", "output_dir": second}
     finish(run("run_squad", **flags))
     assert {name: (second / name).read_bytes() for name in before} == before
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_the_same_results(folder, first):
-    out, flags = folder / "killed", flags_of(folder, "killed", **ALL)
-    process = start("run_squad", **flags)
-    with process:
-        while not (out / "model.ckpt-20.index").exists():
-            assert process.poll() is None, process.communicate()[0]
-            time.sleep(0.02)
-        process.kill()
-    assert not (out / "eval_results.txt").exists()
-    finish(start("run_squad", **flags))
-    for name in ("eval_results.txt", "predictions.json", "metrics.jsonl"):
-        assert (out / name).read_bytes() == (first / name).read_bytes()
 
 
 def changed(content, **fields):

@@ -14,7 +14,7 @@ import pytest
 from bert_tf.tasks.tagging.files import CONLLU_COLUMNS
 from bert_tf.training.metrics_log import read_metrics
 from tests import entity_twin
-from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse
+from tests.fine_tune import files_of, fine_tune, read_results, read_tsv, refuse
 from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
@@ -89,7 +89,11 @@ def as_conllu(sentences):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tagger")
+    return write_files(tmp_path_factory.mktemp("tagger"))
+
+
+def write_files(path):
+    """Writes a model and data into a folder; returns the folder."""
     words = (*FIRST_NAMES, *LAST_NAMES, *PLACES, *VERBS, *OTHERS)
     write_tiny_model(path / "model", *words, num_hidden_layers=1)
     train, dev = make_sentences(1, 150), make_sentences(2, 40)
@@ -204,12 +208,6 @@ def test_parts_of_speech(folder):
     for name, *values in zip(("PROPN", "VERB", "X"), *scores, strict=True):
         row = next(row for row in report if row and row[0] == name)
         assert [float(value) for value in row[1:]] == pytest.approx(values, abs=0.006)
-
-
-@pytest.mark.slow
-def test_packed_rows_give_the_same_losses(folder, tmp_path):
-    flags = flags_of(folder, "", "txt", attention_probs_dropout_prob=0)
-    check_packed_rows("run_tagger", tmp_path, **flags)
 
 
 def test_any_file_comes_out_whole(folder, names):

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -453,18 +451,3 @@ def test_tokenizer_of_transformers_splits_the_same(transformers, tmp_path, seed)
     pair = tokenizer("the", "ab")
     assert pair["token_type_ids"] == [0, 0, 0, *[1] * (len(encode(made, "ab")) - 1)]
     assert tokenizer.model_max_length == made.config.max_position_embeddings
-
-
-def test_broken_pickle_is_not_run(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (pathlib.Path.touch, (tmp_path / "evil",))
-
-    _, folder = write(tmp_path)
-    (folder / "model.safetensors").unlink()
-    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(Evil(), protocol=2))
-        archive.writestr("archive/version", "3\n")
-    with pytest.raises(ValueError, match="pytorch_model.bin.*pathlib|pytorch_model.bin.*getattr"):
-        read_checkpoint(folder)
-    assert not (tmp_path / "evil").exists()

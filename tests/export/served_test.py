@@ -61,19 +61,6 @@ def answers(served, *texts):
     return {name: value.numpy() for name, value in found.items()}
 
 
-def test_classifier(tmp_path) -> None:
-    folder = write_model(tmp_path / "m", "classifier")
-    served = load(str(folder), max_seq_length=LENGTH)
-    assert served.kind == "classifier" and served.labels == ("no", "yes", "vielleicht ü")
-    logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS)).numpy()
-    found = answers(served, TEXTS)
-    assert_close(found["probabilities"], softmax(logits))
-    names = [served.labels[index] for index in logits.argmax(-1)]
-    assert [label.decode() for label in found["label"]] == names
-    assert_close(found["score"], softmax(logits).max(-1))
-    assert np.ptp(found["score"]) > 0.01  # The texts differ.
-
-
 def test_a_run_says_what_requests_hold(tmp_path) -> None:
     run = {"text_b_column": "b", "problem_type": "multi_label", "max_seq_length": str(LENGTH)}
     folder = write_model(tmp_path / "m", "classifier", run)
@@ -92,15 +79,10 @@ def test_a_run_says_what_requests_hold(tmp_path) -> None:
         assert [label.decode() for label in labels] == expected + [""] * (3 - len(expected))
 
 
-@pytest.mark.slow
-def test_regression_of_a_task_of_glue(tmp_path) -> None:
-    run = {"task_name": "sts-b", "max_seq_length": str(LENGTH), "problem_type": "single_label"}
-    folder = write_model(tmp_path / "m", "regression", run)
-    served = load(str(folder))
+def test_a_task_of_glue_tells_kind_and_inputs(tmp_path) -> None:
+    run = {"task_name": "sts-b", "problem_type": "single_label"}
+    served = load(str(write_model(tmp_path / "m", "regression", run)))
     assert (served.kind, served.texts) == ("regression", ("text", "text_b"))
-    logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS, TEXTS[::-1])).numpy()
-    found = answers(served, TEXTS, TEXTS[::-1])
-    assert_close(found["value"], logits[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -232,25 +214,6 @@ def test_answers(tmp_path, monkeypatch, version_2) -> None:
         np.testing.assert_allclose(found["null_odds"], odds, rtol=1e-4, atol=1e-4)
         assert 0 < texts.count("") < len(texts)
     assert len(examples.features) > 60
-
-
-@pytest.mark.slow
-def test_masks(tmp_path) -> None:
-    folder = write_model(tmp_path / "m", "fill_mask")
-    served = load(str(folder), max_seq_length=LENGTH, top_k=3)
-    texts = ["the [MASK] river [MASK]", "[MASK]", "no mask", "", "a[MASK][MASK]b c", "w40 " * 40]
-    found = answers(served, texts)
-    assert found["pieces"].shape == (6, 2, 3)
-    model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    masked = MaskedModel(model, WordPiece(served.vocab, True))
-    for text, pieces, values in zip(texts, found["pieces"], found["probabilities"], strict=True):
-        has_mask = "[MASK]" in text
-        masks = masked.fill_mask([text], 3)[0] if has_mask else []
-        for index, candidates in enumerate(masks):
-            assert [piece.decode() for piece in pieces[index]] == [c["piece"] for c in candidates]
-            expected = [candidate["score"] for candidate in candidates]
-            np.testing.assert_allclose(values[index], expected, rtol=1e-4)
-        assert (pieces[len(masks) :] == b"").all() and (values[len(masks) :] == 0).all()
 
 
 def check_mask_predict(folder, texts, rounds):

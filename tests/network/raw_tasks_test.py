@@ -5,10 +5,8 @@ import math
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.inference.serving_models import load
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
@@ -23,43 +21,26 @@ LENGTH = 24
 SECONDS = [text[:20] for text in TEXTS[::-1]]
 
 
-def served_answers(served, *texts):
-    found = served.from_texts(*(tf.constant(list(column)) for column in texts))
-    return {name: value.numpy() for name, value in found.items()}
+SLOW = pytest.mark.slow
 
 
-SLOW = pytest.mark.slow  # Serving each model anew takes seconds.
-
-
-@pytest.mark.parametrize(
-    ("is_pair", "long_texts"),
-    [
-        (False, "head"),
-        pytest.param(False, "tail", marks=SLOW),
-        pytest.param(True, "head", marks=SLOW),
-        pytest.param(True, "tail", marks=SLOW),
-    ],
-)
-def test_classify(tmp_path, is_pair, long_texts):
-    run = {"max_seq_length": str(LENGTH), "long_texts": long_texts}
-    run |= {"text_b_column": "b"} if is_pair else {}
-    folder = write_model(tmp_path / "m", "classifier", run)
-    model = BertClassifier.from_pretrained(folder)
-    columns = (list(TEXTS), SECONDS) if is_pair else (list(TEXTS),)
-    expected = served_answers(load(str(folder)), *columns)
-    found = model.classify(columns if is_pair else columns[0], batch_size=3)
+def test_predictions_are_logits(tmp_path):
+    """The answers themselves are compared in `tests/roads`."""
+    run = {"max_seq_length": str(LENGTH)}
+    model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier", run))
     assert model.labels == ("no", "yes", "vielleicht ü") and model.max_seq_length == LENGTH
-    assert [answer["label"] for answer in found] == [name.decode() for name in expected["label"]]
-    assert_close([a["score"] for a in found], expected["score"])
-    shares = model.probabilities(columns if is_pair else columns[0], batch_size=3)
+    logits = model.predict(list(TEXTS), batch_size=2, verbose=0)
+    shares = model.probabilities(TEXTS, batch_size=3)
     assert [*shares[0]] == ["no", "yes", "vielleicht ü"] and type(shares[0]["no"]) is float
-    rows = [list(row.values()) for row in shares]
-    assert_close(rows, expected["probabilities"])
-    logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
-    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    assert_close(shares, expected["probabilities"])
+    powers = np.exp(logits)
+    assert_close([list(row.values()) for row in shares], powers / powers.sum(-1, keepdims=True))
     with pytest.raises(ValueError, match=r"classify\(texts\)"):
         model.score(TEXTS[:1])
+    number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
+    logits = number.predict(TEXTS[:2], verbose=0)
+    assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
+    with pytest.raises(ValueError, match=r"score\(texts\)"):
+        number.classify(TEXTS)
 
 
 def test_windows_of_a_long_text_are_averaged(tmp_path):
@@ -79,53 +60,14 @@ def test_windows_of_a_long_text_are_averaged(tmp_path):
     assert accuracy == pytest.approx(np.average(logits.argmax(-1) == ids, weights=[1, 1, 2]))
 
 
-@SLOW
-def test_several_labels_and_numbers(tmp_path):
-    folder = write_model(tmp_path / "m", "classifier", {"problem_type": "multi_label"})
-    model = BertClassifier.from_pretrained(folder, max_seq_length=LENGTH)
-    assert model.problem_type == "multi_label"
-    expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
-    rows = [list(row.values()) for row in model.probabilities(TEXTS)]
-    assert_close(rows, expected["probabilities"])
-    found = model.classify(TEXTS)
-    for answer, names, shares in zip(
-        found, expected["labels"], expected["probabilities"], strict=True
-    ):
-        assert answer["labels"] == [name.decode() for name in names if name]
-        scores = sorted((share for share in shares if share > 0.5), reverse=True)
-        assert_close(answer["scores"], scores)
-    assert expected["probabilities"].max() > 0.5 > expected["probabilities"].min()
-    number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
-    logits = number.predict(TEXTS[:2], verbose=0)
-    assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
-    with pytest.raises(ValueError, match=r"score\(texts\)"):
-        number.classify(TEXTS)
-
-
-def test_tag(tmp_path):
+def test_predictions_of_words_are_padded(tmp_path):
     folder = write_model(tmp_path / "m", "tagger")
     model = BertTokenClassifier.from_pretrained(folder, max_seq_length=LENGTH)
-    served = load(str(folder), max_seq_length=LENGTH)
-    expected, found = served_answers(served, TEXTS), model.tag(TEXTS, batch_size=3)
-    for row, answer in enumerate(found):
-        count = int((expected["starts"][row] >= 0).sum())
-        assert [word["label"].encode() for word in answer] == [*expected["tags"][row, :count]]
-        assert [word["start"] for word in answer] == [*expected["starts"][row, :count]]
-        assert [word["end"] for word in answer] == [*expected["ends"][row, :count]]
-        scores = [word["score"] for word in answer]
-        assert_close(scores, expected["scores"][row, :count])
-        assert all(TEXTS[row][w["start"] : w["end"]] == w["word"] for w in answer)
-    assert found[2] == [] and len(found[5]) == 100
     words = [["the", "river", "w40"], ["w41"] * 50]
-    padded = tf.constant([row + [""] * (50 - len(row)) for row in words])
-    given = {name: value.numpy() for name, value in served.from_words(padded).items()}
-    for row, answer in enumerate(model.tag(words)):
-        tags = [*given["tags"][row, : len(words[row])]]
-        assert [word["label"].encode() for word in answer] == tags
-        assert "start" not in answer[0]
     logits = model.predict(words, verbose=0)
     assert logits.shape == (2, 50, 3) and not logits[0, 3:].any()
-    assert [model.labels[i].encode() for i in logits[1].argmax(-1)] == [*given["tags"][1]]
+    labels = [model.labels[index] for index in logits[1].argmax(-1)]
+    assert [word["label"] for word in model.tag(words)[1]] == labels
 
 
 def test_entities_are_words_joined(tmp_path, monkeypatch):
@@ -157,35 +99,6 @@ def test_entities_are_words_joined(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version_2", [False, True])
-def test_answer(tmp_path, version_2):
-    run = {
-        **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
-        **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},
-        "null_score_diff_threshold": "-1.0",
-    }
-    folder = write_model(tmp_path / "m", "question_answering", run)
-    draw = np.random.default_rng(1)
-    words = [f"w{number}" for number in range(30, 79)] + ["the", "river,", "don't"]
-    contexts = ["  ".join(draw.choice(words, size)) for size in (1, 5, 20, 40, 70, 90)]
-    questions = [" ".join(draw.choice(words, size)) for size in (1, 3, 9, 2, 4, 5)]
-    model = BertSpanLabeler.from_pretrained(folder)
-    found = model.answer(questions, contexts, batch_size=4)
-    expected = served_answers(load(str(folder)), questions, contexts)
-    assert [answer["answer"].encode() for answer in found] == [*expected["answer"]]
-    assert [answer["start"] for answer in found] == [*expected["start"]]
-    assert [answer["end"] for answer in found] == [*expected["end"]]
-    for name in ("score", "null_odds"):
-        assert_close([row[name] for row in found], expected[name])
-    assert all(0 <= answer["probability"] <= 1 for answer in found)
-    keras_file = tmp_path / "answers.keras"
-    model.save(keras_file)
-    assert keras.models.load_model(keras_file).answer(questions, contexts) == found
-    logits = model.predict((questions, contexts), verbose=0)
-    assert set(logits) == {"start_logits", "end_logits"} and logits["end_logits"].shape[1] <= LENGTH
-
-
 def test_choose(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")
     keras.utils.set_random_seed(1)
@@ -204,23 +117,6 @@ def test_choose(tmp_path):
         share = math.exp(logits[best]) / np.exp(logits).sum()
         assert answer["score"] == close_to(share)
     assert model.predict((contexts, choices), verbose=0).shape == (2, 3)
-
-
-def test_fill_mask(tmp_path):
-    folder = write_model(tmp_path / "m", "fill_mask")
-    model = BertPretrainer.from_pretrained(folder)
-    texts = ["the [MASK] a [MASK].", "[MASK] river"]
-    expected = served_answers(load(str(folder), max_seq_length=LENGTH, top_k=3), texts)
-    for row, masks in enumerate(model.fill_mask(texts, top_k=3)):
-        assert len(masks) == (2, 1)[row]
-        for place, candidates in enumerate(masks):
-            pieces = [candidate["piece"].encode() for candidate in candidates]
-            assert pieces == [*expected["pieces"][row, place]]
-            scores = [candidate["score"] for candidate in candidates]
-            assert_close(scores, expected["probabilities"][row, place])
-    model.save(tmp_path / "masks.keras")
-    loaded = keras.models.load_model(tmp_path / "masks.keras")
-    assert loaded.fill_mask(texts) == model.fill_mask(texts)
 
 
 def cross_entropies(logits, ids):

@@ -244,6 +244,7 @@ def test_several_labels_of_each_text(folder):
     assert len(read_tsv(path / "worst_errors.tsv")) == wrong.sum()
 
 
+@pytest.mark.slow
 def test_numbers(folder):
     words = ["bad", "fine", "good"]
     rows = [

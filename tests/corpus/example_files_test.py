@@ -14,6 +14,7 @@ from bert_tf.corpus.pipeline import pretraining_dataset
 from bert_tf.corpus.preparation import prepare_pretraining_data
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.text.vocab import Vocab
+from tests.damaged import flip_a_bit
 
 MASKS = MaskingConfig(masking="static", max_predictions_per_seq=4)
 DIGITS = "0123456789"
@@ -122,9 +123,7 @@ def damage(paths, how):
     elif how == "truncated":
         paths[1].write_bytes(paths[1].read_bytes()[:-1])
     else:  # one flipped bit: sizes are as before
-        content = bytearray(paths[2].read_bytes())
-        content[len(content) // 2] ^= 1
-        paths[2].write_bytes(content)
+        flip_a_bit(paths[2])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bert_tf.corpus import features, masking
 from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset, raise_input_fault
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import Vocab
+from tests.damaged import flip_a_bit
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab((*SPECIAL, *(f"w{n}" for n in range(60)), *(f"##p{n}" for n in range(40))))
@@ -247,10 +248,8 @@ def test_tensorflow_text_masking_can_be_chosen(records):
 
 def test_a_corrupt_record_is_named_while_training(tmp_path):
     records = write(tmp_path, EXAMPLES)
-    data = bytearray(records.paths[0].read_bytes())
-    start = data.index(encode_examples(EXAMPLES)[5])
-    data[start + 40] ^= 1
-    records.paths[0].write_bytes(data)
+    start = records.paths[0].read_bytes().index(encode_examples(EXAMPLES)[5])
+    flip_a_bit(records.paths[0], start + 40)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record 5 .*0\.tfrecord"):
         collect(train(RecordFiles(records.paths), num_steps=4))
 

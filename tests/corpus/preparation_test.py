@@ -17,6 +17,7 @@ from bert_tf.corpus.token_store import TokenStore
 from bert_tf.text.vocab import Vocab
 from tests.corpus.example_shards_test import read
 from tests.corpus.token_store_test import sentences_of
+from tests.damaged import flip_a_bit
 
 
 @pytest.fixture
@@ -113,12 +114,6 @@ def test_what_a_killed_run_left_is_completed(corpus, tmp_path):
     (next((tmp_path / "cache").glob("tokens-*/*.tokens"))).unlink()
     assert prepare(corpus) == prepared
     assert train.read_bytes() == content and (train.parent / "manifest.json").exists()
-
-
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def test_what_is_damaged_in_the_cache_is_named_and_alone_made_again(corpus, tmp_path, caplog):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.corpus.record_form import check_form, describe_records, find_fault
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from tests.corpus.tfrecords_test import make_records
+from tests.damaged import flip_a_bit
 
 
 @pytest.mark.parametrize("v2", [False, True])
@@ -81,9 +82,7 @@ def test_a_record_of_another_form_is_found(tmp_path, record, message):
 
 def test_a_corrupt_record_is_found(tmp_path):
     path = _write(tmp_path / "a", make_records(5))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1  # in the middle of record 2
-    path.write_bytes(data)
+    flip_a_bit(path)  # in the middle of record 2
     with pytest.raises(ValueError, match=f"record 2 .*{path}"):
         find_fault(RecordFiles([path]))
 

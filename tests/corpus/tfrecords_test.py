@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.corpus import tfrecords
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples
+from tests.damaged import flip_a_bit
 
 
 def parse(record: bytes) -> dict[str, list]:
@@ -143,9 +144,7 @@ def test_damaged_files_are_named(path, tmp_path):
 
 
 def test_corrupt_data_are_found_when_read(path):
-    data = bytearray(path.read_bytes())
-    data[4 * len(data) // 10 + 20] ^= 1
-    path.write_bytes(data)
+    flip_a_bit(path, 4 * path.stat().st_size // 10 + 20)
     records = RecordFiles([path])
     records.read(np.array([0, 3, 5, 9]))
     with pytest.raises(ValueError, match=f"record 4 .*{path}"):

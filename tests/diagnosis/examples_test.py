@@ -11,6 +11,7 @@ from bert_tf.config import MaskingConfig
 from bert_tf.corpus.tfrecords import encode_examples, write_records
 from bert_tf.diagnosis.examples import diagnose_examples
 from bert_tf.text.vocab import Vocab
+from tests.damaged import flip_a_bit
 from tests.shared_data import golden_file
 
 PAD, UNK, CLS, SEP, MASK, UNUSED, WORD = range(7)
@@ -165,9 +166,7 @@ def test_unknown_and_unused_pieces(tmp_path):
 
 def test_damage_is_named_and_the_rest_is_read(tmp_path):
     path = write(tmp_path / "a.tfrecord", made_rows(100))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip_a_bit(path)
     cut = write(tmp_path / "b.tfrecord", made_rows(10))
     cut.write_bytes(cut.read_bytes()[:-3])
     found = diagnose_examples("a", [path, cut], VOCAB, MASKING)

@@ -15,6 +15,7 @@ import pytest
 from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker
 from bert_tf.system.model_names import absolute_path
+from tests.damaged import flip_a_bit
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, embed_all, make
 from tests.shared_data import ROOT
@@ -96,10 +97,7 @@ def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: pathlib.Path) -
     folder = pathlib.Path(job.folder)
     (folder / ".x.0123.tmp").write_bytes(b"half")  # of a process that was killed
     job.vectors(names[0]).unlink()
-    path = job.vectors(names[1])
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip_a_bit(job.vectors(names[1]), -1)
     job.texts(names[2]).write_text("{}")
     # Killed before the marker was written.
     job.path("made", names[3], "json").unlink()

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.faiss_index import FaissIndex, build_faiss
 from bert_tf.search.index import Batch, Index, add_to_index, build_index
+from tests.damaged import flip_a_bit
 
 
 def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Index:
@@ -77,10 +78,7 @@ def test_a_damaged_faiss_file_is_not_deserialized(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = make_index(tmp_path / "a", 20)
-    path = build_faiss(index, "flat")
-    content = bytearray(path.read_bytes())
-    content[40] ^= 1
-    path.write_bytes(content)
+    flip_a_bit(build_faiss(index, "flat"), 40)
     monkeypatch.setattr("faiss.deserialize_index", lambda _: pytest.fail("read before its check"))
     with pytest.raises(ValueError, match="faiss-flat.bin"):
         FaissIndex(index, "flat")

@@ -10,14 +10,12 @@ from bert_tf.config.distillation import TeacherConfig
 from bert_tf.config.fields import Config, changeable, option
 from bert_tf.config.masking import MaskingConfig, with_causal_share
 from bert_tf.config.model import (
-    BIAS_POSITIONS,
-    BIASES,
-    DISENTANGLED_POSITIONS,
     TABLE_POSITIONS,
     TRANSFORMER_XL_BIASES,
     UNLIMITED,
     ModelConfig,
 )
+from bert_tf.config.model_rules import BIAS_POSITIONS, BIASES, DISENTANGLED_POSITIONS
 from bert_tf.config.objective import EMBEDDING_SHARINGS, ORDERED_OBJECTIVES, ObjectiveConfig
 from bert_tf.config.optimizer import OptimizerConfig
 from bert_tf.config.pretraining import PretrainingConfigs

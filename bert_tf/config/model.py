@@ -7,6 +7,7 @@ import pathlib
 from typing import Any, Self
 
 from bert_tf.config.fields import Config, option
+from bert_tf.config.model_rules import BIASES, RULES
 from bert_tf.config.pooled_layers import POOLINGS, Step, output_width, steps_from_text
 from bert_tf.system.files import read_json
 
@@ -16,8 +17,6 @@ NORMALIZED = "normalized_"  # prefix of poolings whose vectors have length 1
 BLOCKS = ("post_norm", "pre_norm")
 # Learned tables limit the length of a sequence.
 TABLE_POSITIONS = ("learned", "learned_relative", "learned_disentangled")
-BIAS_POSITIONS = ("relative", "learned_relative")
-DISENTANGLED_POSITIONS = ("disentangled", "learned_disentangled")
 TRANSFORMER_XL_BIASES = ("r_w_bias", "r_r_bias", "r_s_bias")  # Names of XLNet, in every layer.
 POSITION_TYPES = (
     "learned",
@@ -31,9 +30,6 @@ POSITION_TYPES = (
     "learned_disentangled",
     "transformer_xl",
 )
-# The parts that may have biases: the matrix products of attention and of the feed-forward part,
-# LayerNorm, the dense layers before the heads, and the scores of the masked tokens.
-BIASES = ("attention", "feed_forward", "norm", "head", "output")
 TOKENIZERS = ("wordpiece", "byte_bpe", "unigram", "sentencepiece_bpe")
 UNLIMITED = 1 << 31
 
@@ -209,63 +205,10 @@ class ModelConfig(Config):
     )
 
     def check(self) -> None:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
-                f"{self.num_attention_heads}; change one of them."
-            )
-        if self.position_type.startswith("rotary") and self.head_size % 2:
-            raise ValueError(
-                f"position_type {self.position_type} rotates pairs of numbers, but a head has "
-                f"{self.head_size} (hidden_size / num_attention_heads): make it even."
-            )
-        if self.num_layer_groups > self.num_hidden_layers:
-            raise ValueError(
-                f"num_layer_groups {self.num_layer_groups} exceeds num_hidden_layers "
-                f"{self.num_hidden_layers}; give at most one group for each layer, or 0."
-            )
-        if self.pad_token_id >= self.vocab_size:
-            raise ValueError(
-                f"pad_token_id is {self.pad_token_id}, but vocab_size is {self.vocab_size}; "
-                "expected the id of padding in the vocabulary."
-            )
+        for is_broken, message in RULES:
+            if is_broken(self):
+                raise ValueError(message.format(c=self))
         self._check_classifier()
-        unknown = sorted(set(self.biases.split(",")) - {*BIASES, "all", "none"})
-        if unknown:
-            raise ValueError(
-                f"biases: received {unknown}, expected all, none, or some of {list(BIASES)}."
-            )
-        if self.has_position_table and self.position_offset >= self.max_position_embeddings:
-            raise ValueError(
-                f"position_offset {self.position_offset} leaves no row of the position table: "
-                f"max_position_embeddings is {self.max_position_embeddings}; increase it."
-            )
-        if not self.has_position_table and self.position_offset:
-            raise ValueError(
-                f"position_offset {self.position_offset} is a row of the learned table, but "
-                f"position_type is {self.position_type}; leave it out."
-            )
-        if self.position_type in BIAS_POSITIONS:
-            self._check_buckets()
-        if self.position_type in DISENTANGLED_POSITIONS:
-            self._check_disentangled_buckets()
-        if self.position_type == "transformer_xl":
-            self._check_transformer_xl()
-        if self.query_vector and self.reads_left_to_right:
-            raise ValueError(
-                "query_vector predicts tokens by a query stream, but reads_left_to_right predicts "
-                "from the token before; leave one of them out."
-            )
-        if not self.masked_lm_transform and self.table_width != self.hidden_size:
-            raise ValueError(
-                f"masked_lm_transform is False, but the tables are {self.table_width} wide and "
-                f"the layers {self.hidden_size}; expected the same width, or the transform."
-            )
-        if self.local_attention // 2 > self.max_position_embeddings:
-            raise ValueError(
-                f"local_attention {self.local_attention} exceeds the longest sequence, "
-                f"max_position_embeddings {self.max_position_embeddings}: leave it out."
-            )
 
     def _check_classifier(self) -> None:
         names = self.classifier_poolings
@@ -284,45 +227,6 @@ class ModelConfig(Config):
             _ = self.classifier_steps
         except ValueError as error:
             raise ValueError(f"classifier_layers: {error}") from None
-
-    def _check_buckets(self) -> None:
-        if self.relative_buckets % 4:
-            raise ValueError(
-                f"relative_buckets is {self.relative_buckets}, expected a multiple of 4: a half "
-                "for each direction, and half of that for single distances."
-            )
-        if self.relative_max_distance <= self.relative_buckets // 4:
-            raise ValueError(
-                f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
-                f"{self.relative_buckets} has single buckets up to distance "
-                f"{self.relative_buckets // 4}; expected a larger distance or fewer buckets."
-            )
-
-    def _check_disentangled_buckets(self) -> None:
-        half = self.relative_buckets // 2
-        if self.relative_buckets % 2:
-            raise ValueError(
-                f"relative_buckets is {self.relative_buckets}, expected an even number: a half for "
-                "each direction."
-            )
-        if half > self.relative_max_distance or half // 2 >= self.relative_max_distance - 1:
-            raise ValueError(
-                f"relative_max_distance is {self.relative_max_distance}, but relative_buckets "
-                f"{self.relative_buckets} are {half} for each direction; expected a larger "
-                "distance or fewer buckets."
-            )
-
-    def _check_transformer_xl(self) -> None:
-        if self.hidden_size % 2:
-            raise ValueError(
-                f"position_type transformer_xl has as many sines as cosines of a distance, but "
-                f"hidden_size is {self.hidden_size}: make it even."
-            )
-        if self.local_attention:
-            raise ValueError(
-                f"local_attention {self.local_attention} does not work with position_type "
-                "transformer_xl; leave it out, or choose another position_type."
-            )
 
     @property
     def has_position_table(self) -> bool:

@@ -153,7 +153,7 @@ def _zip_kind(info: zipfile.ZipInfo) -> str:
 
 
 class _Bounded(io.RawIOBase):
-    """A seekable stream with a limit on its bytes beside headers, in short reads."""
+    """A seekable stream with a limit on its bytes without headers, in short reads."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The casing of WordPiece: whether the tokens of a vocabulary fit what its files state."""
+"""The casing of WordPiece: whether the tokens of a vocabulary fit the statements of its files."""
 
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import WORDPIECE

@@ -88,7 +88,7 @@ def check_seeds(folder: pathlib.Path) -> None:
 
 
 def similar_runs(folder: pathlib.Path) -> str:
-    """Returns the advice to use a run directory with a similar name, or "" if there is none."""
+    """Returns the advice to use a run directory with a similar name, or "" if no run has one."""
     if not folder.parent.is_dir():
         return ""
     runs = [path.parent.name for path in folder.parent.glob(f"*/{RUN_NAME}")]

@@ -215,7 +215,8 @@ def read_layers(
         elif module.kind == "Normalize":
             expect(module.values, module.file, nullable=True, module_input_name=EMBEDDING)
             expect(module.values, module.file, nullable=True, module_output_name=EMBEDDING)
-            step, found = NormStep(width, "l2"), {}
+            step = NormStep(width, "l2")
+            found = {}
         elif module.kind == "Dropout":
             continue
         else:
@@ -266,7 +267,7 @@ def _read_dense(module: Module, output: str) -> tuple[DenseStep, Weights]:
             f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
         )
     expect(values, path, module_input_name=EMBEDDING, use_residual=False)
-    # Without a name of its own the output replaces the input.
+    # Without another name the output replaces the input.
     named = {**values, "module_output_name": values.get("module_output_name") or EMBEDDING}
     expect(named, path, module_output_name=output)
     sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}

@@ -88,7 +88,7 @@ def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
 
 
 def _load(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a manifest; {} if there is none."""
+    """Reads a manifest; {} if the file does not exist."""
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
     except (FileNotFoundError, ValueError, RecursionError):  # Missing, not UTF-8, or not JSON.

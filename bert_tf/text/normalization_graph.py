@@ -356,7 +356,7 @@ class _CharsmapStep:
         code_points = characters.code_points
         alone = tf.where(is_text, look_up(self._of_character, code_points), _KEPT)
         kinds = look_up(_cluster_kinds(), code_points)
-        # Usually there are none, and a look-up for each character is enough.
+        # Usually no text has them, and a look-up for each character is enough.
         has_clusters = tf.reduce_any((kinds != _OTHER) & (kinds != _CONTROL))
 
         def replace_characters() -> Characters:

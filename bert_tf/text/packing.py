@@ -56,7 +56,7 @@ def packs_as_google(vocab: AnyVocab) -> bool:
     It does for BERT's WordPiece, where a blank second text is left out. All other vocabularies are
     packed as by Hugging Face's tokenizers, which keep its separators: `<s> a </s></s> </s>`.
     """
-    # MPNet's WordPiece has special tokens of its own.
+    # MPNet's WordPiece has other special tokens.
     return vocab.kind == WORDPIECE and not vocab.options.special_tokens
 
 

@@ -165,7 +165,7 @@ def decode_charsmap(step: dict[str, Any]) -> bytes:
     if not isinstance(encoded, str) or not encoded:
         raise ValueError(
             f"precompiled_charsmap is {encoded!r}, expected a charsmap in base64; remove the step "
-            "Precompiled if there is none."
+            "Precompiled if the file has none."
         )
     try:
         return base64.b64decode(encoded, validate=True)

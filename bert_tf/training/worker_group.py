@@ -104,7 +104,7 @@ def _receive(hosts: list[str], values: Mapping[str, str]) -> str:
     """Worker 0: waits for the others, compares their values with its own, and tells them.
 
     Returns:
-      What is wrong; "" if all are present with the same values.
+      The fault; "" if all are present with the same values.
     """
     end = time.monotonic() + PATIENCE_SECONDS
     links: dict[int, socket.socket] = {}

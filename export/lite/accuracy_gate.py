@@ -105,7 +105,9 @@ def compare_rows(
     check_size(path, serving, form)
     lite = FiniteModel(path)
     expect = reference(serving)
-    differences, numbers, times = [], [], []
+    differences = []
+    numbers = []
+    times = []
     order = list(range(len(rows)))
     # The first rows come twice: they warm up the interpreter.
     for batch in batches(rows, 1, [*order[:WARM_UP_ROWS], *order]):

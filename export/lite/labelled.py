@@ -1,4 +1,4 @@
-"""Labelled examples to score a LiteRT file on: what a predictor answers, and the task's metric.
+"""Labelled examples to score a LiteRT file on: the answers of predictors and the task's metric.
 
 The examples are read as by the fine-tuning programs, with the flags that the run recorded in
 run.flags.

@@ -197,7 +197,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         **{field: config.has_bias(part) for part, (field, _) in BIAS_FIELDS.items()},
         "hidden_activation": written_activation(config.hidden_act),
         "classifier_activation": written_activation(config.transform_act),
-        # Another pooling is that of a head in a module of its own.
+        # Another pooling is that of a head in a separate module.
         "classifier_pooling": pooling if pooling in ("cls", "mean") else "cls",
         "embedding_dropout": config.hidden_dropout_prob,
         "classifier_dropout": config.hidden_dropout_prob,

@@ -16,7 +16,7 @@ Differs from the original in the text of an answer: here it is the substring of 
 first character of the first token to the last character of the last token. The original joins the
 words that the span touches by single spaces, and aligns them with the lower-cased tokens; where
 that fails (the span has [UNK], or lower-casing changed the length of a word), its answer is all of
-these words, punctuation included. Of the 8,686 annotated answers of train36 (uncased) three texts
+these words, punctuation included. In the 8,686 annotated answers of train36 (uncased) three texts
 differ, one of them only in white space; in all three the substring equals the annotation.
 
 Reference: write_predictions in google-research/bert's run_squad.py.

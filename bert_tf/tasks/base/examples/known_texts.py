@@ -1,7 +1,7 @@
 """Finds the texts of development and test data that the training data contain as well.
 
 Texts are compared by the ids of their tokens: spelling that the tokenizer does
-not tell apart makes no difference. Of each training text only eight bytes are kept.
+not tell apart makes no difference. Only eight bytes of each training text are kept.
 """
 
 import hashlib

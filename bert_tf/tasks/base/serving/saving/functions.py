@@ -14,7 +14,7 @@ from bert_tf.system.type_names import Tensor
 def save_functions(
     folder: str | os.PathLike, functions: dict[str, Any], tokenizers: Sequence[Any] = ()
 ) -> None:
-    """Writes a SavedModel with only what its functions use, without gradients and Keras layers.
+    """Writes a SavedModel of functions and the objects they use, without gradients and layers.
 
     Args:
       folder: new.

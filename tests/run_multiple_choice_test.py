@@ -165,7 +165,7 @@ def test_other_forms_of_the_same_rows(folder, trained, name):
     flags = {"do_train": "false", "do_eval": "false", "predict_file": folder / name}
     assert fine_tune("run_multiple_choice", **flags_of(folder, "run", **flags)) == 0
     assert (trained / "predictions.tsv").read_bytes() == before
-    if name == "dev.jsonl":  # LabelledModel, and judged as dev.csv.
+    if name == "dev.jsonl":  # Labelled, and judged as dev.csv.
         results = read_results(trained, "eval_results_dev.txt")
         assert results == pytest.approx(read_results(trained), rel=1e-6)
     else:

@@ -5,7 +5,6 @@ from bert_tf.inference.serving_models import (
     TrainedModel,
     find_length,
     make_model,
-    recorded_options,
 )
 from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.models.preprocessing import make_preprocessor
@@ -29,7 +28,7 @@ def make_keras_model(
     """
     checkpoint, kind, folder = trained
     length = find_length(checkpoint, folder, max_seq_length, kind)
-    options = recorded_options(checkpoint, kind, folder)
+    options = find(kind).recorded(checkpoint, folder)
     inputs = options.get("texts", find(kind).inputs)
     if pair is not None:
         inputs = PAIR if pair else SINGLE

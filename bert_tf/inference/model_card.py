@@ -19,8 +19,8 @@ from bert_tf.checkpoints.huggingface import family_and_heads
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.sentence_transformers import encoder_alone, is_modular
 from bert_tf.config.config_flags import read_flagfile
-from bert_tf.inference.kinds import KINDS
-from bert_tf.inference.serving_models import find_kind, recorded_options
+from bert_tf.inference.kinds import KINDS, find
+from bert_tf.inference.serving_models import find_kind
 from bert_tf.system.bounded_files import read_text
 from bert_tf.tasks.classification.glue import glue_task
 
@@ -158,7 +158,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     kind = find_kind(checkpoint, str(run))
     # Kinds without their own pipeline are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
-    is_pair = len(recorded_options(checkpoint, kind, str(run)).get("texts", ())) == 2
+    is_pair = len(find(kind).recorded(checkpoint, str(run)).get("texts", ())) == 2
     encoder = encoder_alone(checkpoint) if is_modular(checkpoint) else checkpoint
     family = family_and_heads(encoder)[0]
     library = "transformers"

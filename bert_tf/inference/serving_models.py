@@ -78,7 +78,7 @@ def load(
         trained.vocab,
         checkpoint.config.do_lower_case,
         find_length(checkpoint, folder, max_seq_length, kind),
-        **{**recorded_options(checkpoint, kind, folder), **options},
+        **{**kinds.find(kind).recorded(checkpoint, folder), **options},
     )
 
 
@@ -231,8 +231,3 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
             f"positions, so expected 4 .. {positions}."
         )
     return length
-
-
-def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> Fields:
-    """Returns the options of requests that a run recorded, for the class that serves the kind."""
-    return kinds.find(kind).recorded(checkpoint, folder)

@@ -14,7 +14,8 @@ from bert_tf.checkpoints import hub, keras_hub
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
-from bert_tf.inference.serving_models import find_kind, find_length, load, recorded_options
+from bert_tf.inference.kinds import find
+from bert_tf.inference.serving_models import find_kind, find_length, load
 from bert_tf.tasks.classification.model import BertClassifier
 from tests import programs
 from tests.checkpoints.hub_server import REVISION, HubServer, serve
@@ -241,7 +242,7 @@ def test_whatever_the_readers_look_for_is_fetched(tmp_path, monkeypatch):
         if checkpoint.vocab:
             load_tokenizer(folder)
         kind = find_kind(checkpoint, str(folder))
-        recorded_options(checkpoint, kind, str(folder))
+        find(kind).recorded(checkpoint, str(folder))
         find_length(checkpoint, str(folder), 0, kind)
     names = {"/".join(path.relative_to(tmp_path).parts[1:]) for path in asked} - {""}
     assert {"embedder.json", "generator_config.json", "run.flags", "vocab.txt"} <= names

@@ -8,8 +8,9 @@ candidate alone, the softmax of its entailment and contradiction. Both classes a
 transformers' pipeline, whose probabilities are otherwise the same, takes contradiction by position.
 """
 
+import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,24 +20,12 @@ from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.examples.text_columns import text_column
 from bert_tf.text.packing import add_special_tokens, text_room
 from bert_tf.text.text_counts import count_text
-from bert_tf.text.tokenization import Tokenizer
+
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.classification.answers import ClassifierAnswers
 
 TEMPLATE = "This example is {}."
 SLOT = "{}"
-
-
-class InferenceModel(Protocol):
-    """The parts of `ClassifierAnswers` that are needed here."""
-
-    problem_type: str
-    known_labels: Sequence[str]
-    tokenizer: Tokenizer
-    max_seq_length: int
-    long_texts: str
-    has_logits: bool
-
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> Sequence[np.ndarray]:
-        """Returns the logits of each row, float32 [C]."""
 
 
 class InferenceClasses(NamedTuple):
@@ -105,7 +94,7 @@ def check_no_candidates(template: str | None, several: bool) -> None:
 
 
 def candidate_probabilities(
-    model: InferenceModel,
+    model: "ClassifierAnswers",
     texts: Any,
     candidates: Any,
     template: str | None = None,
@@ -147,7 +136,7 @@ def candidate_probabilities(
 
 
 def hypothesis_rows(
-    model: InferenceModel, premises: Sequence[str], names: Sequence[str], template: str | None
+    model: "ClassifierAnswers", premises: Sequence[str], names: Sequence[str], template: str | None
 ) -> TokenizedDataset:
     """Returns the pairs of all premises with all hypotheses, [E * K]; only premises are cut.
 

@@ -23,17 +23,19 @@ from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import (
     NO_SPAN_ODDS,
     Answer,
-    Candidate,
     Ranked,
-    Spans,
     SquadPredictions,
-    best_candidate,
-    best_first,
     choose_answers,
-    may_be_answers,
-    n_best,
     to_json,
     with_rows,
+)
+from bert_tf.tasks.question_answering.candidates import (
+    Candidate,
+    Spans,
+    best_candidate,
+    best_first,
+    may_be_answers,
+    n_best,
 )
 from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
 

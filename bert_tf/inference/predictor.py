@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bert_tf.inference.kinds import ANSWERING
 from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.text_columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
@@ -89,8 +90,7 @@ class Predictor:
         batch_size: int = 32,
         scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
+        check_numbers(1, batch_size=batch_size)
         self._answers = answers
         self._scope = scope
         self.batch_size = batch_size

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bert_tf.system.number_arguments import check_numbers
+
 
 class ClassScores(NamedTuple):
     """Scores of a class or of an average, each in [0, 1]; `support` counts its true examples."""
@@ -57,8 +59,7 @@ def check_threshold(threshold: float | None, has_several: bool) -> float:
         raise ValueError(
             f"threshold={threshold} is for a model of several labels per text; this one has one."
         )
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold is {threshold}, expected a probability from 0 to 1.")
+    check_numbers(0, 1, whole=False, threshold=threshold)
     return threshold
 
 

@@ -13,6 +13,7 @@ from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest
 from bert_tf.search.reranker import read_reranker
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.text.text_counts import counting_texts
 
 MODES = ("vectors", "words", "hybrid")
@@ -78,8 +79,7 @@ class Searcher:
             vector_weight = WEIGHTS[fusion]
         if not 0 <= vector_weight <= 1:
             raise ValueError(f"vector_weight is {vector_weight}, expected 0 to 1.")
-        if rerank_k < 1:
-            raise ValueError(f"rerank_k is {rerank_k}, expected 1 or more.")
+        check_numbers(1, rerank_k=rerank_k)
         manifest = Manifest.read(pathlib.Path(folder))
         if mode != "vectors":
             manifest.check_token_rule(folder)

@@ -5,19 +5,27 @@ import numbers
 from typing import Any
 
 
-def check_numbers(least: float, *, whole: bool = True, **values: Any) -> None:
-    """Checks that arguments by name are whole numbers, or any, from `least`; None is a default.
+def check_numbers(
+    least: float, most: float = math.inf, *, whole: bool = True, **values: Any
+) -> None:
+    """Checks that arguments by name are numbers from `least` to `most`; None is a default.
+
+    Args:
+      least, most: the smallest and the largest value.
+      whole: whether only whole numbers are allowed.
+      values: the arguments.
 
     Raises:
       TypeError: if a value is no number, or not a whole one.
-      ValueError: if it is below the least, or not finite.
+      ValueError: if it is out of range, or not finite.
     """
     kind = numbers.Integral if whole else numbers.Real
-    expected = f"{'a whole number' if whole else 'a number'} from {least:g}"
+    expected = "a whole number" if whole else "a number"
+    expected += f" of {least:g} or more" if most == math.inf else f" from {least:g} to {most:g}"
     for name, value in values.items():
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, kind):
             raise TypeError(f"{name} is {value!r}, expected {expected}.")
-        if not math.isfinite(value) or value < least:
+        if not math.isfinite(value) or not least <= float(value) <= most:
             raise ValueError(f"{name} is {value!r}, expected {expected}.")

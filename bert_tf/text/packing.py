@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import WORDPIECE
@@ -250,10 +251,9 @@ def by_length(
       The results in the order of the rows.
 
     Raises:
-      ValueError: if `batch_size` is below 1.
+      TypeError, ValueError: if `batch_size` is not a whole number from 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
+    check_numbers(1, batch_size=batch_size)
     # The longest first: if memory is short, the first batch fails, not the last.
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     results: dict[int, Result] = {}

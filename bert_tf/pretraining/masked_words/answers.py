@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import is_empty, read_texts
 from bert_tf.text.kinds import encode_with_masks
@@ -110,10 +111,16 @@ def count_masks(text: str, mask: str) -> int:
 
 
 def check_top_k(top_k: int, most: int = 0) -> None:
-    """Raises ValueError unless top_k is at least 1, and at most `most`; 0 means no maximum."""
-    if top_k < 1 or (most and top_k > most):
-        bounds = f"1 .. {most}, with which the model was exported" if most else "1 or more"
-        raise ValueError(f"top_k is {top_k}, expected {bounds}.")
+    """Checks that top_k is at least 1, and at most `most`; 0 means no maximum.
+
+    Raises:
+      TypeError, ValueError: if it is not.
+    """
+    check_numbers(1, top_k=top_k)
+    if most and top_k > most:
+        raise ValueError(
+            f"top_k is {top_k}, expected 1 .. {most}, with which the model was exported."
+        )
 
 
 def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_length: int) -> None:

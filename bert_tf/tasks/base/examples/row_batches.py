@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 
 
@@ -58,6 +59,7 @@ def evaluation_batches(
     The other arguments are those of `training_batches`. `row_ids` are the indices of the examples.
     The last batch is filled up with examples of weight 0 unless `is_filled` is false.
     """
+    check_numbers(1, batch_size=batch_size)
     order = longest_first(rows)
 
     def choose(step: int) -> tuple[np.ndarray, int]:

@@ -30,6 +30,7 @@ from typing import Any, Self, Unpack
 import keras
 import tensorflow as tf
 
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Fields, ModelOptions, Tensor, TextColumn
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import vocab_from_config
@@ -73,6 +74,7 @@ class BertPreprocessor(keras.layers.Layer):
         **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
+        check_numbers(0, max_seq_length=max_seq_length)
         self.vocab = read_vocab(vocab) if isinstance(vocab, str | os.PathLike) else vocab
         self.do_lower_case = do_lower_case
         self.max_seq_length = max_seq_length

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Batch, Callbacks, Outputs, Tensor
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 from bert_tf.text.packing import INPUTS
@@ -35,6 +36,7 @@ class RowOutputs:
         callbacks: Callbacks | None,
     ) -> list[Any]:
         """Returns the outputs of each row; see `TextModel.predict_rows`."""
+        check_numbers(1, batch_size=batch_size)
         order = longest_first(rows)
         starts = range(0, len(rows), batch_size)
         callback_list = keras.callbacks.CallbackList(

@@ -15,13 +15,8 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.base.examples.cells import looks_like_list, read_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.labels import SEPARATOR, LabelNames, unify_spellings
-from bert_tf.tasks.base.examples.tables import (
-    RowError,
-    RowErrors,
-    list_tables,
-    read_rows,
-    split_names,
-)
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.tables import list_tables, read_rows, split_names
 
 OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
 MAX_SHOWN = 10

@@ -24,9 +24,8 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.tables import (
-    RowError,
-    RowErrors,
     is_plain_text,
     list_tables,
     read_plain_text,

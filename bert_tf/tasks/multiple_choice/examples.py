@@ -6,7 +6,8 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.labels import LabelNames
-from bert_tf.tasks.base.examples.tables import RowError, RowErrors, list_tables, read_rows
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.tables import list_tables, read_rows
 
 
 class ChoiceExample(NamedTuple):

@@ -29,8 +29,8 @@ import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.examples.tables import RowError, RowErrors
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tokens
 from bert_tf.text.text_counts import Remedy, count_text

@@ -23,7 +23,8 @@ from bert_tf.metrics.ranking import Run, rank
 from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.tasks.base.examples.tables import Row, RowError, RowErrors, list_tables, read_rows
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.tables import Row, list_tables, read_rows
 from bert_tf.tasks.embedding.beir import read_beir
 
 

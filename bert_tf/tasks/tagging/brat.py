@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from bert_tf.system.files import read_lines
 from bert_tf.tasks.base.examples.offsets import code_points, find_unit
-from bert_tf.tasks.base.examples.tables import Row, RowError, read_plain_text
+from bert_tf.tasks.base.examples.row_errors import RowError
+from bert_tf.tasks.base.examples.tables import Row, read_plain_text
 
 BRAT = ".ann"
 _ENTITY = re.compile(r"T\S+\t(\S+) ([0-9]+) ([0-9]+(?:;[0-9]+ [0-9]+)*)\t(.*)")

@@ -35,7 +35,7 @@ from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.system.files import atomic_write
 from bert_tf.tasks.base.examples.columns import is_integer_text
 from bert_tf.tasks.base.examples.labels import LabelNames, unify_spellings
-from bert_tf.tasks.base.examples.tables import RowError, RowErrors
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.tagging.schemes import respelled_tags
 from bert_tf.tasks.tagging.tables import (
     check_is_no_table,

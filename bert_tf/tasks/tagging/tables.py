@@ -31,13 +31,12 @@ from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.tables import (
     DELIMITERS,
     EXCEL,
     JSON,
     Row,
-    RowError,
-    RowErrors,
     find_delimiter,
     read_cells,
     read_json_rows,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from bert_tf.config.fine_tuning_config import TableConfig
+from bert_tf.tasks.base.examples.row_errors import RowErrors
 from bert_tf.tasks.base.examples.tables import (
-    RowErrors,
     list_tables,
     read_cells,
     read_rows,

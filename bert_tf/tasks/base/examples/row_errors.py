@@ -1,0 +1,97 @@
+"""Errors of a table's rows, which are reported together, and counts of the rows left out."""
+
+import types
+from collections.abc import Collection
+from typing import Any
+
+from absl import logging
+
+from bert_tf.tasks.base.examples.void_rows import is_void
+
+MAX_SHOWN_ERRORS = 10
+
+
+class RowError(ValueError):
+    """An error of one row; others may be read, and reported together with it.
+
+    Args:
+      problem: names the file, the line and the fault.
+      remedy: the advice, which is the same for all rows with this problem.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}{'.' if remedy else ''} {remedy}".strip())
+        self.problem = problem.rstrip(".")
+        self.remedy = remedy
+
+
+class RowErrors:
+    """Collects the errors of rows: each row is read in a `with` block of this object.
+
+    Attributes:
+      errors: one for each wrong row.
+      num_skipped: unlabelled rows that the reader leaves out.
+      num_void: rows left out because their annotation was rejected, see `void_rows`.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[RowError] = []
+        self.num_skipped = 0
+        self.num_void = 0
+
+    def __enter__(self) -> "RowErrors":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool:
+        if isinstance(error, RowError):
+            self.errors.append(error)
+            return True
+        return False
+
+    def leaves_out(self, row: dict[str, Any], columns: Collection[str] = ()) -> bool:
+        """Returns whether a row is void, and counts it; the arguments are those of `is_void`."""
+        if not is_void(row, columns):
+            return False
+        self.num_void += 1
+        return True
+
+    def add(self, error: RowError) -> None:
+        """Adds the error of a row."""
+        self.errors.append(error)
+
+    def raise_any(self, num_good: int) -> None:
+        """Raises one ValueError for all rows that are wrong.
+
+        Args:
+          num_good: number of rows without an error, except those that are left out.
+        """
+        if not self.errors:
+            return
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        count = len(self.errors)
+        num_rows = count + num_good + self.num_skipped + self.num_void
+        shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
+        more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
+        remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
+        raise ValueError(
+            f"{count:,} of {num_rows:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
+        )
+
+    def finish(self, source: str, num_good: int) -> None:
+        """Logs how many rows of a source are left out; raises as `raise_any` does."""
+        self.raise_any(num_good)
+        if self.num_void:
+            logging.info(
+                "%s: %d rows are left out, because their annotation was rejected, skipped or not "
+                "agreed on.",
+                source,
+                self.num_void,
+            )
+        if self.num_skipped:
+            logging.info("%s: %d unlabelled rows are left out.", source, self.num_skipped)

@@ -77,9 +77,7 @@ def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
 def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
     """Drops all layers but some, in their order (Sanh et al. 2019, DistilBERT, section 3).
 
-    Args:
-      checkpoint: as read.
-      layers: numbers from 0, comma-separated.
+    `layers` are comma-separated numbers from 0.
 
     Raises:
       ValueError: if they are not ascending numbers of layers, or a layer cannot be moved.
@@ -122,9 +120,7 @@ def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
 
 
 def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
-    """Adds a vocabulary to a checkpoint without one.
-
-    The vocabulary determines the casing, unless the checkpoint states it.
+    """Adds a vocabulary, which determines the casing, to a checkpoint without one.
 
     Raises:
       ValueError: if it is longer than the word table, or contradicts the casing.
@@ -138,11 +134,7 @@ def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
 
 
 def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
-    """Sets the casing that the user gives.
-
-    Raises:
-      ValueError: if the vocabulary contradicts it.
-    """
+    """Sets the casing that the user gives; ValueError if the vocabulary contradicts it."""
     if checkpoint.vocab is not None:
         check_casing(checkpoint.vocab, do_lower_case, checkpoint.source)
     config = dataclasses.replace(checkpoint.config, do_lower_case=do_lower_case)
@@ -153,10 +145,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     """Replaces the vocabulary of a checkpoint and reorders the rows of its tables.
 
     A new token starts from the mean of the rows of the old tokens that spelled it, or from the mean
-    of all rows if it was [UNK].
-
-    Raises:
-      ValueError: if the vocabulary contradicts the checkpoint's casing, or is of byte BPE.
+    of all rows if it was [UNK]. Only a WordPiece vocabulary of the same casing can be replaced.
     """
     old = checkpoint.vocab
     if old is None:
@@ -214,8 +203,7 @@ def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
 def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
     """Reads words to add, one per line; skips blank lines and words that exist already.
 
-    Raises:
-      ValueError: with file and line, if a word could never be a token of a text.
+    A word that could never be a token of a text is an error with file and line.
     """
     if checkpoint.vocab is None or checkpoint.vocab.kind != WORDPIECE:
         kind = "no vocabulary" if checkpoint.vocab is None else "no WordPiece vocabulary"
@@ -250,9 +238,6 @@ def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
 
     Every added word starts from the mean of the rows of its old tokens, even in an [unused] row,
     because [unused] rows are not trained.
-
-    Raises:
-      ValueError: if the checkpoint has no vocabulary.
     """
     old = checkpoint.vocab
     if old is None:

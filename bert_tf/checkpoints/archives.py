@@ -43,14 +43,7 @@ UNPACKING_ERRORS = (
 
 
 class _Member(NamedTuple):
-    """A file in an archive.
-
-    Attributes:
-      name: its path there.
-      size: bytes, as the archive says.
-      kind: "" for a plain file, else its type.
-      open: returns its content as a file.
-    """
+    """A file in an archive; `kind` is "" for a plain file, else its type."""
 
     name: str
     size: int

@@ -194,9 +194,9 @@ class Checkpoint:
 
 
 def with_transform(weights: Weights, config: ModelConfig) -> Weights:
-    """Returns the weights with the initial transformation of task heads, if they have none.
+    """Adds the transformation of task heads, initially that of the masked LM, unless there is one.
 
-    It is the transformation of the masked LM: ModernBERT's classes name both `head`.
+    ModernBERT's classes name both `head`.
     """
     start = f"{HEADS['masked_lm']}transform/"
     own = HEADS["transform"]
@@ -210,12 +210,7 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
 
 
 def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -> Checkpoint:
-    """Returns the weights below a new head: the encoder, and the transformation before heads.
-
-    Args:
-      checkpoint: a checkpoint with any heads.
-      kept_heads: additional heads of `HEADS` to keep.
-    """
+    """Returns the weights below a new head: the encoder, the transformation and `kept_heads`."""
     starts = tuple(HEADS[head] for head in ("transform", *kept_heads))
     kept = {}
     for name, weight in with_transform(checkpoint.weights, checkpoint.config).items():
@@ -409,15 +404,9 @@ def count_layers(names: Iterable[str]) -> int:
 def embedding_of(
     checkpoint: Checkpoint, pooling: str = "", max_seq_length: int = 0
 ) -> EmbeddingConfig:
-    """Returns the settings by which a model embeds texts.
+    """Returns the settings by which a model embeds texts; ValueError for an unknown pooling.
 
-    Args:
-      checkpoint: the model.
-      pooling: overrides the model's pooling; "": the model's, by default the mean.
-      max_seq_length: tokens a text is cut to; 0: the model's limit, by default `MOST_TOKENS`.
-
-    Raises:
-      ValueError: if the pooling is not known.
+    Without a given pooling or length they are the model's, by default the mean of `MOST_TOKENS`.
     """
     longest = checkpoint.config.longest_row
     default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, longest))

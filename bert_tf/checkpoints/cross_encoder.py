@@ -69,16 +69,7 @@ def write_cross_encoder(
     folder: str | pathlib.Path,
     complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
 ) -> None:
-    """Writes a new folder that sentence-transformers' CrossEncoder loads.
-
-    Args:
-      model: the checkpoint and its settings.
-      folder: the new folder.
-      complete: see `write_checkpoint`.
-
-    Raises:
-      ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
-    """
+    """Writes a new folder that sentence-transformers loads; see `write_checkpoint`."""
     settings = {
         **model.checkpoint.settings,
         "activation": model.activation,

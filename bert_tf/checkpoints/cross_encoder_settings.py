@@ -35,11 +35,7 @@ MOST_TOKENS = 512
 
 
 def stated_activation(folder: pathlib.Path) -> str:
-    """Returns the activation that a folder or a run states; "" if it states none.
-
-    Raises:
-      ValueError: if the activation is unknown.
-    """
+    """Returns the activation that a folder or a run states, "" for none; ValueError if unknown."""
     # Binary cross-entropy trains the sigmoid of the logit; the other losses use the logit itself.
     if loss := recorded(str(folder), "ranking_loss"):
         if loss == "bce":

@@ -76,8 +76,7 @@ def networks_in(names: Iterable[str]) -> tuple[str, ...]:
 def one_network(values: Weights, electra_network: str, source: str) -> Weights:
     """Returns the weights of one network, under the names of a separate model.
 
-    Raises:
-      ValueError: if the file has only the other one.
+    A file that has only the other network is an error.
     """
     values = _with_sums(values)
     starts = dict(ORIGINAL)
@@ -173,9 +172,6 @@ def infer_config(weights: Weights, source: str) -> ModelConfig:
     """Makes the configuration of a network of google-research/electra, whose files have none.
 
     Its heads are 64 wide (configure_pretraining.py); a narrower generator has one head.
-
-    Raises:
-      ValueError: if tables are missing, or the width is not a multiple of 64.
     """
     try:
         words = weights["bert/embeddings/word_embeddings"].shape

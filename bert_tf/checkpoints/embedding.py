@@ -97,11 +97,7 @@ class EmbeddingConfig:
         return step_shapes(self.dense, HEAD)
 
     def prompt(self, name: str | None) -> str:
-        """Returns the prompt of a name, the default one for None.
-
-        Raises:
-          ValueError: if there is no prompt with that name.
-        """
+        """Returns the prompt of a name, the default one for None; ValueError for an unknown one."""
         if name is None:
             name = self.default_prompt
         if name is None:
@@ -123,11 +119,7 @@ class EmbeddingConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes the configuration from the result of `to_dict`.
-
-        Raises:
-          ValueError: if names or values are unexpected.
-        """
+        """Makes the configuration from the result of `to_dict`; ValueError for other values."""
         try:
             dense: list[Step] = []
             for step in values.get("dense", ()):

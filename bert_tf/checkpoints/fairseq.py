@@ -42,8 +42,7 @@ def is_fairseq(names: list[str]) -> bool:
 def rename_fairseq(file_weights: Weights, source: str) -> Weights:
     """Returns the weights under the names of transformers' RobertaForMaskedLM and its siblings.
 
-    Raises:
-      ValueError: if there are several heads for sentences.
+    Several heads for sentences are an error.
     """
     found = (re.match(r"classification_heads\.(.+?)\.", name) for name in file_weights)
     heads = sorted({match[1] for match in found if match})

@@ -199,12 +199,8 @@ def write_checkpoint(
 ) -> Checkpoint:
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
 
-    Args:
-      checkpoint: the model to write.
-      folder: the new folder.
-      form: the format.
-      complete: called with a folder of the same name, which becomes the new one when this returns,
-        and the checkpoint that was read back; writes further files or checks more.
+    `complete` writes further files or checks more, before the folder gets its name: it is called
+    with the folder and the checkpoint that was read back.
 
     Returns:
       The checkpoint read back; heads without a counterpart are missing, see `left_out`.

@@ -67,15 +67,14 @@ def read_google(prefix: str, config_file: str = "", electra_network: str = "") -
     """Reads a checkpoint by its prefix, with the other files of the folder.
 
     Args:
-      prefix: prefix of a checkpoint of bert_tf, google-research/bert or google-research/electra.
+      prefix: of a checkpoint of bert_tf, google-research/bert or google-research/electra.
       config_file: its bert_config.json, if that is in another folder.
-      electra_network: one of `NETWORKS`; "both": the discriminator, with the
-        generator as `Checkpoint.generator`; "": the discriminator. The last two take the other
-        network if the file has only that.
+      electra_network: one of `NETWORKS`; "both": the discriminator, with the generator as
+        `Checkpoint.generator`; "": the discriminator. The last two take the other network if the
+        file has only that.
 
     Raises:
-      ValueError: if it cannot be read, there is no configuration, or files of the folder belong to
-        another run.
+      ValueError: if it cannot be read, has no configuration, or files belong to another run.
     """
     check_checkpoint(prefix, (CONFIG_NAME,) if config_file else ())
     values = {}
@@ -158,10 +157,9 @@ def _from_values(
 
 
 def with_averages(values: Weights) -> Weights:
-    """Replaces weights by their moving averages, if a checkpoint has any.
+    """Replaces weights by their moving averages, under the names of TF1's, if there are any.
 
-    TF1's ExponentialMovingAverage and bert_tf use the same names. Before the first update a run has
-    no averages yet, so its weights are used.
+    Before the first update a run has no averages yet, so its weights are used.
     """
     ending = "/ExponentialMovingAverage"
     averages = {}
@@ -181,11 +179,7 @@ def with_averages(values: Weights) -> Weights:
 def read_bert_config(
     folder: pathlib.Path, config_file: str, prefix: str
 ) -> tuple[ModelConfig, bool | None, str]:
-    """Returns the configuration, the casing if it states one, and the program that wrote it.
-
-    Raises:
-      ValueError: if there is no configuration.
-    """
+    """Returns the configuration, the casing if it states one, and the program that wrote it."""
     path = pathlib.Path(config_file) if config_file else folder / CONFIG_NAME
     if not path.exists():
         raise ValueError(
@@ -208,11 +202,7 @@ def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
-    """Writes labels.txt, one label per line, if there are any.
-
-    Raises:
-      ValueError: if a label is longer than a line.
-    """
+    """Writes labels.txt, one label per line, if there are any; a label must not be longer."""
     broken = [label for label in labels if "\n" in label or "\r" in label]
     if broken:
         raise ValueError(
@@ -225,11 +215,7 @@ def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
 
 
 def read_problem_type(folder: pathlib.Path, weights: Weights) -> str:
-    """Returns the problem type of a classifier, from its run or problem_type.txt; "" without both.
-
-    Raises:
-      ValueError: if it is unknown.
-    """
+    """Returns the problem type of a classifier, from its run or problem_type.txt; else ""."""
     if "cls/classifier/output_weights" not in weights:
         return ""
     if recorded(str(folder), "task_name"):  # Of GLUE's tasks only that of numbers has one label.
@@ -336,8 +322,7 @@ def is_electra(checkpoint: Checkpoint) -> bool:
 def check_rules(checkpoint: Checkpoint, form: str) -> None:
     """Raises ValueError if a program that reads vocab.txt alone would split texts otherwise.
 
-    Words of over 100 characters and special tokens written in a text are left out of account: few
-    texts have them.
+    Words of over 100 characters and special tokens in a text are left out: few texts have them.
     """
     if checkpoint.vocab is None:
         return

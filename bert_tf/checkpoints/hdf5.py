@@ -14,8 +14,7 @@ MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns all arrays of a file by path, without the optimizer's.
 
-    Raises:
-      ValueError: if it cannot be read, or holds anything but plain floating-point arrays.
+    Anything but plain floating-point arrays is an error.
     """
     check_regular(path)
     datasets: dict[str, h5py.Dataset] = {}

@@ -146,12 +146,7 @@ class _Bar(tqdm.tqdm):
 
 
 def needed_files(names: Iterable[str], with_weights: bool = True) -> list[str]:
-    """Returns the files of a model that need to be downloaded.
-
-    Args:
-      names: all files, with their folders.
-      with_weights: whether weights are among them.
-    """
+    """Returns the files of a model that need to be downloaded, of all files with their folders."""
     names = sorted(names)
     folders: dict[str, list[str]] = {}
     for name in names:
@@ -184,8 +179,7 @@ def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 def _check_file(path: pathlib.Path, expected: int, is_new: bool) -> None:
     """Checks the size of a file, and of one just downloaded the checksum, its name in the cache.
 
-    Raises:
-      ValueError: if it differs; the file is deleted, so that the next attempt downloads it again.
+    A damaged file is deleted, so that the next attempt downloads it again.
     """
     blob = path.resolve()
     size = blob.stat().st_size
@@ -237,11 +231,7 @@ def _explain(rest: str, name: str, error: Exception) -> NoReturn:
 
 
 def _handle_of(preset: str) -> str:
-    """Returns the handle of keras-hub's preset of a name.
-
-    Raises:
-      ValueError: if keras-hub has no such model, or is not installed.
-    """
+    """Returns the handle of keras-hub's preset of a name; ValueError without one."""
     from bert_tf.checkpoints.keras_hub import known_presets
 
     presets = known_presets()

@@ -177,14 +177,12 @@ def from_names(
 
     Args:
       family: the family whose names they have.
-      config: the configuration in bert_tf.
-      values: the config.json.
+      config, values: the configuration in bert_tf, and the config.json.
       file_weights: the weights, float32.
       folder: where the tokenizer is.
-      notes: notes of the checkpoint.
+      notes, form: see `Checkpoint`.
       as_transformers: see `read_tokenizer`.
       source: where the weights were read; empty: the folder.
-      form: see `Checkpoint`.
 
     Raises:
       ValueError: if the files contradict each other.
@@ -251,8 +249,7 @@ def _input_settings(
 ) -> dict[str, str]:
     """Returns how the tokenizer of a folder cuts texts, of `run_record.INPUT_FIELDS`.
 
-    Raises:
-      ValueError: if it cuts their beginning, which only classifiers of bert_tf do.
+    Only classifiers of bert_tf cut the beginning; for another model that is an error.
     """
     settings = {}
     length = model_max_length(folder)
@@ -304,11 +301,7 @@ def _check_token_ids(values: dict[str, Any], vocab_size: int, path: pathlib.Path
 
 
 def _untie(file_weights: Weights, family: Family, prefix: str, folder: pathlib.Path) -> Weights:
-    """Removes the copies of tied weights.
-
-    Raises:
-      ValueError: if a copy differs, so that the MLM head has a separate table.
-    """
+    """Removes the copies of tied weights; a copy that differs (a separate table) is an error."""
     file_weights = dict(file_weights)
     for copy, name in family.copies.items():
         original = name.removeprefix(prefix)
@@ -324,11 +317,7 @@ def _untie(file_weights: Weights, family: Family, prefix: str, folder: pathlib.P
 def _without_constants(
     file_weights: Weights, family: Family, config: ModelConfig, prefix: str, folder: pathlib.Path
 ) -> Weights:
-    """Removes constants that follow from the configuration.
-
-    Raises:
-      ValueError: if the numbers differ: the model would compute with them.
-    """
+    """Removes constants that follow from the configuration; other numbers are an error."""
     positions = config.max_position_embeddings
     # Tables are as long as those in the file: memory may not hold as many rows as config.json says.
     for name, compute in family.constants.items():
@@ -364,8 +353,7 @@ def _purpose(
 ) -> str:
     """Returns the purpose of the model, one of `Family.classes`; masked_lm if it has no labels.
 
-    The class in config.json determines the purpose of `classifier.weight`, or else the dense layer
-    before it.
+    The purpose of `classifier.weight` is that of the class in config.json, or of its dense layer.
     """
     names = architectures(values, path)
     if "qa_outputs.weight" in file_weights:
@@ -452,8 +440,7 @@ def _write_cuts(folder: pathlib.Path, settings: dict[str, str]) -> None:
 def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     """Returns the first family that can hold a model, and the heads that it holds of it.
 
-    Raises:
-      ValueError: if none can, with the nearest family and what differs from it.
+    If none can, the error has the nearest family and what differs from it.
     """
     refusals: list[tuple[Family, list[str]]] = []
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.

@@ -40,11 +40,7 @@ def is_keras_file(path: pathlib.Path) -> bool:
 
 
 def read_config(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the config.json of a Keras file.
-
-    Raises:
-      ValueError: if the file does not exist or is damaged.
-    """
+    """Reads the config.json of a Keras file; ValueError if it does not exist or is damaged."""
     if not path.exists():
         raise ValueError(f"{path} does not exist; expected a file that model.save wrote.")
     check_keras_file(path)
@@ -59,11 +55,7 @@ def read_config(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_settings(path: pathlib.Path) -> dict[str, str]:
-    """Returns the settings of the inputs in a Keras file, by the names of flags.
-
-    Raises:
-      ValueError: if it cannot be read.
-    """
+    """Returns the settings of the inputs in a Keras file, by the names of flags."""
     stamp = path.stat() if path.is_file() else None
     # The cache is for this state of the file: it may be written again.
     key = (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino) if stamp else None
@@ -83,11 +75,7 @@ def _read_settings(path: pathlib.Path, _: object) -> dict[str, str]:
 
 
 def read_tokenizer(path: pathlib.Path) -> tuple[AnyVocab, bool] | None:
-    """Returns the vocabulary in a Keras file and whether texts are lower-cased; None without one.
-
-    Raises:
-      ValueError: if the file cannot be read.
-    """
+    """Returns the vocabulary in a Keras file and whether texts are lower-cased, or None."""
     for saved in saved_objects(read_config(path)):
         try:
             if saved.name == PREPROCESSOR:
@@ -118,12 +106,7 @@ def saved_objects(values: dict[str, Any] | list[Any]) -> Iterator[SavedObject]:
 
 
 def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
-    """Returns the settings of the inputs of a model.
-
-    Args:
-      name: name of the model's class.
-      arguments: the result of its `get_config`.
-    """
+    """Returns the settings of the inputs of a model, from its class and its `get_config`."""
     settings = {}
     for key in ARGUMENTS:
         value = arguments.get(key)

@@ -27,10 +27,6 @@ WEIGHTS_NAME = "model.weights.h5"
 def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint:
     """Reads a Keras file of a model of this package, or of a functional model around one.
 
-    Args:
-      path: the file.
-      electra_network: one of ELECTRA's networks; see `read_google`.
-
     Raises:
       ValueError: if it cannot be read, or holds no model of this package.
     """
@@ -64,11 +60,7 @@ def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint
 
 
 def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
-    """Checks that the file is as large as the weights it describes: Keras makes them first.
-
-    Raises:
-      ValueError: if it has less than a byte for each number.
-    """
+    """Checks that the file is as large as the weights it describes, which Keras makes first."""
     with open_zip(path) as archive:
         if WEIGHTS_NAME not in archive.namelist():
             return  # Keras says so.

@@ -64,14 +64,10 @@ ELECTRA_NOTE = (
 def keras_hub_rows(
     num_layers: int, backbone: str, task: str, has_projection: bool = False
 ) -> list[Row]:
-    """Returns the table of weights.
+    """Returns the table of weights; names in the files begin with `backbone` or, of heads, `task`.
 
-    Args:
-      num_layers: L.
-      backbone: start of the names of the backbone's layers.
-      task: start of the names of the head's layers.
-      has_projection: whether the tables are narrower than the layers, in ELECTRA alone; layers are
-        numbered by kind, and the projection is the first dense one.
+    Layers are numbered by kind: in ELECTRA alone, whose tables are narrower than its layers, a
+    projection is the first dense one.
     """
     projection = _dense("bert/embeddings_project", f"{backbone}/dense") if has_projection else []
     rows = [
@@ -129,11 +125,7 @@ def is_keras_hub(path: pathlib.Path) -> bool:
 
 
 def read_keras_hub(path: pathlib.Path) -> Checkpoint:
-    """Reads a preset folder, or a single weights file, whose shapes determine the configuration.
-
-    Raises:
-      ValueError: if it is not a BERT, or cannot be read.
-    """
+    """Reads a preset folder, or a single weights file, whose shapes determine the configuration."""
     # The weights file of a preset is read with the rest of the preset.
     if path.name == BACKBONE_FILE and (path.parent / "config.json").exists():
         path = path.parent
@@ -225,10 +217,7 @@ def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) ->
 
 
 def _read_h5(path: pathlib.Path) -> Weights:
-    """Returns the arrays of a Keras weights file by name, without the optimizer's.
-
-    Underscores before a part are dropped: Keras' releases differ in them.
-    """
+    """Returns the arrays of a Keras weights file by name, which releases begin with underscores."""
     return {_plain(name): value for name, value in read_h5(path).items()}
 
 
@@ -290,11 +279,7 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
 
 
 def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes a preset with keras-hub's code, and additional files for the fields it lacks.
-
-    Raises:
-      ValueError: if keras-hub has no such structure, activation or tokenizer.
-    """
+    """Writes a preset with keras-hub's code, and additional files for the fields it lacks."""
     check_rules(checkpoint, "keras_hub")
     config = checkpoint.config
     if is_electra(checkpoint):

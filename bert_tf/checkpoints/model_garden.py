@@ -27,15 +27,7 @@ def is_model_garden(names: list[str]) -> bool:
 
 
 def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
-    """Reads encoder, pooler and, of a pre-trained model, the MLM head.
-
-    Args:
-      prefix: of the checkpoint.
-      config_file: its bert_config.json, if that is in another folder.
-
-    Raises:
-      ValueError: if it cannot be read, or there is no configuration.
-    """
+    """Reads encoder, pooler and, of a pre-trained model, the MLM head; see `read_google`."""
     folder = pathlib.Path(prefix).parent
     config, stated, _ = read_bert_config(folder, config_file, prefix)
     file_weights: Weights = {}

@@ -26,11 +26,7 @@ def identity_tensors(identity: RunIdentity) -> dict[str, tf.Tensor]:
 
 
 def read_identity(prefix: str) -> RunIdentity | None:
-    """Returns the identity in a checkpoint; None if no run wrote it.
-
-    Raises:
-      ValueError: if the checkpoint cannot be read.
-    """
+    """Returns the identity in a checkpoint; None if no run wrote it."""
     names = [name for name in bundle_names(prefix) if name.startswith(NAME_START)]
     if not names:
         return None
@@ -39,26 +35,14 @@ def read_identity(prefix: str) -> RunIdentity | None:
 
 
 def check_checkpoint(prefix: str, without: Collection[str] = ()) -> None:
-    """Checks that a checkpoint and the files in its folder belong together.
-
-    Args:
-      prefix: of any TensorFlow checkpoint.
-      without: names of files that are read from elsewhere.
-
-    Raises:
-      ValueError: see `check_files`.
-    """
+    """Checks that a checkpoint and the files in its folder belong together; see `check_files`."""
     identity = read_identity(prefix)
     path = pathlib.Path(prefix)
     check_files(path.parent, {path.name: identity} if identity else {}, without)
 
 
 def check_run_directory(folder: pathlib.Path, without: Collection[str] = ()) -> None:
-    """Checks that all checkpoints of a run directory and its files belong together.
-
-    Raises:
-      ValueError: see `check_files`.
-    """
+    """Checks that all checkpoints of a run directory and its files belong together."""
     check_files(folder, _identities(folder), without)
 
 

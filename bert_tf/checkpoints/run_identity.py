@@ -52,11 +52,7 @@ class RunIdentity:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Self | None:
-        """Reads run.json; returns None if it is missing.
-
-        Raises:
-          ValueError: if it is damaged.
-        """
+        """Reads run.json; returns None if it is missing, raises ValueError if it is damaged."""
         path = folder / RECORD
         if not path.exists():
             return None
@@ -69,11 +65,7 @@ class RunIdentity:
 
     @classmethod
     def from_values(cls, run_id: object, sha256: object) -> Self:
-        """Creates the identity from the values in a file.
-
-        Raises:
-          ValueError: if the values have another form.
-        """
+        """Creates the identity from the values in a file; ValueError for another form."""
         if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
             raise ValueError(f"run_id is {run_id!r:.60}, expected 32 hexadecimal digits.")
         if not isinstance(sha256, dict):
@@ -98,11 +90,7 @@ def rewritten_files(training: TrainingConfig) -> tuple[str, ...]:
 
 
 def file_digests(folder: pathlib.Path, without: Collection[str] = ()) -> Digests:
-    """Returns the digest of each tied file of a run directory by name; None for missing files.
-
-    Raises:
-      ValueError: if one of them cannot be read.
-    """
+    """Returns the digest of each tied file of a run directory by name; None for missing files."""
     names = [name for name in TIED_FILES if name not in without]
     return {name: TIED_FILES[name](folder / name) for name in names}
 

@@ -49,11 +49,7 @@ INPUT_FIELDS = (
 
 @contextlib.contextmanager
 def only_training(output_dir: str) -> Iterator[None]:
-    """Locks a run directory against training by other processes.
-
-    Raises:
-      ValueError: if another process is training in it.
-    """
+    """Locks a run directory; ValueError if another process is training in it."""
     with exclusive(pathlib.Path(output_dir, ".lock")) as has_lock:
         if not has_lock:
             raise ValueError(
@@ -145,23 +141,14 @@ def shared_values(*configs: Config) -> dict[str, str]:
 
 
 def recorded(output_dir: str, name: str) -> str:
-    """Returns the value of a field in the record of a run; "" if it is not recorded.
-
-    Args:
-      output_dir: a run directory, a folder with `inputs.flags`, or a Keras file.
-      name: name of the field.
-    """
+    """Returns the value of a field in the record of a run, see `read_record`; "" without one."""
     return read_record(pathlib.Path(output_dir)).get(name, "") if output_dir else ""
 
 
 def read_record(source: pathlib.Path) -> dict[str, str]:
     """Returns the recorded settings of a model's training, by the names of flags.
 
-    Args:
-      source: a run directory, a folder with `inputs.flags`, or a Keras file.
-
-    Raises:
-      ValueError: if a Keras file cannot be read.
+    `source` is a run directory, a folder with `inputs.flags`, or a Keras file.
     """
     if is_keras_file(source):
         return read_settings(source)

@@ -64,14 +64,7 @@ KEYS = {
 
 
 class Module(NamedTuple):
-    """One module.
-
-    Attributes:
-      kind: its type without the package.
-      folder: its folder.
-      file: its file of settings, which may be missing.
-      values: its settings.
-    """
+    """One module: its type without the package, its folder, and its settings with their file."""
 
     kind: str
     folder: pathlib.Path
@@ -88,8 +81,7 @@ def read_modules(path: pathlib.Path) -> list[Module]:
     """Returns the modules of a folder in order.
 
     Raises:
-      ValueError: if modules.json has another form or does not begin with a Transformer, or a type
-        or a setting is unknown.
+      ValueError: if a type, a setting or the order is unknown.
     """
     modules = []
     for kind, name in _listed_modules(path):
@@ -187,19 +179,13 @@ def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
 def read_layers(
     modules: Sequence[Module], width: int, start: str, *, scores: bool = False
 ) -> tuple[list[Step], Weights]:
-    """Reads the modules after the pooling.
+    """Reads the modules after the pooling, whose vector has this width.
 
-    Args:
-      modules: Dense, LayerNorm, Normalize and Dropout; a Dropout does nothing outside training.
-      width: the width of the pooled vector.
-      start: start of the names of the weights.
-      scores: whether the last one is a Dense that makes the scores of a cross-encoder.
+    Names of weights begin with `start`; with `scores` the last Dense makes the scores of a
+    cross-encoder. A Dropout does nothing outside training.
 
     Returns:
       The layers in order, and their weights by name.
-
-    Raises:
-      ValueError: if a module has another type, or its files contradict each other.
     """
     steps: list[Step] = []
     weights: Weights = {}

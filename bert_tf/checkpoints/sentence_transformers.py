@@ -244,8 +244,7 @@ def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str,
 def splade_length(path: pathlib.Path, longest_row: int) -> int:
     """Returns the maximum text length of a SparseEncoder's folder, or 0 for another folder.
 
-    Raises:
-      ValueError: if it turns scores into weights in another way than `splade_model.py`.
+    Another way from scores to weights than that of `splade_model.py` is an error.
     """
     modules = read_modules(path) if is_sentence_transformers(path) else []
     pooling = next((module for module in modules if module.kind == "SpladePooling"), None)
@@ -376,13 +375,7 @@ def _write_modules(
 ) -> None:
     """Writes modules.json, and the folders of all modules but the Transformer's.
 
-    Args:
-      folder: the folder of the model.
-      pooling: settings of the Pooling.
-      steps: the layers after it.
-      weights: their weights; the names begin with `start`.
-      start: see above.
-      scores: whether the last layer makes the scores of a cross-encoder.
+    The names of the layers' weights begin with `start`; with `scores` the last layer makes them.
     """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     (folder / "1_Pooling").mkdir()

@@ -102,14 +102,8 @@ def merge(
 ) -> ModelConfig:
     """Returns a checkpoint's configuration with the free fields that the user gave.
 
-    Args:
-      config: the checkpoint's.
-      given: the fields that the user stated.
-      source: the checkpoint, for messages.
-      is_casing_free: whether the checkpoint does not state its casing.
-
-    Raises:
-      ValueError: if another field was given and differs from the checkpoint's.
+    The casing is free if the checkpoint does not state it. Another field that differs from the
+    checkpoint's is an error, with `source` as its name.
     """
     names = (*FREE_FIELDS, "do_lower_case") if is_casing_free else FREE_FIELDS
     free = {name: value for name, value in given.items() if name in names}
@@ -132,8 +126,7 @@ def check_heads(
 ) -> None:
     """Raises ValueError with all weights that the checkpoint lacks and that may not be missing.
 
-    The weights of `families.made_by_tasks` may be missing. The arguments are those
-    of `read_start`.
+    The arguments are those of `read_start`; weights of `made_by_tasks` may be missing.
     """
     names = set(encoder_shapes(checkpoint.config))
     is_pooled = "next_sentence" in heads or checkpoint.config.classifier_pooling == "pooler"
@@ -176,11 +169,9 @@ def starts_of_names(text: str) -> tuple[str, ...]:
 
 
 def read_begun(output_dir: str, read: Callable[[str], T]) -> T | None:
-    """Returns the result of `read` for a checkpoint of the run; None without a readable one.
+    """Returns the result of `read` for the prefix of one of a run's checkpoints, or None.
 
-    Args:
-      output_dir: the run directory.
-      read: function of a checkpoint's prefix; its result is the same for all checkpoints of a run.
+    The result must be the same for all of them; a run without a readable one has none.
     """
     for index in sorted(pathlib.Path(output_dir).glob("model.ckpt-*.index")):
         # A damaged checkpoint is skipped: all of a run give the same answer.

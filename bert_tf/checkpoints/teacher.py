@@ -17,11 +17,7 @@ RECORD = "teacher.json"
 
 
 def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Checkpoint:
-    """Reads a --teacher, which must have these heads and be made for rows of this length.
-
-    Raises:
-      ValueError: if it cannot be read, or lacks one.
-    """
+    """Reads a --teacher; ValueError unless it has these heads and reads rows of this length."""
     # ELECTRA's discriminator has no masked LM.
     electra_network = "generator" if "masked_lm" in heads else "discriminator"
     teacher = read_checkpoint(path, electra_network=electra_network)
@@ -68,8 +64,7 @@ def weights_digest(teacher: Checkpoint) -> str:
 def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief: bool) -> str:
     """Notes the teacher in a run directory; returns its digest.
 
-    Raises:
-      ValueError: if the run began with another one.
+    A run that began with another one is an error.
     """
     path = pathlib.Path(folder, RECORD)
     digest = weights_digest(teacher)

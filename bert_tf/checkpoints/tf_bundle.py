@@ -39,11 +39,7 @@ def read_bundle(prefix: str, *names: str) -> dict[str, np.ndarray]:
 
 
 def bundle_names(prefix: str) -> list[str]:
-    """Returns the names of the tensors, without reading them.
-
-    Raises:
-      ValueError: if it is no readable checkpoint.
-    """
+    """Returns the names of the tensors, without reading them; ValueError if it is not readable."""
     _check_files(prefix)
     try:
         return [name for name, _ in tf.train.list_variables(prefix)]
@@ -70,11 +66,7 @@ def host_copies(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
 
 
 def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
-    """Writes tensors by name.
-
-    Raises:
-      tf.errors.OpError: if writing fails.
-    """
+    """Writes tensors by name; tf.errors.OpError if writing fails."""
     names = list(tensors)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(

@@ -111,15 +111,8 @@ class _Tensor:
 def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the tensors of a state dict by name, in the order of the file.
 
-    The arrays are views, as the tensors were: tied weights share memory, and transposed or expanded
-    ones have their strides. So they are read-only. bfloat16 becomes float32, which holds the same
-    numbers; other types stay.
-
-    Args:
-      path: a pytorch_model.bin of any version of torch.
-
-    Returns:
-      name -> array; of float16, float32, float64, integers or bool.
+    The arrays are read-only views, as the tensors were: tied weights share memory, and transposed
+    or expanded ones have their strides. bfloat16 becomes float32; other types stay.
 
     Raises:
       ValueError: if the file is damaged, of another form, or holds or asks for anything but tensors

@@ -36,18 +36,13 @@ ReadTexts = Callable[[], Iterable[str]]
 
 
 def trim_vocabulary(checkpoint: Checkpoint, read_texts: ReadTexts) -> Checkpoint:
-    """Returns the checkpoint with only the tokens that the texts need.
+    """Returns the checkpoint with only the tokens that the texts need, in their order.
 
-    Special and added tokens are kept. The kept tokens keep their order. The numbers of tokens and
-    parameters before and after are logged.
-
-    Args:
-      checkpoint: the checkpoint to change.
-      read_texts: returns the texts; it is called twice.
+    Special and added tokens are kept. The numbers of tokens and parameters before and after are
+    logged. `read_texts` is called twice.
 
     Raises:
-      ValueError: if there is no text or no vocabulary, if it is of another kind, or if a text would
-        have other tokens.
+      ValueError: if there is no text or no known vocabulary, or a text would have other tokens.
     """
     vocab = checkpoint.vocab
     source = checkpoint.source

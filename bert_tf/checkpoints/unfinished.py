@@ -15,11 +15,7 @@ BEST = "best_checkpoint.json"
 
 @functools.cache
 def warn_if_unfinished(folder: pathlib.Path) -> None:
-    """Warns, once a process, that the weights are of a run that has not finished.
-
-    Args:
-      folder: a run directory; other folders are finished.
-    """
+    """Warns, once a process, if a folder is a run directory whose run has not finished."""
     if not (folder / RUN_NAME).is_file():
         return
     record = read_record(folder)

@@ -38,14 +38,7 @@ WRAPPER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")
 
 
 def read_weights(folder: pathlib.Path) -> tuple[Weights, list[str]]:
-    """Reads the weights of a folder.
-
-    Returns:
-      The weights in float32 under PyTorch's current names, without buffers; and notes on changes.
-
-    Raises:
-      ValueError: if a file cannot be read, or the weights are not floating-point numbers.
-    """
+    """Returns the float32 weights of a folder under PyTorch's current names, and notes."""
     path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
     file_weights = _read_shards(path) if path.suffix == ".json" else read_weight_file(path)
     notes = []
@@ -76,11 +69,7 @@ def _read_shards(path: pathlib.Path) -> Weights:
 
 
 def read_weight_file(path: pathlib.Path) -> Weights:
-    """Reads a .safetensors, .bin or .h5 by the names in it.
-
-    Raises:
-      ValueError: if it cannot be read.
-    """
+    """Reads a .safetensors, .bin or .h5 by the names in it."""
     if not path.exists():
         raise ValueError(f"{path} is missing; copy it to the other files of the model.")
     check_regular(path)
@@ -123,11 +112,8 @@ def _read_keras_layers(path: pathlib.Path) -> Weights:
 def modern_names(file_weights: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
     """Returns float32 weights with PyTorch's current names, without buffers, and notes.
 
-    Prefixes of wrappers are dropped if all names have them, and LayerNorm's legacy names are
-    replaced.
-
-    Raises:
-      ValueError: if the weights are not floating-point numbers.
+    Prefixes that all names have from wrappers are dropped, and LayerNorm's legacy names replaced.
+    Weights that are not floating-point numbers are an error.
     """
     file_weights, notes = _unwrapped(file_weights)
     weights = {}

@@ -111,10 +111,7 @@ def is_split(file_shape: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 def to_file_names(rows: list[Row], weights: Weights, num_heads: int = 1) -> Weights:
     """Returns the weights under their names in the files; weights without a row are left out.
 
-    Args:
-      rows: the table.
-      weights: in bert_tf's names.
-      num_heads: heads that the files split an axis into, where a row says so.
+    `num_heads` is the number of heads that the files split an axis into, where a row says so.
     """
     blocks: dict[str, list[np.ndarray]] = {}
     # Blocks of one array are concatenated in the order of their parts.

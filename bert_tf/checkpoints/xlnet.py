@@ -46,15 +46,7 @@ def is_xlnet(names: list[str]) -> bool:
 
 
 def read_xlnet(prefix: str, config_file: str = "") -> Checkpoint:
-    """Reads encoder and heads of a checkpoint by its prefix.
-
-    Args:
-      prefix: of the checkpoint.
-      config_file: its xlnet_config.json, if that is in another folder.
-
-    Raises:
-      ValueError: if it cannot be read, or there is no configuration.
-    """
+    """Reads encoder and heads of a checkpoint by its prefix; see `read_google`."""
     folder = pathlib.Path(prefix).parent
     path = pathlib.Path(config_file) if config_file else folder / XLNET_CONFIG
     if not path.exists():

@@ -4,7 +4,13 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, same_fields, typed_differences
+from bert_tf.checkpoints.families.bert import (
+    FIELDS,
+    encoder_rows,
+    label_head,
+    same_fields,
+    typed_differences,
+)
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
@@ -12,7 +18,7 @@ from bert_tf.checkpoints.families.family import (
     read_width,
     task_classes,
 )
-from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 
 GROUPED_FIELDS = {**FIELDS, "num_layer_groups": "num_hidden_groups"}
@@ -75,34 +81,29 @@ def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
     """Returns the table of weights; `num_layers` is the number of groups of layers."""
-    embeddings = "albert.embeddings"
-    result = [
-        *table("bert/embeddings/word_embeddings", f"{embeddings}.word_embeddings"),
-        *table("bert/embeddings/token_type_embeddings", f"{embeddings}.token_type_embeddings"),
-        *table("bert/embeddings/position_embeddings", f"{embeddings}.position_embeddings"),
-        *norm("bert/embeddings", f"{embeddings}.LayerNorm"),
-        *dense("bert/embeddings_project", "albert.encoder.embedding_hidden_mapping_in"),
-    ]
-    for index in range(num_layers):
-        layer = f"bert/encoder/layer_{index}"
-        # A group has one layer, as `inner_group_num` is 1.
-        file_layer = f"albert.encoder.albert_layer_groups.{index}.albert_layers.0"
-        for part in ("query", "key", "value"):
-            result += dense(f"{layer}/attention/self/{part}", f"{file_layer}.attention.{part}")
-        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.dense")
-        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.LayerNorm")
-        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.ffn")
-        result += dense(f"{layer}/output/dense", f"{file_layer}.ffn_output")
-        result += norm(f"{layer}/output", f"{file_layer}.full_layer_layer_norm")
     return [
-        *result,
+        *encoder_rows(
+            "albert.",
+            num_layers,
+            # A group has one layer, as `inner_group_num` is 1.
+            layer="encoder.albert_layer_groups.{}.albert_layers.0",
+            query="attention.query",
+            key="attention.key",
+            value="attention.value",
+            context="attention.dense",
+            attention_norm="attention.LayerNorm",
+            intermediate="ffn",
+            output="ffn_output",
+            output_norm="full_layer_layer_norm",
+        ),
+        *dense("bert/embeddings_project", "albert.encoder.embedding_hidden_mapping_in"),
         *dense("bert/pooler/dense", "albert.pooler"),
         *dense("cls/predictions/transform/dense", "predictions.dense"),
         *norm("cls/predictions/transform", "predictions.LayerNorm"),
         Row("cls/predictions/output_bias", "predictions.bias"),
         # ALBERT predicts the order of sentences instead.
         *scores("next_sentence", "sop_classifier.classifier"),
-        *scores("tagger" if purpose == "tagger" else "classifier", "classifier"),
+        *scores(label_head(purpose), "classifier"),
         *scores("squad", "qa_outputs"),
     ]
 

@@ -31,6 +31,17 @@ SAME_NAMES = (
     "pad_token_id",
 )
 FIELDS = {name: name for name in SAME_NAMES}
+# The parts of a block by their names in the files of BERT; `encoder_rows` takes others.
+PARTS = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "context": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "intermediate": "intermediate.dense",
+    "output": "output.dense",
+    "output_norm": "output.LayerNorm",
+}
 # The block of google-research/bert.
 POST_NORM: dict[str, Any] = {
     "block_type": "post_norm",
@@ -72,11 +83,7 @@ def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
 
 
 def typed_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
-    """Returns how a model differs from families of BERT's blocks with a table of types.
-
-    Args:
-      config, heads, held: see `list_differences`; the fields of the blocks are added.
-    """
+    """Adds the fields of BERT's blocks, with a table of types, to `list_differences`."""
     found = list_differences(config, heads, **{**POST_NORM, **held})
     if not config.type_vocab_size:
         found.append("type_vocab_size is 0, not 2")
@@ -84,36 +91,45 @@ def typed_differences(config: ModelConfig, heads: tuple[str, ...], **held: objec
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    # transformers names both heads `classifier`; only the class of the model tells them apart.
-    label_head = "tagger" if purpose == "tagger" else "classifier"
     return [
         *encoder_rows("bert.", num_layers),
         *dense("bert/pooler/dense", "bert.pooler.dense"),
         *masked_lm_rows(),
         *scores("next_sentence", "cls.seq_relationship"),
-        *scores(label_head, "classifier"),
+        *scores(label_head(purpose), "classifier"),
         *scores("squad", "qa_outputs"),
     ]
 
 
-def encoder_rows(start: str, num_layers: int) -> list[Row]:
-    """Returns the rows of the tables and of post-norm blocks; their names begin with `start`."""
+def label_head(purpose: str) -> str:
+    """Returns the head that transformers calls `classifier`, which only the class tells apart."""
+    return "tagger" if purpose == "tagger" else "classifier"
+
+
+def encoder_rows(
+    start: str, num_layers: int, layer: str = "encoder.layer.{}", **parts: str
+) -> list[Row]:
+    """Returns the rows of the tables and of post-norm blocks; `parts` are named as in `PARTS`.
+
+    The names in the files begin with `start`; `layer` has {} for the number of a block.
+    """
     result = [
         *table("bert/embeddings/word_embeddings", f"{start}embeddings.word_embeddings"),
         *table("bert/embeddings/token_type_embeddings", f"{start}embeddings.token_type_embeddings"),
         *table("bert/embeddings/position_embeddings", f"{start}embeddings.position_embeddings"),
         *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
     ]
+    names = {**PARTS, **parts}
     for index in range(num_layers):
-        layer = f"bert/encoder/layer_{index}"
-        file_layer = f"{start}encoder.layer.{index}"
+        own = f"bert/encoder/layer_{index}"
+        other = start + layer.format(index)
         for part in ("query", "key", "value"):
-            result += dense(f"{layer}/attention/self/{part}", f"{file_layer}.attention.self.{part}")
-        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.output.dense")
-        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.output.LayerNorm")
-        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.intermediate.dense")
-        result += dense(f"{layer}/output/dense", f"{file_layer}.output.dense")
-        result += norm(f"{layer}/output", f"{file_layer}.output.LayerNorm")
+            result += dense(f"{own}/attention/self/{part}", f"{other}.{names[part]}")
+        result += dense(f"{own}/attention/output/dense", f"{other}.{names['context']}")
+        result += norm(f"{own}/attention/output", f"{other}.{names['attention_norm']}")
+        result += dense(f"{own}/intermediate/dense", f"{other}.{names['intermediate']}")
+        result += dense(f"{own}/output/dense", f"{other}.{names['output']}")
+        result += norm(f"{own}/output", f"{other}.{names['output_norm']}")
     return result
 
 

@@ -12,15 +12,17 @@ from typing import Any
 from bert_tf.checkpoints.families.bert import (
     FIELDS,
     POST_NORM,
+    encoder_rows,
+    label_head,
     masked_lm_copies,
     masked_lm_rows,
     same_fields,
 )
 from bert_tf.checkpoints.families.family import (
-    ACTIVATIONS,
     Family,
     expect,
     list_differences,
+    read_activation,
     read_fields,
     task_classes,
     written_activation,
@@ -64,11 +66,6 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     _check_norm(values, path)
     buckets, longest = _read_buckets(values, path)
     has_table = json_field(values, "position_biased_input", bool, path)
-    pooler_act = values.get("pooler_hidden_act", "gelu")
-    if not isinstance(pooler_act, str) or pooler_act not in ACTIVATIONS:
-        raise ValueError(
-            f"{path}: pooler_hidden_act is {pooler_act!r}, expected one of {list(ACTIVATIONS)}."
-        )
     return read_fields(
         values,
         path,
@@ -85,7 +82,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         pos_att_type=_read_terms(values, path),
         relative_buckets=buckets,
         relative_max_distance=longest,
-        pooler_act=ACTIVATIONS[pooler_act],
+        pooler_act=read_activation(values, path, "pooler_hidden_act"),
     )
 
 
@@ -185,28 +182,19 @@ def legacy_rows(num_layers: int, purpose: str) -> list[Row]:
 def _encoder_and_task_rows(num_layers: int, purpose: str) -> list[Row]:
     relative = "bert/encoder/relative_embeddings"
     result = [
-        *table("bert/embeddings/word_embeddings", f"{START}embeddings.word_embeddings"),
-        *table("bert/embeddings/token_type_embeddings", f"{START}embeddings.token_type_embeddings"),
-        *table("bert/embeddings/position_embeddings", f"{START}embeddings.position_embeddings"),
-        *norm("bert/embeddings", f"{START}embeddings.LayerNorm"),
+        *encoder_rows(
+            START,
+            num_layers,
+            query="attention.self.query_proj",
+            key="attention.self.key_proj",
+            value="attention.self.value_proj",
+        ),
         *table(f"{relative}/table", f"{START}encoder.rel_embeddings"),
         *norm(relative, f"{START}encoder.LayerNorm"),
     ]
-    for index in range(num_layers):
-        layer = f"bert/encoder/layer_{index}"
-        file_layer = f"{START}encoder.layer.{index}"
-        for part in ("query", "key", "value"):
-            file_part = f"{file_layer}.attention.self.{part}_proj"
-            result += dense(f"{layer}/attention/self/{part}", file_part)
-        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.output.dense")
-        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.output.LayerNorm")
-        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.intermediate.dense")
-        result += dense(f"{layer}/output/dense", f"{file_layer}.output.dense")
-        result += norm(f"{layer}/output", f"{file_layer}.output.LayerNorm")
     if purpose in ("classifier", "multiple_choice"):
         result += dense("bert/pooler/dense", "pooler.dense")
-    label_head = "tagger" if purpose == "tagger" else "classifier"
-    return [*result, *scores(label_head, "classifier"), *scores("squad", "qa_outputs")]
+    return [*result, *scores(label_head(purpose), "classifier"), *scores("squad", "qa_outputs")]
 
 
 def variant(values: dict[str, Any], names: Iterable[str]) -> Family:

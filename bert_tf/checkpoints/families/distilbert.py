@@ -3,15 +3,16 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import POST_NORM
+from bert_tf.checkpoints.families.bert import POST_NORM, encoder_rows, label_head
 from bert_tf.checkpoints.families.family import (
     Family,
     list_differences,
     read_fields,
     task_classes,
+    with_aliases,
     written_activation,
 )
-from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 
 FIELDS = {
@@ -39,15 +40,8 @@ EPSILON = 1e-12
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     """Makes the configuration; `sinusoidal_pos_embds` only describes the initial table."""
-    values = dict(values)
-    for other, name in OTHER_NAMES.items():
-        if other in values and values.setdefault(name, values[other]) != values[other]:
-            raise ValueError(
-                f"{path}: {name} is {values[name]!r}, but {other}, which means the same, is "
-                f"{values[other]!r}; leave one of them out."
-            )
     return read_fields(
-        values,
+        with_aliases(values, path, OTHER_NAMES),
         path,
         FIELDS,
         num_hidden_layers=6,
@@ -86,23 +80,19 @@ def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    start = "distilbert."
-    result = [
-        *table("bert/embeddings/word_embeddings", f"{start}embeddings.word_embeddings"),
-        *table("bert/embeddings/position_embeddings", f"{start}embeddings.position_embeddings"),
-        *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
-    ]
-    for index in range(num_layers):
-        layer = f"bert/encoder/layer_{index}"
-        file_layer = f"{start}transformer.layer.{index}"
-        result += dense(f"{layer}/attention/self/query", f"{file_layer}.attention.q_lin")
-        result += dense(f"{layer}/attention/self/key", f"{file_layer}.attention.k_lin")
-        result += dense(f"{layer}/attention/self/value", f"{file_layer}.attention.v_lin")
-        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.out_lin")
-        result += norm(f"{layer}/attention/output", f"{file_layer}.sa_layer_norm")
-        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.ffn.lin1")
-        result += dense(f"{layer}/output/dense", f"{file_layer}.ffn.lin2")
-        result += norm(f"{layer}/output", f"{file_layer}.output_layer_norm")
+    result = encoder_rows(
+        "distilbert.",
+        num_layers,
+        layer="transformer.layer.{}",
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        context="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        intermediate="ffn.lin1",
+        output="ffn.lin2",
+        output_norm="output_layer_norm",
+    )
     # This layer is between the first token and `classifier`, like a pooler with ReLU.
     if purpose in ("classifier", "multiple_choice"):
         result += dense("bert/pooler/dense", "pre_classifier")
@@ -111,7 +101,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         *dense("cls/predictions/transform/dense", "vocab_transform"),
         *norm("cls/predictions/transform", "vocab_layer_norm"),
         Row("cls/predictions/output_bias", "vocab_projector.bias"),
-        *scores("tagger" if purpose == "tagger" else "classifier", "classifier"),
+        *scores(label_head(purpose), "classifier"),
         *scores("squad", "qa_outputs"),
     ]
 

@@ -93,10 +93,10 @@ def task_classes(start: str) -> dict[str, str]:
 def read_fields(
     values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: object
 ) -> ModelConfig:
-    """Makes a configuration.
+    """Makes a configuration of the fields of a config.json.
 
     Args:
-      values: the config.json; fields that it lacks have the defaults of `others` or of ModelConfig.
+      values: the config.json.
       path: its path, for messages.
       names: the keys of the file by field. `hidden_act` is translated.
       others: values by our names, where the file has none.
@@ -110,11 +110,7 @@ def read_fields(
     fields = {**others, **{name: values[other] for name, other in names.items() if other in values}}
     act = names["hidden_act"]
     if act in values:
-        if not isinstance(values[act], str) or values[act] not in ACTIVATIONS:
-            raise ValueError(
-                f"{path}: {act} is {values[act]!r}, expected one of {list(ACTIVATIONS)}."
-            )
-        fields["hidden_act"] = ACTIVATIONS[values[act]]
+        fields["hidden_act"] = read_activation(values, path, act)
     try:
         return ModelConfig.from_dict(fields)
     except (TypeError, ValueError) as error:
@@ -128,6 +124,34 @@ def with_file_keys(message: str, names: Mapping[str, str]) -> str:
     return message
 
 
+def read_activation(
+    values: dict[str, Any], path: pathlib.Path, key: str, default: str = "gelu"
+) -> str:
+    """Returns the activation that a config.json names; raises ValueError for an unknown one."""
+    name = values.get(key, default)
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise ValueError(f"{path}: {key} is {name!r}, expected one of {list(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+def with_aliases(
+    values: dict[str, Any], path: pathlib.Path, aliases: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns a config.json with the usual names of fields, which `aliases` has by other names.
+
+    Raises:
+      ValueError: if a field has different values under both names.
+    """
+    values = dict(values)
+    for alias, name in aliases.items():
+        if alias in values and values.setdefault(name, values[alias]) != values[alias]:
+            raise ValueError(
+                f"{path}: {name} is {values[name]!r}, but {alias}, which means the same, is "
+                f"{values[alias]!r}; leave one of them out."
+            )
+    return values
+
+
 def written_activation(value: str) -> str:
     """Returns the name of an activation in config.json."""
     return next(name for name, act in ACTIVATIONS.items() if act == value)
@@ -136,13 +160,9 @@ def written_activation(value: str) -> str:
 def expect(
     values: dict[str, Any], path: pathlib.Path, *, nullable: bool = False, **allowed: object
 ) -> None:
-    """Raises ValueError unless each of these fields, if it is there, has this value.
+    """Raises ValueError unless each of these fields of a config.json has the allowed value.
 
-    Args:
-      values: the config.json.
-      path: its path, for messages.
-      nullable: whether null means the same as a missing field.
-      allowed: the value by the name of the field.
+    A missing field is allowed; with `nullable` null means the same.
     """
     for key, value in allowed.items():
         if key not in values or (nullable and values[key] is None):
@@ -155,26 +175,12 @@ def expect(
 
 
 def architectures(values: dict[str, Any], path: pathlib.Path) -> list[str]:
-    """Returns the names of classes of transformers in a config.json; [] without them.
-
-    Raises:
-      ValueError: if they are not a list.
-    """
+    """Returns the classes of transformers that a config.json names; ValueError if it is no list."""
     return json_field(values, "architectures", list, path, nullable=True) or []
 
 
 def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **options: bool) -> int:
-    """Returns the width of the embedding tables, `embedding_size`.
-
-    Args:
-      values: the config.json.
-      path: its path, for messages.
-      default: the width without the field.
-      options: see `json_field`.
-
-    Raises:
-      ValueError: if it is not a positive number.
-    """
+    """Returns `embedding_size`, the width of the tables; ValueError if it is not positive."""
     width = json_field(values, "embedding_size", int, path, **options)
     if width is not None and width < 1:
         raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
@@ -186,10 +192,8 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
 def list_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
     """Lists the fields of a structure whose values a family does not have.
 
-    Args:
-      config: configuration of the model.
-      heads: heads of the model; fields of heads that it lacks are ignored.
-      held: the supported value, or a tuple of values, by field.
+    `held` has the supported value, or a tuple of values, by field. Fields of heads that are not in
+    `heads` are ignored.
     """
     held = {**USUAL, **held}
     # A field that only a missing head reads cannot differ.

@@ -4,10 +4,10 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.family import (
-    ACTIVATIONS,
     Family,
     expect,
     list_differences,
+    read_activation,
     read_fields,
     task_classes,
     written_activation,
@@ -52,11 +52,7 @@ NUM_LAYERS = 22
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     # classifier_activation is that of every head, also of the masked LM's.
-    head_act = values.get("classifier_activation", "gelu")
-    if not isinstance(head_act, str) or head_act not in ACTIVATIONS:
-        raise ValueError(
-            f"{path}: classifier_activation is {head_act!r}, expected one of {list(ACTIVATIONS)}."
-        )
+    head_act = read_activation(values, path, "classifier_activation")
     if values.get("classifier_pooling", "cls") not in ("cls", "mean"):
         raise ValueError(
             f"{path}: classifier_pooling is {values['classifier_pooling']!r}, expected 'cls' or "
@@ -81,7 +77,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         block_type="pre_norm",
         gated_feed_forward=True,
         biases=_read_biases(values, path),
-        head_act=ACTIVATIONS[head_act],
+        head_act=head_act,
         head_transform=True,
     )
     expect(values, path, head_dim=config.head_size, nullable=True)
@@ -102,10 +98,7 @@ def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
 
 
 def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]:
-    """Returns the bases of the rotations of global and local layers; 0: the same as the other's.
-
-    transformers 5 writes them as rope_parameters.
-    """
+    """Returns the bases of the rotations by field; transformers 5 has them in rope_parameters."""
     expect(values, path, rope_scaling={}, nullable=True)
     parameters = json_field(values, "rope_parameters", dict, path, nullable=True) or {}
     unknown = sorted(set(parameters) - {GLOBAL, LOCAL})
@@ -143,10 +136,7 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
 def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     """Returns the window of local layers, 0 without such layers, and how often a global one comes.
 
-    transformers 5 lists the layers as layer_types.
-
-    Raises:
-      ValueError: if global layers do not come at equal distances from the first on.
+    transformers 5 lists the layers as layer_types; global layers must come at equal distances.
     """
     num_layers = _read_num_layers(values, path)
     window = json_field(values, "local_attention", int, path)

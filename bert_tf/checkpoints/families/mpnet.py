@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS as BERT_FIELDS
-from bert_tf.checkpoints.families.bert import POST_NORM
+from bert_tf.checkpoints.families.bert import POST_NORM, encoder_rows
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
@@ -14,7 +14,7 @@ from bert_tf.checkpoints.families.family import (
     written_activation,
 )
 from bert_tf.checkpoints.families.roberta import head_rows, masked_lm_copies
-from bert_tf.checkpoints.weight_names import Row, dense, norm, table
+from bert_tf.checkpoints.weight_names import Row, table
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import json_field
 
@@ -84,27 +84,19 @@ def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    result = [
-        *table("bert/embeddings/word_embeddings", f"{START}embeddings.word_embeddings"),
-        *table("bert/embeddings/position_embeddings", f"{START}embeddings.position_embeddings"),
-        *norm("bert/embeddings", f"{START}embeddings.LayerNorm"),
-        *table(
-            "bert/encoder/relative_attention_bias",
-            f"{START}encoder.relative_attention_bias",
+    return [
+        *encoder_rows(
+            START,
+            num_layers,
+            query="attention.attn.q",
+            key="attention.attn.k",
+            value="attention.attn.v",
+            context="attention.attn.o",
+            attention_norm="attention.LayerNorm",
         ),
+        *table("bert/encoder/relative_attention_bias", f"{START}encoder.relative_attention_bias"),
+        *head_rows(START, purpose),
     ]
-    for index in range(num_layers):
-        layer = f"bert/encoder/layer_{index}"
-        file_layer = f"{START}encoder.layer.{index}"
-        result += dense(f"{layer}/attention/self/query", f"{file_layer}.attention.attn.q")
-        result += dense(f"{layer}/attention/self/key", f"{file_layer}.attention.attn.k")
-        result += dense(f"{layer}/attention/self/value", f"{file_layer}.attention.attn.v")
-        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attention.attn.o")
-        result += norm(f"{layer}/attention/output", f"{file_layer}.attention.LayerNorm")
-        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.intermediate.dense")
-        result += dense(f"{layer}/output/dense", f"{file_layer}.output.dense")
-        result += norm(f"{layer}/output", f"{file_layer}.output.LayerNorm")
-    return result + head_rows(START, purpose)
 
 
 MPNET = Family(

@@ -3,7 +3,13 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_differences
+from bert_tf.checkpoints.families.bert import (
+    FIELDS,
+    encoder_rows,
+    label_head,
+    same_fields,
+    typed_differences,
+)
 from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
@@ -66,7 +72,7 @@ def head_rows(start: str, purpose: str) -> list[Row]:
         head += scores("classifier", "classifier.out_proj")
     else:
         head = dense("bert/pooler/dense", f"{start}pooler.dense")
-        head += scores("tagger" if purpose == "tagger" else "classifier", "classifier")
+        head += scores(label_head(purpose), "classifier")
     return [
         *dense("cls/predictions/transform/dense", "lm_head.dense"),
         *norm("cls/predictions/transform", "lm_head.layer_norm"),

@@ -73,11 +73,7 @@ def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    result = [
-        row
-        for row in encoder_rows("roformer.", num_layers)
-        if row.name != "bert/embeddings/position_embeddings"
-    ]
+    result = encoder_rows("roformer.", num_layers)
     result += dense("bert/embeddings_project", "roformer.embeddings_project")
     if purpose == "classifier":
         result += dense("bert/pooler/dense", "classifier.dense")

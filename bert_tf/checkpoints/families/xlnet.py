@@ -10,12 +10,13 @@ from typing import Any
 
 from bert_tf.checkpoints.families.bert import POST_NORM
 from bert_tf.checkpoints.families.family import (
-    ACTIVATIONS,
     Family,
     architectures,
     expect,
     list_differences,
+    read_activation,
     read_fields,
+    with_aliases,
     written_activation,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
@@ -57,13 +58,7 @@ ONLY: dict[str, Any] = {"attn_type": "bi", "same_length": False, "bi_data": Fals
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    values = dict(values)
-    for other, name in OTHER_NAMES.items():
-        if other in values and values.setdefault(name, values[other]) != values[other]:
-            raise ValueError(
-                f"{path}: {name} is {values[name]!r}, but {other}, which means the same, is "
-                f"{values[other]!r}; leave one of them out."
-            )
+    values = with_aliases(values, path, OTHER_NAMES)
     expect(values, path, **ONLY, summary_type="last", summary_proj_to_labels=False)
     if "XLNetForQuestionAnswering" in architectures(values, path):
         raise ValueError(
@@ -109,13 +104,12 @@ def _length(values: dict[str, Any], key: str, default: int, path: pathlib.Path) 
 
 def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     """Returns the fields of the pooler; the last token alone without projection and activation."""
-    act = values.get("summary_activation", "tanh") or "linear"
-    if not isinstance(act, str) or act not in ACTIVATIONS:
-        raise ValueError(
-            f"{path}: summary_activation is {act!r}, expected null or one of {list(ACTIVATIONS)}."
-        )
+    act = "linear"
+    # Null means no activation.
+    if values.get("summary_activation", "tanh"):
+        act = read_activation(values, path, "summary_activation", "tanh")
     if json_field(values, "summary_use_proj", bool, path) is not False:
-        return {"classifier_pooling": "pooler", "pooler_act": ACTIVATIONS[act]}
+        return {"classifier_pooling": "pooler", "pooler_act": act}
     if act != "linear":
         raise ValueError(
             f"{path}: summary_use_proj is false, but summary_activation is {act!r}; bert_tf has no "

@@ -289,8 +289,7 @@ def dot_product_attention(
 
     Args:
       query: float [B, T, N, H].
-      key: float [B, S, N, H].
-      value: float [B, S, N, H].
+      key, value: float [B, S, N, H].
       bias: float [B, 1 or N, 1 or T, S], added to the scores.
       dropout: function applied to the probabilities [B, N, T, S], or None.
 
@@ -472,15 +471,9 @@ class SelfAttention(keras.layers.Layer):
     def probabilities(
         self, inputs: Tensor, pattern: AttentionPattern, shared_terms: Tensor | None = None
     ) -> Tensor:
-        """Returns the attention probabilities of each head, without dropout.
+        """Returns the attention probabilities of each head, without dropout, float32 [B, N, T, T].
 
-        Args:
-          inputs: float [B, T, D].
-          pattern: the pattern of a `PaddedBatch`.
-          shared_terms: see `Positions.shared_terms`.
-
-        Returns:
-          float32 [B, N, T, T]; the last axis sums to 1.
+        `inputs` are float [B, T, D]; the pattern is that of a `PaddedBatch`.
         """
         head_size = inputs.shape[-1] // self.num_heads
         heads = (-1, pattern.length, self.num_heads, head_size)

@@ -169,13 +169,7 @@ class Block(ConfiguredLayer):
     def after_attention(
         self, inputs: Tensor, context: Tensor, dropout_seed: Tensor | None
     ) -> Tensor:
-        """Returns the result of the attention half, float [U, D].
-
-        Args:
-          inputs: float [U, D], the input of the block.
-          context: float [U, D], the output of attention.
-          dropout_seed: int32 [] in training, else None.
-        """
+        """Returns the result of the attention half, float [U, D], from the output of attention."""
 
     @abc.abstractmethod
     def transform(self, inputs: Tensor, dropout_seed: Tensor | None) -> Tensor:

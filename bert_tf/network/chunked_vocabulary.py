@@ -20,10 +20,7 @@ CHUNK_BYTES = 32 << 20  # of the logits of a chunk
 
 
 class TokenLosses(NamedTuple):
-    """Results of each prediction: `loss` float32 [M], in nats, and `best` int32 [M].
-
-    `best` is the likeliest token.
-    """
+    """The loss of each prediction in nats, float32 [M], and the likeliest token, int32 [M]."""
 
     loss: Tensor
     best: Tensor
@@ -70,10 +67,7 @@ class _Head(NamedTuple):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns a chunk's gradient of vectors [M, E], of its rows [C, E], of its bias [C].
 
-        Args:
-          chunk: the chunk.
-          probabilities: of its tokens, float32 [M, C].
-          loss_gradient: the gradient of the losses, float32 [M].
+        `probabilities` are those of its tokens, float32 [M, C]; `loss_gradient` is float32 [M].
         """
         # The gradient of the cross-entropy: softmax minus the one-hot label.
         difference = probabilities - tf.cast(chunk.is_label, tf.float32)

@@ -35,10 +35,7 @@ from bert_tf.system.type_names import Batch, Tensor
 class CompensatedStream(QueryStream):
     """The content and query vectors of the targets, [B, 2 K, D]: first all content.
 
-    Args:
-      positions: int32 [B, K], the positions of the targets in the order of prediction, each at most
-        once; -1 for none.
-      layout: the positions of the tokens in the batch; padded, without packed rows.
+    `positions` are in the order of prediction; see `QueryStream`.
     """
 
     def __init__(self, positions: Tensor, layout: PaddedBatch) -> None:
@@ -63,9 +60,8 @@ class CompensatedStream(QueryStream):
     def _bias(self, bias: Tensor, sees_itself: bool) -> Tensor:
         """Returns the bias of T keys of the tokens and T of the content, float32 [B, ., T, 2*T].
 
-        Args:
-          bias: float32 [B, 1 or N, 1 or T, T], that of a plain pass.
-          sees_itself: whether a target sees its own content instead of [MASK].
+        `bias` is that of a plain pass, float32 [B, 1 or N, 1 or T, T]; with `sees_itself` a target
+        sees its own content instead of [MASK].
         """
         numbers = ops.arange(1, self.size + 1, dtype="int32")
         one_hot = ops.one_hot(self.positions, self.layout.length, dtype="int32")  # [B, K, T]
@@ -148,12 +144,7 @@ def _terms_of_both(terms: ScoreTerms, query: Tensor, keys: Tensor, offset: Tenso
 def find_stream(inputs: Batch, layout: PaddedBatch) -> QueryStream | None:
     """Returns the stream of targets that a batch asks for; None without targets.
 
-    Args:
-      inputs: see `BertEncoder`.
-      layout: of the batch.
-
-    Raises:
-      ValueError: for packed rows, or two orders.
+    Packed rows, or two orders, are an error. `inputs`: see `BertEncoder`.
     """
     if "query_positions" not in inputs:
         return None

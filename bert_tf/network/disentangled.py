@@ -90,14 +90,10 @@ class Disentangled(Positions):
         return distance_buckets(self.config.relative_buckets, self.config.relative_max_distance)
 
     def _positions(self, projected: Tensor, distances: Tensor) -> Tensor:
-        """Returns the vector of each distance and a last one of zeros, for each head.
+        """Returns the vector of each distance and a last one of zeros, float [N, H, W + 1].
 
-        Args:
-          projected: float [M, D], the projected vectors of the buckets.
-          distances: int32 [W], the position of a query minus that of a key.
-
-        Returns:
-          float [N, H, W + 1].
+        `projected` are the projected vectors of the buckets, float [M, D]; `distances` are int32
+        [W], the position of a query minus that of a key.
         """
         config = self.config
         num_rows = ops.shape(projected)[0]

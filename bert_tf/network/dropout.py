@@ -37,21 +37,14 @@ def _shift_right(x: Tensor, count: int) -> Tensor:
 
 
 def mix(x: Tensor) -> Tensor:
-    """Scrambles integers: a bijection of 32 bits in which each input bit moves every output bit.
-
-    Args:
-      x: int32 [...].
-
-    Returns:
-      int32 [...], evenly spread over all 2**32 values.
-    """
+    """Scrambles int32: a bijection of 32 bits in which each input bit moves every output bit."""
     x = (x ^ _shift_right(x, 16)) * _MULTIPLIER_1
     x = (x ^ _shift_right(x, 15)) * _MULTIPLIER_2
     return x ^ _shift_right(x, 16)
 
 
 def random_bits(shape: Tensor, seed: Tensor, salt: int, start: Tensor = None) -> Tensor:
-    """Makes random integers from their position alone.
+    """Makes random int32 from their position alone; their upper 16 bits are the better ones.
 
     Two keys made of seed and salt are used, one before and one inside the mixer. With only the
     first, two layers would get the same values in another order.
@@ -61,9 +54,6 @@ def random_bits(shape: Tensor, seed: Tensor, salt: int, start: Tensor = None) ->
       seed: int32 [], one per forward pass.
       salt: number of the layer; another salt gives an independent mask.
       start: int32 [], the position of the first; None: 0.
-
-    Returns:
-      int32 [shape], of which the upper 16 bits are the better ones.
     """
     size = tf.reduce_prod(shape)
     bits = _sequence(size, seed, salt) if start is None else _later(size, seed, salt, start)
@@ -94,11 +84,9 @@ def _hash(positions: Tensor, seed: Tensor, salt: Tensor) -> Tensor:
 
 
 def repeated_seed(seed: Tensor, number: int) -> Tensor:
-    """Returns the seed for the masks of a layer that is computed a further time.
+    """Returns the seed for the masks of a layer that was computed `number` times before.
 
-    Args:
-      seed: int32 [] or [3], see `dropout`.
-      number: how many times the layer was computed before, at least 1.
+    `seed` is int32 [] or [3], see `dropout`; `number` is at least 1.
     """
     seed = tf.convert_to_tensor(seed)
     if not seed.shape.rank:

@@ -21,17 +21,10 @@ from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
 
 def gather_positions(sequence: Tensor, positions: Tensor) -> Tensor:
-    """Picks the vectors at `positions`.
+    """Picks the vectors of `sequence` float [B, T, D] at positions int32 [B, P]: float [B, P, D].
 
     It multiplies with one-hot rows, which costs a thousandth of the step. The gradient is then a
     product; that of a gather would be a scatter, which compilers run row by row.
-
-    Args:
-      sequence: float [B, T, D].
-      positions: int32 [B, P], in [0, T).
-
-    Returns:
-      float [B, P, D].
     """
     one_hot = ops.one_hot(positions, ops.shape(sequence)[1], dtype=sequence.dtype)  # [B, P, T]
     return ops.matmul(one_hot, sequence)

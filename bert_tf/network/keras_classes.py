@@ -45,12 +45,7 @@ CLASSES = {
 
 
 class Located:
-    """Placeholder of a class in Keras' registry until its module is imported and registers it.
-
-    Args:
-      module: the module of the class.
-      name: the name of the class.
-    """
+    """Placeholder of a class in Keras' registry until its module is imported and registers it."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module

@@ -19,17 +19,7 @@ from bert_tf.system.type_names import Tensor
 
 
 def normalize(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """Normalizes rows, in float32.
-
-    Args:
-      inputs: float [..., D].
-      gamma: float [D].
-      beta: float [D].
-      epsilon: added to the variance.
-
-    Returns:
-      [..., D], of the type of `inputs`.
-    """
+    """Normalizes rows float [..., D] in float32; gamma and beta are float [D]."""
 
     @tf.custom_gradient
     def normalized(inputs: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:

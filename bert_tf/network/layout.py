@@ -28,13 +28,9 @@ NO_TEXT = -1
 
 
 def attention_bias(input_mask: Tensor) -> Tensor:
-    """Returns the bias that hides padding.
+    """Returns the bias that hides padding, float32 [B, 1, 1, S], for a mask int32 [B, S].
 
-    Args:
-      input_mask: int32 [B, S], 1 for a real token, 0 for padding.
-
-    Returns:
-      float32 [B, 1, 1, S], 0 or -10000. It is finite, so a row without tokens gets no NaN.
+    It is 0 or -10000: finite, so a row without tokens gets no NaN.
     """
     padding = (1.0 - ops.cast(input_mask, "float32")) * PADDING_BIAS
     return ops.expand_dims(ops.expand_dims(padding, 1), 1)  # LiteRT has no indexing with None.
@@ -55,9 +51,7 @@ class Ranks(NamedTuple):
 def hidden_by_rank(ranks: Ranks, sees_itself: bool = True) -> Tensor:
     """Returns whether a token is hidden from another by its rank, bool [B, T, T].
 
-    Args:
-      ranks: see `Ranks`.
-      sees_itself: whether tokens attend to themselves whatever their ranks; False: they never do.
+    With `sees_itself` tokens attend to themselves whatever their ranks; else they never do.
     """
     is_hidden = ops.expand_dims(ranks.key, 1) >= ops.expand_dims(ranks.query, 2)  # [B, T, T]
     is_itself = ops.cast(ops.eye(ops.shape(ranks.key)[1], dtype="int32"), "bool")
@@ -112,11 +106,7 @@ class PaddedBatch:
         return self.input_mask - 1
 
     def attention_bias(self, sees_itself: bool = True) -> Tensor:
-        """Returns the bias that hides padding and other texts, float32 [R, 1, 1 or T, T].
-
-        Args:
-          sees_itself: see `hidden_by_rank`.
-        """
+        """Returns the bias that hides padding and other texts, float32 [R, 1, 1 or T, T]."""
         return self._hide_by_rank(attention_bias(self.input_mask), sees_itself)
 
     def _hide_by_rank(self, bias: Tensor, sees_itself: bool) -> Tensor:
@@ -137,9 +127,7 @@ class PaddedBatch:
     def first_tokens(self, tokens: Tensor, padded: Tensor) -> Tensor:
         """Returns the vector of each text's first token, [B, D].
 
-        Args:
-          tokens: float [U, D].
-          padded: float [B, T, D], the same tokens in the padded batch.
+        The same tokens are given as float [U, D] and in the padded batch, float [B, T, D].
         """
         return padded[:, 0]
 

@@ -116,12 +116,7 @@ def several_losses(
 
 @dataclasses.dataclass(frozen=True)
 class LabelLoss:
-    """How labels are learned; evaluations report the plain loss.
-
-    Args:
-      label_smoothing, focal_gamma: see `class_losses` and `several_losses`.
-      pos_weight: see `several_losses`.
-    """
+    """How labels are learned; evaluations report the plain loss. Fields: see `several_losses`."""
 
     label_smoothing: float = 0.0
     focal_gamma: float = 0.0
@@ -144,12 +139,7 @@ def label_loss_of(config: LabelLossConfig, pos_weight: Sequence[float] = ()) -> 
 
 
 def span_losses(logits: Tensor, input_mask: Tensor, positions: Tensor) -> Tensor:
-    """Returns each row's cross-entropy of a position, float32 [B].
-
-    Args:
-      logits: float [B, T].
-      input_mask: int32 [B, T].
-      positions: int32 [B].
+    """Returns each row's cross-entropy of a position, float32 [B], from logits float [B, T].
 
     Differs from the original: there the softmax includes padding, so the loss depends on the
     length to which rows are padded.
@@ -175,17 +165,12 @@ def right_labels(logits: Tensor, label_ids: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> WeightedSum:
-    """Sums the cross-entropy of predictions of masked tokens or next sentences.
-
-    The caller adds the sums over micro-batches and replicas, then divides once.
+    """Sums the cross-entropy of predictions of masked tokens or next sentences, in nats.
 
     Args:
       logits: float [..., C], unnormalised: [B, P, V] of masked tokens, [B, 2] of next sentences.
       labels: int32 [...] in [0, C): token ids; or 0 for the next sentence, 1 for a random one.
       weights: float32 [...], 1 for a prediction, 0 for padding.
-
-    Returns:
-      `WeightedSum`: total in nats and the number of predictions, both float32 [].
 
     Example: two predictions, one of them padding, C = 2, logits all zero:
       total = log 2 = 0.6931, weight = 1.
@@ -197,9 +182,5 @@ def cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> WeightedSu
 
 
 def accuracy(logits: Tensor, labels: Tensor, weights: Tensor) -> WeightedSum:
-    """Counts the predictions whose highest score is the label's; see `cross_entropy`.
-
-    Returns:
-      `WeightedSum`: right predictions and predictions, both float32 [].
-    """
+    """Counts the predictions whose highest score is the label's; see `cross_entropy`."""
     return weigh(right_labels(logits, ops.cast(labels, "int32")), ops.cast(weights, "float32"))

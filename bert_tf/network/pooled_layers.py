@@ -15,10 +15,7 @@ from bert_tf.system.type_names import Tensor
 def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: float) -> None:
     """Adds the layers to a model as attributes, named as in checkpoints.
 
-    Args:
-      model: a model; the name scope of the caller is that of the weights.
-      steps: the layers in order.
-      initializer_range: standard deviation of the initial weights.
+    The name scope of the caller is that of the weights.
     """
     for index, step in enumerate(steps):
         name = layer_name(index, step)

@@ -77,13 +77,9 @@ def _last(is_real: Tensor) -> Tensor:
 
 
 def l2_normalize(vectors: Tensor) -> Tensor:
-    """Divides each vector by its length, so that dot products are cosines.
+    """Divides vectors float [B, D] by their lengths, in float32; a vector of zeros stays one.
 
-    Args:
-      vectors: float [B, D].
-
-    Returns:
-      float32 [B, D]; a vector of zeros stays one.
+    Dot products are then cosines.
     """
     vectors = ops.cast(vectors, "float32")
     norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))  # [B, 1]

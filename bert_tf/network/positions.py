@@ -56,25 +56,14 @@ class Positions:
         """Adds the scheme's weights of one layer."""
 
     def embed(self, position_ids: Tensor, length: Tensor) -> Tensor:
-        """Returns the position embeddings.
+        """Returns the position embeddings, float [..., E] or [T, E]; 0 in a scheme without them.
 
-        Args:
-          position_ids: int32 [...]; None for 0, 1 .. length - 1.
-          length: T.
-
-        Returns:
-          float [..., E] or [T, E]; 0 if the scheme has no embeddings.
+        `position_ids` are int32 [...]; None for 0, 1 .. length - 1.
         """
         return 0
 
     def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the queries and keys to compare, each float [R, T, N, H].
-
-        Args:
-          query: float [R, T, N, H].
-          key: float [R, T, N, H].
-          position_ids: int32 [1 or R, T].
-        """
+        """Returns the queries and keys to compare, float [R, T, N, H], by ids int32 [1 or R, T]."""
         return query, key
 
     def bias(self, distances: Tensor) -> Tensor:

@@ -55,11 +55,7 @@ class FromPretrained:
             super().__setattr__(name, value)
 
     def inputs_of(self, x: object) -> dict[str, Tensor]:
-        """Returns the inputs of `call` for an input that is not a dict of ids.
-
-        Raises:
-          ValueError: if the model does not take it.
-        """
+        """Returns the inputs of `call` for anything but a dict of ids, if the model takes it."""
         raise ValueError(
             f"{type(self).__name__} takes a dict of input_word_ids, input_mask and "
             f"input_type_ids, received {type(x).__name__} {x!r:.60}; "
@@ -282,11 +278,7 @@ def checkpoint_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def assign_checkpoint(
     model: keras.Model, checkpoint: "Checkpoint", allow_missing: Sequence[str] = ()
 ) -> None:
-    """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
-
-    Raises:
-      ValueError: with the names of weights that are missing or of the wrong shape.
-    """
+    """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`."""
     from bert_tf.checkpoints.checkpoint import (
         HEADS,
         PRETRAINING_HEADS,

@@ -116,9 +116,7 @@ def dropping(attention: SelfAttention, seed: Tensor | None) -> Dropping:
 def unordered_queries(positions: Tensor, length: Tensor) -> dict[str, Tensor]:
     """Returns the encoder's inputs for targets that are hidden from all tokens and each other.
 
-    Args:
-      positions: int32 [B, P], ascending; zeros after the first position of a row are no targets.
-      length: T.
+    `positions` are int32 [B, P], ascending; zeros after the first of a row are no targets.
     """
     positions = ops.cast(positions, "int32")
     columns = ops.arange(ops.shape(positions)[1], dtype="int32")

@@ -20,15 +20,9 @@ from bert_tf.system.type_names import Tensor
 
 
 def expand_distances(terms: Tensor, num_queries: Tensor, num_keys: Tensor) -> Tensor:
-    """Puts the term of each distance at the pairs of tokens that are so far apart.
+    """Puts the term of each distance at the pairs of tokens that are so far apart: [..., T, S].
 
-    Args:
-      terms: [..., T, T + S - 1]; the term of query i and key j is at [i, j - i + T - 1].
-      num_queries: T.
-      num_keys: S.
-
-    Returns:
-      [..., T, S].
+    `terms` are [..., T, T + S - 1]; that of query i and key j is at [i, j - i + T - 1].
     """
     no_padding = [[0, 0]] * (len(terms.shape) - 2)
     padded = ops.pad(terms, [*no_padding, [0, 0], [0, 1]])  # [..., T, T + S]
@@ -134,9 +128,6 @@ def distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> 
       distances: int32 [...], key minus query.
       num_buckets: number of buckets, a multiple of 4.
       max_distance: distance from which on all are in the last bucket of their half.
-
-    Returns:
-      int32 [...], in [0, num_buckets).
     """
     half = num_buckets // 2
     exact = half // 2

@@ -12,16 +12,9 @@ LEAST_SQUARE = 1e-12
 
 
 def soft_class_losses(logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Returns T^2 KL(teacher || student) over classes softened by a temperature T, in nats.
+    """Returns T^2 KL(teacher || student) over classes softened by a temperature T, float32 [...].
 
-    The factor T^2 keeps the size of the gradients the same for all temperatures.
-
-    Args:
-      logits, teacher_logits: float [..., C], unnormalised.
-      temperature: T, which divides both logits.
-
-    Returns:
-      float32 [...].
+    Logits are float [..., C]. The factor T^2 keeps the size of the gradients the same for all T.
 
     Reference: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2.
     """
@@ -34,13 +27,7 @@ def soft_class_losses(logits: Tensor, teacher_logits: Tensor, temperature: float
 
 
 def soft_several_losses(logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Returns T^2 KL(teacher || student) of C independent decisions, averaged over them.
-
-    Args and reference are those of `soft_class_losses`.
-
-    Returns:
-      float32 [B].
-    """
+    """Returns T^2 KL(teacher || student) of C independent decisions, their mean, float32 [B]."""
     student, teacher = (ops.cast(x, "float32") / temperature for x in (logits, teacher_logits))
     probability = ops.sigmoid(teacher)
     # KL of two Bernoulli distributions by their logits, without log(0): p (t - s) + log((1 + e^s) /

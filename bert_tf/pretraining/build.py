@@ -211,8 +211,7 @@ def make_progress(configs: PretrainingConfigs, strategy: tf.distribute.Strategy)
 def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingConfig) -> None:
     """Loads the run's newest checkpoint, else the weights of --init_checkpoint, else nothing.
 
-    Raises:
-      ValueError: if there are no weights to evaluate.
+    An evaluation without weights is an error.
     """
     # An evaluation with --init_checkpoint is of these weights, not of the run's.
     if (training.do_train or not start) and trainer.restore():

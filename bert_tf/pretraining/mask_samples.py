@@ -13,15 +13,9 @@ SHOWN = 3  # Tokens for each mask.
 
 
 class MaskSamples:
-    """Fills in sentences and keeps the answers in the run directory, a line a step.
+    """Fills in sentences with [MASK] and keeps the answers in the run directory, a line a step.
 
-    Args:
-      folder: the run directory.
-      model: fills masks.
-      texts: sentences with [MASK].
-
-    Raises:
-      ValueError: if a sentence has no mask, or loses one because it is too long.
+    A sentence that has no mask, or loses one because it is too long, is an error.
     """
 
     def __init__(self, folder: pathlib.Path, model: FillMaskAnswers, texts: list[str]) -> None:

@@ -49,10 +49,8 @@ class PreparedRun(NamedTuple):
 
     Attributes:
       configs: the configuration after all choices of the machine, the data and the weights.
-      start: the weights of --init_checkpoint; None for random ones.
-      teacher: the checkpoint of --teacher; None without one.
-      data: files of examples.
-      vocab: their vocabulary.
+      start, teacher: the weights of --init_checkpoint and of --teacher; None without them.
+      data, vocab: files of examples, and their vocabulary.
     """
 
     configs: PretrainingConfigs
@@ -147,8 +145,7 @@ def prepare_run(
 def read_run_teacher(configs: PretrainingConfigs, start: Checkpoint | None) -> Checkpoint | None:
     """Reads the --teacher of a training, before data are prepared for hours; None without one.
 
-    Raises:
-      ValueError: if it cannot be read, or does not go with the student.
+    A teacher that does not go with the student is an error.
     """
     objective = configs.objective
     if not (objective.teacher and configs.training.do_train):
@@ -174,11 +171,7 @@ def needs_eval_data(training: TrainingConfig) -> bool:
 def prepare_data(
     configs: PretrainingConfigs, start: Checkpoint | None, strategy: tf.distribute.Strategy
 ) -> PreparedData:
-    """Prepares the data as far as necessary; one host does it for all.
-
-    Raises:
-      ValueError: if the input is wrong, or has no vocabulary.
-    """
+    """Prepares the data as far as necessary; one host does it for all."""
     vocab_file = vocabulary_of_weights(configs.data, configs.training, start)
 
     def prepare_here() -> PreparedData:
@@ -206,11 +199,7 @@ def vocabulary_of_weights(
 ) -> str:
     """Returns the vocabulary to use: that of the start, the given one, else that of the run.
 
-    Returns:
-      A path; "" if the weights are random, so that a vocabulary may be trained.
-
-    Raises:
-      ValueError: if weights are given and no vocabulary.
+    It is "" if the weights are random, so that a vocabulary may be trained.
     """
     if start and start.vocab:
         return str(keep_vocabulary(start.vocab, data.cache_dir))
@@ -254,9 +243,6 @@ def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
 
     They are the generator and the discriminator of ELECTRA, and for an order of prediction the
     tokens and each stream of targets.
-
-    Raises:
-      ValueError: if there is no generator of the size that is asked for.
     """
     num_predictions = configs.masking.max_predictions_per_seq
     objective = configs.objective

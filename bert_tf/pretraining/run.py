@@ -23,8 +23,7 @@ from bert_tf.training.trainer import Trainer
 def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     """Runs the configuration, with exclusive use of the run directory; returns the exit status.
 
-    Raises:
-      ValueError: for errors in flags, input or numbers.
+    Errors in flags, input or numbers are ValueErrors.
     """
     training = configs.training
     encoder_passes(configs)  # Refuses impossible shapes before data are prepared for hours.

@@ -124,14 +124,7 @@ def check_top_k(top_k: int, most: int = 0) -> None:
 
 
 def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_length: int) -> None:
-    """Raises ValueError if a text has no mask, or a mask was truncated.
-
-    Args:
-      index: index of the text.
-      num_written: masks in the text.
-      num_read: masks among the tokens that the model reads.
-      max_seq_length: maximum length of a row.
-    """
+    """Raises ValueError if a text has no mask, or a mask was truncated."""
     if num_read == 0 or num_read < num_written:
         raise ValueError(
             f"texts[{index}] has {num_written} {MASK}, {num_read} of them among the "
@@ -147,14 +140,9 @@ def special_tokens(vocab: AnyVocab) -> np.ndarray:
 
 
 def token_log_probabilities(logits: np.ndarray, is_special: np.ndarray) -> np.ndarray:
-    """Returns log-probabilities among the tokens that are not special.
+    """Returns log-probabilities among the tokens that are not special, float64 [..., V].
 
-    Args:
-      logits: float [..., V].
-      is_special: bool [V].
-
-    Returns:
-      float64 [..., V], -inf at special tokens.
+    Those of special tokens, bool [V], are -inf; logits are float [..., V].
     """
     scores = np.where(is_special, -np.inf, logits.astype(np.float64))
     # A log-softmax; the shift by the maximum keeps the exponentials from overflowing.

@@ -62,12 +62,7 @@ class Filling(NamedTuple):
 
 
 class MaskedModel(FillMaskAnswers):
-    """A masked language model with its tokenizer, which computes log-probabilities of tokens.
-
-    Args:
-      model: `BertPretrainer`.
-      tokenizer: the tokenizer that the model was trained with.
-    """
+    """A masked language model with the tokenizer that it was trained with."""
 
     def __init__(self, model: BertPretrainer, tokenizer: Tokenizer) -> None:
         self._model = model
@@ -82,11 +77,7 @@ class MaskedModel(FillMaskAnswers):
         return self._model.compute_mask_logits(rows, positions, batch_size)
 
     def row(self, text: str) -> list[int]:
-        """Returns the ids of a text, special tokens included.
-
-        Raises:
-          ValueError: if it is longer than the model's positions.
-        """
+        """Returns the ids of a text, special tokens included; ValueError if it is too long."""
         vocab = self.vocab
         ids = add_special_tokens(vocab, encode_with_masks(self.tokenizer, text)).ids
         if len(ids) > self.max_seq_length:
@@ -99,14 +90,9 @@ class MaskedModel(FillMaskAnswers):
     def log_probabilities(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]
     ) -> list[np.ndarray]:
-        """Computes the distributions over tokens at positions of rows, without special tokens.
+        """Returns the distributions over tokens at positions of rows, float64 [positions, V] each.
 
-        Args:
-          rows: ids.
-          positions: positions of each row, at least one.
-
-        Returns:
-          For each row float64 [number of positions, V], -inf at special tokens.
+        Special tokens have -inf; each row has at least one position.
         """
         logits = self.compute_mask_logits(rows, positions, MOST_ROWS)
         return [token_log_probabilities(values, self.is_special) for values in logits]
@@ -119,11 +105,11 @@ def fill_text(
     rounds: int = 0,
     sampling: Sampling | None = None,
 ) -> list[Filling]:
-    """Fills in all masks and gaps of a text.
+    """Fills in all masks and gaps of a text with at least one `[MASK]` or `[GAP:a-b]`.
 
     Args:
       model: computes the probabilities.
-      text: a text with at least one `[MASK]` or `[GAP:a-b]`.
+      text: the text.
       count: number of fillings; 1 with `rounds`.
       rounds: rounds of mask-predict; 0: the best fillings, or with `sampling` drawn ones.
       sampling: options of drawing; None: no sampling.
@@ -168,11 +154,7 @@ def fill_text(
 
 
 def _with_masks(text: str) -> list[str]:
-    """Replaces gaps by masks; returns a text for each combination of the gaps' lengths.
-
-    Raises:
-      ValueError: if there is neither a gap nor a mask, or the limits of a gap are invalid.
-    """
+    """Replaces gaps by masks; returns a text for each combination of the gaps' lengths."""
     gaps = GAP.findall(text)
     if not gaps and MASK not in text:
         raise ValueError(
@@ -232,9 +214,8 @@ def _best(
 def mask_predict(model: MaskedModel, ids: list[int], rounds: int) -> tuple[list[int], float]:
     """Fills in all masks of a row at once, and then the least certain ones again in each round.
 
-    Returns:
-      The row, and the sum of its tokens' log-probabilities, each from the last round that filled in
-      the token.
+    Returns the row, and the sum of its tokens' log-probabilities, each from the last round that
+    filled in the token.
     """
     row = list(ids)
     positions = mask_positions(ids, model.vocab.mask_id)

@@ -208,11 +208,7 @@ class PretrainerAnswers(FillMaskAnswers):
         return continued
 
     def _row(self, index: int, text: str) -> list[int]:
-        """Returns the ids of a text, after [CLS] unless the vocabulary has it at the end.
-
-        Raises:
-          ValueError: if the text is too long, or there is no token from which to predict the next.
-        """
+        """Returns the ids of a text, after [CLS] unless the vocabulary has it at the end."""
         vocab = self.tokenizer.vocab
         row = [] if vocab.class_at_end else [vocab.cls_id]
         row += self.tokenizer.encode(text)

@@ -36,11 +36,7 @@ class BertPretrainer(PretrainerAnswers, PretrainingModel):
         return self._compute_next(inputs)["masked_lm_logits"].numpy().astype(np.float32)
 
     def _compile_call(self, names: tuple[str, ...] = ()) -> Any:
-        """Returns a graph for batches of any shape.
-
-        Args:
-          names: further inputs of int32 [B, T].
-        """
+        """Returns a graph for batches of any shape; `names` are further inputs of int32 [B, T]."""
         specs = {}
         for name in (*INPUTS, "masked_lm_positions", *names):
             specs[name] = tf.TensorSpec([None, None], tf.int32)

@@ -161,10 +161,8 @@ class FillMaskServing(Serving):
     def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """Replaces masks of texts by tokens, with spaces as in `gap_filling.joined`.
 
-        Args:
-          texts: string [B].
-          names: string [B, M], the tokens.
-          counts: int32 [B], number of masks that were read; the others were truncated.
+        `names` are the tokens, string [B, M]; `counts` the masks that were read, int32 [B]: the
+        others were truncated.
         """
         is_wordpiece = self.vocab.kind == WORDPIECE
         mask = MASK if is_wordpiece else self.vocab.mask

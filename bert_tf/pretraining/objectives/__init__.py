@@ -31,11 +31,8 @@ def make_objectives(
     Args:
       use_next_sentence: whether the examples are pairs of texts.
       sentence_order: whether to predict the order of a pair instead of the next sentence.
-      of_tokens: name of the objective over masked tokens.
+      of_tokens: name of the objective over masked tokens; an unknown one is an error.
       reads_left_to_right: whether some examples are predicted from left to right.
-
-    Raises:
-      ValueError: if no objective over masked tokens has the name `of_tokens`.
     """
     known = [name for name in OBJECTIVES if name not in OF_PAIRS]
     if of_tokens not in known:

@@ -19,11 +19,6 @@ def attention_vectors(encoder: Model, encoded: Outputs, layer: int) -> tuple[Ten
 
     They are computed a second time from the inputs of the layer, so that the encoder does not have
     to return them: three matrix products of one layer, and no cost in steps that do not need them.
-
-    Args:
-      encoder: `BertEncoder`.
-      encoded: the outputs of the encoder.
-      layer: index of the layer, from 0.
     """
     block = encoder.encoder_layers[layer]
     inputs = encoded["encoder_outputs"][layer]
@@ -39,8 +34,7 @@ def relation_losses(student: Tensor, teacher: Tensor, input_mask: Tensor, heads:
     """Returns KL(teacher's relations || student's relations) of each token, averaged over heads.
 
     Args:
-      student: float32 [B, T, D], queries, keys or values of the student.
-      teacher: float32 [B, T, E], the same of the teacher.
+      student, teacher: queries, keys or values, float32 [B, T, D] and [B, T, E].
       input_mask: int32 [B, T], 1 for tokens and 0 for padding, which no relation includes.
       heads: A, the number of relation heads; divides D and E.
 

@@ -38,13 +38,8 @@ GENERATOR_SEED = 0x2545F491  # Lets the generator's dropout differ from the disc
 def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.0) -> ModelConfig:
     """Returns the shape of a generator: narrower, with heads of 64 and the same tables.
 
-    Args:
-      config: shape of the discriminator.
-      size: width of the generator as a share of the discriminator's.
-      layers: layers of the generator as a share of the discriminator's.
-
-    Raises:
-      ValueError: if that leaves nothing, or heads that do not divide the width.
+    `size` and `layers` are its width and layers as shares of the discriminator's. An error names a
+    share that leaves nothing, or heads that do not divide the width.
     """
     width = round(config.hidden_size * size)
     heads = max(1, width // HEAD_SIZE)

@@ -47,11 +47,10 @@ class MaskedDiffusion(MaskedLM):
         masking: MaskingConfig,
         seed: int,
     ) -> dict[str, tf.Tensor]:
-        """Masks any number of tokens of each sequence.
+        """Masks any number of tokens of each sequence; see `bert_tf.corpus.masking.mask_batch`.
 
-        Arguments and result are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure
-        function of (seed, epoch, example) as well. It differs in that the fields of `masking` have
-        no effect, there is room for T predictions, and `masked_lm_weights` are C / n.
+        It differs in that the fields of `masking` have no effect, there is room for T predictions,
+        and `masked_lm_weights` are C / n.
         """
         word_ids = batch["input_word_ids"]
         length = word_ids.shape[1]

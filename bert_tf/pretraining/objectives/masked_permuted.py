@@ -50,11 +50,8 @@ class MaskedPermutedLM(PermutedLM):
     ) -> dict[str, tf.Tensor]:
         """Masks each sequence and draws the order of the masked tokens.
 
-        Arguments are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure function of
-        (seed, epoch, example) as well.
-
         Returns:
-          The batch of `mask_batch`, with its labels in the order of prediction, and
+          The batch of `masks.mask_batch`, with its labels in the order of prediction, and
           `query_positions`, `query_word_ids` and `query_content_ids`, int32 [B, P]: where each
           target is, -1 for none, what replaces it, and its own id.
         """

@@ -58,10 +58,7 @@ class Objective(abc.ABC):
     ) -> dict[str, float]:
         """Returns losses and metrics of a guess that does not see the inputs, by name, if known.
 
-        Args:
-          config: configuration of the model.
-          train: training batches, whose labels may be counted.
-          held_out: batches to evaluate the guess on.
+        Labels of the training batches may be counted; the guess is evaluated on `held_out`.
         """
         return {}
 

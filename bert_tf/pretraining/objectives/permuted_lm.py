@@ -48,12 +48,9 @@ class PermutedLM(MaskedLM):
     ) -> dict[str, tf.Tensor]:
         """Selects the targets of each sequence and draws their order.
 
-        Arguments are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure function of
-        (seed, epoch, example) as well.
-
         Returns:
-          The batch with the labels of `mask_batch`, `key_ranks` and `query_ranks` int32 [B, T], and
-          `query_positions` and `query_word_ids` int32 [B, P]; -1 is no position.
+          The batch with the labels of `masks.mask_batch`, `key_ranks` and `query_ranks` int32
+          [B, T], and `query_positions` and `query_word_ids` int32 [B, P]; -1 is no position.
         """
         word_ids = batch["input_word_ids"]
         rows = (epochs[:, None], example_ids[:, None])

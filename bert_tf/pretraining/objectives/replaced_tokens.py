@@ -67,9 +67,8 @@ def mask_with_duplicates(
 ) -> Batch:
     """Draws positions with replacement, and decides for each draw whether it becomes [MASK].
 
-    Arguments and result are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure
-    function of (seed, epoch, example) as well. Positions are in the order of the draws and may
-    repeat.
+    Arguments and result are those of `masks.mask_batch`. Positions are in the order of the draws
+    and may repeat.
 
     Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
     """

@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 
 from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
-from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import is_missing
-from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.offsets import find_unit
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.tables import (
     DELIMITERS,
@@ -43,7 +42,14 @@ from bert_tf.tasks.base.examples.tables import (
     read_rows,
 )
 from bert_tf.tasks.tagging.brat import BRAT, read_brat
-from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
+from bert_tf.tasks.tagging.spans import (
+    are_spans,
+    read_spans,
+    read_text_spans,
+    spans_of_tags,
+    tags_of_spans,
+    word_offsets,
+)
 
 # Names of columns and keys, in lower case. If a row has several of a group, the first one is used.
 # One sentence per row:
@@ -65,10 +71,6 @@ SENTENCE_COLUMNS = (
 )
 WORD_COLUMNS = ("word", "token", "words", "tokens")
 TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
-# Keys of spans that are objects:
-_START = ("start", "start_offset", "begin")
-_END = ("end", "end_offset", "stop")
-_LABEL = ("label", "labels", "type", "tag", "entity", "entity_group")
 # Columns and keys that are written:
 PREDICTED_TAGS = "predicted_tags"
 PREDICTED_SPANS = "predicted_entities"
@@ -344,13 +346,13 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row)
         if _has_word_spans(row, word_key, key):
-            tags = _tags_of_spans(_read_spans(given, key, where), words, (), where)
+            tags = tags_of_spans(read_spans(given, key, where), words, (), where)
             return TableSentence(words, tags, where, row)
         return TableSentence(words, _read_tags(given, words, key, where), where, row)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
         # A row may have both spans and a label of the whole text: columns with spans come first.
-        with_spans = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
+        with_spans = [name for name in SPANS if name in columns and are_spans(row[columns[name]])]
         names = (*with_spans, *SPANS, *TAGS)
         key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
@@ -361,19 +363,12 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "
         if not has_tags and _has_tag_list(row, _find_tags(row, columns, tag_name), len(words)):
             # The words must be those that are read with tags, for which predictions are written.
             return TableSentence(words, None, where, row)
-        offsets = tuple(_word_offsets(text))
+        offsets = tuple(word_offsets(text))
         words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row, offsets)
-        spans = [_in_code_points(span, text, unit) for span in _read_spans(given, key, where)]
-        for span in spans:
-            if span.end > len(text):
-                raise RowError(
-                    f"{where}: span [{span.start}, {span.end}, {span.label!r}] ends after the end "
-                    f"of the text, which has {len(text)} characters",
-                    "Count characters of this text, from 0.",
-                )
-        tags = _tags_of_spans(spans, words, offsets, where)
+        spans = read_text_spans(given, key, text, unit, where)
+        tags = tags_of_spans(spans, words, offsets, where)
         return TableSentence(words, tags, where, row, offsets)
     raise RowError(
         f"{where} has {', '.join(map(repr, row))}",
@@ -387,10 +382,6 @@ def _are_objects(values: object) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], dict)
 
 
-def _are_spans(values: object) -> bool:
-    return isinstance(values, list) and bool(values) and isinstance(values[0], list | dict)
-
-
 def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
     """Returns whether the tags of a row with a list of words are spans of words, as in GLiNER's.
 
@@ -402,7 +393,7 @@ def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
     if not tag_key:
         return False
     # GLiNER's list of spans may be empty.
-    return word_key.lower() == "tokenized_text" or _are_spans(as_list(row[tag_key]))
+    return word_key.lower() == "tokenized_text" or are_spans(as_list(row[tag_key]))
 
 
 def _find_tags(row: Row, columns: dict[str, str], wanted: str) -> str:
@@ -436,128 +427,6 @@ def _read_tags(values: object, words: Sequence[str], key: str, where: str) -> tu
         if not is_name and (not isinstance(tag, int) or isinstance(tag, bool)):
             raise RowError(f"{where}: {key!r} holds {tag!r:.40}, expected names of tags")
     return tuple(str(tag).strip() for tag in values)
-
-
-def _span_parts(value: object) -> tuple[Any, Any, Any]:
-    """Returns start, end and label of a span, a list or an object; missing parts are None."""
-    if isinstance(value, dict):
-        start = _first_value(value, _START)
-        end = _first_value(value, _END)
-        label = _first_value(value, _LABEL)
-        if isinstance(label, list) and len(label) == 1:
-            # Label Studio writes a list of one label.
-            label = label[0]
-        return start, end, label
-    if isinstance(value, list) and len(value) == 3:
-        return value[0], value[1], value[2]
-    return None, None, None
-
-
-def _first_value(span: dict[str, Any], names: Sequence[str]) -> Any:
-    """Returns the value of the first name that a span has; None if it has none."""
-    for name in names:
-        if name in span:
-            return span[name]
-    return None
-
-
-def _is_offset(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-class _Span(NamedTuple):
-    start: int
-    end: int
-    label: str
-
-
-def _read_spans(values: object, key: str, where: str) -> list[_Span]:
-    """Reads spans given as lists [start, end, label] or as objects; returns them sorted."""
-    if not isinstance(values, list):
-        raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")
-    spans = []
-    for value in values:
-        start, end, label = _span_parts(value)
-        has_label = isinstance(label, str) and label.strip()
-        if not (_is_offset(start) and _is_offset(end) and has_label):
-            raise RowError(f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label]")
-        spans.append(_Span(start, end, label.strip()))
-    return sorted(spans)
-
-
-def _in_code_points(span: _Span, text: str, unit: str) -> _Span:
-    start = code_points(text, span.start, unit)
-    return span._replace(start=start, end=code_points(text, span.end, unit))
-
-
-def _tags_of_spans(
-    spans: Sequence[_Span],
-    words: Sequence[str],
-    offsets: Sequence[tuple[int, int]],
-    where: str,
-) -> tuple[str, ...]:
-    """Returns the B- and I- tags of words.
-
-    Args:
-      spans: sorted spans of characters, end excluded; without offsets, spans of words, end
-        included.
-      words: the words.
-      offsets: start and end of each word in the text; () if the spans are of words.
-      where: for messages.
-
-    Raises:
-      RowError: if a span is outside the text, contains no word, cuts a word or overlaps another
-        span.
-    """
-    tags = ["O"] * len(words)
-    for span in spans:
-        shown = f"{where}: span [{span.start}, {span.end}, {span.label!r}]"
-        if not offsets:
-            if not 0 <= span.start <= span.end < len(words):
-                raise RowError(f"{shown} is not within the {len(words)} words")
-            inside = list(range(span.start, span.end + 1))
-        else:
-            inside = []
-            for index, (start, end) in enumerate(offsets):
-                if start < span.end and end > span.start:
-                    inside.append(index)
-            if not inside or span.start < 0:
-                raise RowError(f"{shown} contains no word of the text")
-            # A word that is partly in the span cannot get a tag that says so.
-            if offsets[inside[0]][0] < span.start:
-                raise RowError(f"{shown} begins within the word {words[inside[0]]!r}")
-            if offsets[inside[-1]][1] > span.end:
-                raise RowError(f"{shown} ends within the word {words[inside[-1]]!r}")
-        for index in inside:
-            if tags[index] != "O":
-                raise RowError(
-                    f"{shown} overlaps another at {words[index]!r}",
-                    "A word has one tag: keep one of the spans.",
-                )
-            prefix = "B" if index == inside[0] else "I"
-            tags[index] = f"{prefix}-{span.label}"
-    return tuple(tags)
-
-
-def _word_offsets(text: str) -> Iterator[tuple[int, int]]:
-    """Yields start and end of each word.
-
-    Words are separated as in BERT's tokenizers: at white space, and around punctuation and CJK
-    characters.
-    """
-    start = -1  # no word has begun
-    for index, char in enumerate(text):
-        is_word = is_isolated(char)  # punctuation or CJK
-        is_between = char.isspace() or is_whitespace(char) or is_deleted(char)
-        if start >= 0 and (is_between or is_word):
-            yield start, index
-            start = -1
-        if is_word:
-            yield index, index + 1
-        elif start < 0 and not is_between:
-            start = index
-    if start >= 0:
-        yield start, len(text)
 
 
 # Writing ----------------------------------------------------------------------------------------
@@ -602,7 +471,7 @@ def with_predictions(
             tag_key = _find_tags(row, columns, tag_name)
             has_word_spans = _has_word_spans(row, _first(columns, WORDS), tag_key)
             if is_json and (sentence.offsets or has_word_spans):
-                row[PREDICTED_SPANS] = _spans_to_write(sentence, predicted)
+                row[PREDICTED_SPANS] = spans_of_tags(predicted, sentence.offsets)
             sentence = next(sentences, None)
         else:
             # A row without words, which `read_tagged_table` left out.
@@ -620,23 +489,3 @@ def _csv_line(cells: Iterable[Any]) -> str:
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerow(cells)
     return buffer.getvalue()
-
-
-def _spans_to_write(sentence: TableSentence, tags: Sequence[str]) -> list[list[Any]]:
-    """Returns [start, end, label] of each entity, in the format of the spans in the row."""
-    try:
-        entities = entity_spans(tags)
-    except ValueError:
-        # Tags that do not mark spans, such as parts of speech, have no entities.
-        return []
-    spans: list[list[Any]] = []
-    for entity in entities:
-        if sentence.offsets:
-            # Characters, end excluded.
-            start, _ = sentence.offsets[entity.start]
-            _, end = sentence.offsets[entity.end - 1]
-            spans.append([start, end, entity.type])
-        else:
-            # Words, end included.
-            spans.append([entity.start, entity.end - 1, entity.type])
-    return spans

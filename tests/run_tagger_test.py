@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf.tasks.tagging.files import CONLLU_COLUMNS
+from bert_tf.tasks.tagging.conll import CONLLU_COLUMNS
 from bert_tf.training.metrics_log import read_metrics
 from tests import entity_twin
 from tests.fine_tune import files_of, fine_tune, read_results, read_tsv, refuse

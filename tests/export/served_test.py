@@ -22,8 +22,8 @@ from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.task import make_examples
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import make_tag_rows
-from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.model import BertTokenClassifier
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.kinds import with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer

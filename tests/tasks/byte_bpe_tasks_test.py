@@ -11,7 +11,7 @@ from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import make_examples as make_choices
 from bert_tf.tasks.question_answering.features import make_features, read_squad
 from bert_tf.tasks.tagging.features import make_tag_rows
-from bert_tf.tasks.tagging.files import TaggedSentence
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from tests.shared_data import golden_file, shared_data
 from tests.tasks.padded_features import pad_features

@@ -21,7 +21,7 @@ from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion, make_features
 from bert_tf.tasks.question_answering.serving import QuestionAnsweringServing
 from bert_tf.tasks.tagging.features import make_tag_rows
-from bert_tf.tasks.tagging.files import TaggedSentence
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.packing import PackedText, pad_batch
 from bert_tf.text.text_tokenizer import TextTokenizer
 from tests.corpus.example_shards_test import read

@@ -16,8 +16,7 @@ from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import CheckedTexts, is_empty, read_column, read_texts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.features import TagRow, make_examples
-from bert_tf.tasks.tagging.files import TaggedSentence
-from bert_tf.tasks.tagging.sentences import read_words
+from bert_tf.tasks.tagging.sentences import TaggedSentence, read_words
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_offsets

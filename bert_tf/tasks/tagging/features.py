@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.tagging.files import TaggedSentence, tag_ids
+from bert_tf.tasks.tagging.files import tag_ids
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.packing import PackedText, add_special_tokens
 from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import Tokenizer

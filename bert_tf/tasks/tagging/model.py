@@ -23,10 +23,9 @@ from bert_tf.tasks.base.models.label_checks import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
-from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.tasks.tagging.schemes import respelled_tags, with_entity_names
-from bert_tf.tasks.tagging.sentences import read_sentences
+from bert_tf.tasks.tagging.sentences import TaggedSentence, read_sentences
 from bert_tf.text.packing import INPUTS
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.tasks.classification.report import class_report_text
-from bert_tf.tasks.tagging.files import TaggedSentence
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 
 MAX_SENTENCES = 50
 

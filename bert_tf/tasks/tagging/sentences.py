@@ -1,11 +1,25 @@
-"""Reads sentences passed from Python as lists of words or as texts."""
+"""Sentences: with their tags, or passed from Python as lists of words or as texts."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import read_column, read_texts
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence.
+
+    Attributes:
+      words: the words.
+      tags: one tag per word; None if the file has no tags.
+      source: "FILE line N" of the first word, for messages.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    source: str
 
 
 def read_sentences(x: Texts) -> list[list[str]]:

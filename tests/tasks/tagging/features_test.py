@@ -14,7 +14,8 @@ from bert_tf.tasks.tagging.features import (
     row_labels,
     truncation_report,
 )
-from bert_tf.tasks.tagging.files import TaggedSentence, read_tagged, tag_ids, tag_names
+from bert_tf.tasks.tagging.files import read_tagged, tag_ids, tag_names
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import golden_file, shared_data

@@ -10,13 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from bert_tf.tasks.tagging.files import (
-    TaggedSentence,
-    read_tagged,
-    tag_ids,
-    tag_names,
-    write_tagged,
-)
+from bert_tf.tasks.tagging.files import read_tagged, tag_ids, tag_names, write_tagged
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from tests.shared_data import shared_data
 
 CONLL = """\

@@ -36,6 +36,7 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig
 from bert_tf.system.type_names import Tensor
 from bert_tf.training.clipping import clip_scale, global_norm
+from bert_tf.training.layer_rates import layer_rates
 from bert_tf.training.schedules import LearningRateSchedule, build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
@@ -67,38 +68,6 @@ def decays(path: str) -> bool:
     By path, not by name: Keras calls a LayerNorm's variables just `gamma` and `beta`.
     """
     return _NOT_DECAYED.search(path) is None
-
-
-def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) -> list[float]:
-    """Returns the factor of each variable's learning rate, smaller for lower layers.
-
-    It is 1 for pooler and heads, decay for the top layer, decay^2 for the layer below, and so on
-    down to the embeddings, their projection, and the biases of distances that all layers share.
-
-    Args:
-      paths: paths of the variables.
-      decay: factor from each layer to the one below.
-      like_electra: whether to count as google-research/electra (model/optimization.py,
-        _get_layer_lrs), where the top layer has decay^2, and all layers below one power more.
-
-    Example: layer_rates(["bert/encoder/layer_0/x", "bert/encoder/layer_1/x", "cls/y"], 0.5) ==
-      [0.25, 0.5, 1.0], and [0.125, 0.25, 1.0] like ELECTRA.
-
-    Reference: Clark et al. 2020 (ELECTRA), appendix B.
-    """
-    # None for the tables, the pooler and the heads.
-    layers = [re.search(r"/layer_(\d+)/", path) for path in paths]
-    num_layers = max((int(match[1]) + 1 for match in layers if match), default=0)
-
-    def depth(path: str, match: re.Match | None) -> int:
-        if match:
-            return int(match[1]) + 1
-        tables = ("/embeddings/", "/embeddings_project/", "/encoder/relative_attention_bias")
-        is_table = any(table in path for table in tables)
-        return 0 if is_table else num_layers + 1 + like_electra
-
-    depths = map(depth, paths, layers)
-    return [decay ** (num_layers + 1 + like_electra - value) for value in depths]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -21,7 +21,8 @@ import pathlib
 from absl import flags
 
 from bert_tf.config import DataConfig, TrainingConfig, config_flags
-from bert_tf.config.fine_tuning_config import FineTuningConfig, RetrieverConfig
+from bert_tf.config.fine_tuning_config import FineTuningConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.system.files import check_writable
 
 FLAGS = flags.FLAGS

@@ -14,7 +14,7 @@ sentence-transformers.
 from absl import flags
 
 from bert_tf.config import config_flags
-from bert_tf.config.fine_tuning_config import RerankerConfig
+from bert_tf.config.ranking_config import RerankerConfig
 from bert_tf.system.files import new_folder_path
 from bert_tf.tasks.base.programs.program import Configs, asked_files, define_flags, run
 from bert_tf.tasks.reranking.inputs import read_rankings

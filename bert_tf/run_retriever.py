@@ -15,7 +15,7 @@ evaluated by correlation, a BEIR folder as --data_dir by ranking.
 import pathlib
 
 from bert_tf.config import config_flags
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.program import Configs, asked_for, define_flags, run
 from bert_tf.tasks.embedding.inputs import read_to_embed
 

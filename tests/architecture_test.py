@@ -10,7 +10,7 @@ import sys
 from absl import app, flags
 
 from bert_tf import config
-from bert_tf.config import fine_tuning_config
+from bert_tf.config import fine_tuning_config, ranking_config
 from tests.shared_data import ROOT
 
 # A package may import those of the lines above its own, and itself. Programs and tests may import
@@ -186,7 +186,8 @@ def test_fields_of_configurations_have_one_meaning_and_a_help() -> None:
     modules = flags.FLAGS.flags_by_module_dict()
     taken = {flag.name: m for m, all_ in modules.items() if m.startswith("absl") for flag in all_}
     assert "verbosity" in taken and "help" in taken
-    for group in {**vars(config), **vars(fine_tuning_config)}.values():
+    groups = {**vars(config), **vars(fine_tuning_config), **vars(ranking_config)}
+    for group in groups.values():
         if isinstance(group, type) and issubclass(group, config.Config) and group != config.Config:
             for field in dataclasses.fields(group):
                 owner = next(one for one in group.__mro__ if field.name in one.__annotations__)

@@ -13,7 +13,7 @@ from absl.testing import flagsaver
 
 import bert_tf.run_reranker  # noqa: F401  Its flags.
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
-from bert_tf.config.fine_tuning_config import RerankerConfig
+from bert_tf.config.ranking_config import RerankerConfig
 from bert_tf.metrics.trec import read_run, write_run
 from bert_tf.tasks.base.programs.program import read_configs
 from bert_tf.tasks.reranking.model import BertReranker

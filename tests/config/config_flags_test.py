@@ -11,7 +11,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from bert_tf.config import DataConfig, ObjectiveConfig, TeacherConfig, TrainingConfig, config_flags
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.corpus.corpus import list_parts
 from bert_tf.text.vocab import Vocab
 from tests.programs import own_flags

@@ -8,7 +8,7 @@ from absl import flags
 
 from bert_tf import __main__ as programs
 from bert_tf.config import config_flags, flagfiles
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.system.files import new_folder_path
 from tests.hostile_files import refuses
 from tests.programs import own_flags

@@ -17,12 +17,8 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.run_record import has_checkpoints
 from bert_tf.config import OptimizerConfig, TrainingConfig, config_flags
-from bert_tf.config.fine_tuning_config import (
-    FEW_SHOT_BATCH_SIZE,
-    FEW_SHOT_RATE,
-    FineTuningConfig,
-    RetrieverConfig,
-)
+from bert_tf.config.fine_tuning_config import FEW_SHOT_BATCH_SIZE, FEW_SHOT_RATE, FineTuningConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.fine_tuner import FineTuner
 from bert_tf.tasks.base.programs.program import Configs, Examples
 from bert_tf.tasks.base.programs.run import Run

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.tasks.base.examples.known_texts import pair_keys, text_keys
 from bert_tf.tasks.base.examples.rows import TokenizedDataset

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_tf.config import config_flags
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.embedding.beir import read_beir
 from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_examples

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_tf.config.fine_tuning_config import RetrieverConfig, comma_numbers
+from bert_tf.config.ranking_config import RetrieverConfig, comma_numbers
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.tasks.embedding.examples import EmbeddingExample

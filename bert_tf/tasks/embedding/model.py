@@ -18,8 +18,8 @@ from keras import ops
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.config.fine_tuning_config import RetrieverConfig
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooled_layers import add_layers, apply_layers

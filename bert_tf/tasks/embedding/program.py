@@ -9,7 +9,7 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
 from bert_tf.config import DataConfig, ModelConfig, config_flags
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.metrics.trec import run_lines
 from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData

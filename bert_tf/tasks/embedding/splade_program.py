@@ -12,7 +12,7 @@ from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.config import DataConfig, ModelConfig, config_flags
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.program import Examples
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.program import Retriever

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.metrics.exact import top_k
 from bert_tf.metrics.ranking import evaluate

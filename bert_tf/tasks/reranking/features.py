@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.config.fine_tuning_config import POINTWISE_LOSSES
+from bert_tf.config.ranking_config import POINTWISE_LOSSES
 from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.reranking.examples import RankingExample

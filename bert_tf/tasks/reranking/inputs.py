@@ -1,6 +1,6 @@
 """Reads and checks the files of `run_reranker`, without TensorFlow."""
 
-from bert_tf.config.fine_tuning_config import POINTWISE_LOSSES, RerankerConfig
+from bert_tf.config.ranking_config import POINTWISE_LOSSES, RerankerConfig
 from bert_tf.metrics.trec import read_run
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs

@@ -13,8 +13,8 @@ from bert_tf.checkpoints.cross_encoder import check_one_label
 from bert_tf.checkpoints.cross_encoder_settings import stated_activation, stated_length
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import ModelConfig
-from bert_tf.config.fine_tuning_config import RerankerConfig
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.ranking_config import RerankerConfig
 from bert_tf.network.losses import WeightedSum
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.config.fine_tuning_config import POINTWISE_LOSSES
+from bert_tf.config.ranking_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
 from bert_tf.system.type_names import Outputs

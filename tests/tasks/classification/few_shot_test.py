@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.config.fine_tuning_config import RetrieverConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.classification.few_shot import classifier_config, names_in
 from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training

@@ -24,12 +24,8 @@ from bert_tf.checkpoints.cross_encoder_settings import stated_activation
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import local_path, record_of
-from bert_tf.checkpoints.huggingface import (
-    family_and_heads,
-    is_huggingface,
-    read_huggingface,
-    write_huggingface,
-)
+from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface
+from bert_tf.checkpoints.huggingface_writing import family_and_heads, write_huggingface
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_file import read_keras_file
 from bert_tf.checkpoints.keras_hub import (

@@ -10,14 +10,12 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     LABEL_HEADS,
     Checkpoint,
     Weights,
-    count_layers,
     encoder_shapes,
     heads_of,
     num_labels,
@@ -25,9 +23,9 @@ from bert_tf.checkpoints.checkpoint import (
     weight_names,
     without_prefix,
 )
-from bert_tf.checkpoints.embedding import read_embedding, write_embedding
+from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
-from bert_tf.checkpoints.families import FAMILIES, WRITABLE
+from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.lora import (
     ADAPTER_FILES,
@@ -42,15 +40,12 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_tokenizer,
     truncates_beginning,
 )
-from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
-from bert_tf.checkpoints.weight_names import from_file_names, to_file_names
+from bert_tf.checkpoints.weight_names import from_file_names
 from bert_tf.config import ModelConfig
-from bert_tf.system.files import json_field, read_json, write_json
+from bert_tf.system.files import json_field, read_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
-# Heads that no class of transformers has.
-OWN_HEADS = ("embedding", "joint_squad", "answerable")
 ADAPTED_PURPOSES = ("encoder", "classifier", "multiple_choice", "tagger", "squad")
 PRETRAINING_HEADS = ("masked_lm", "next_sentence", "discriminator")
 # The tokenizer is read from the adapter's folder if that has one of these, else from the base's.
@@ -190,15 +185,8 @@ def from_names(
     if family.variant is not None:
         family = family.variant(values, file_weights)
     is_bare = not any(name.startswith(family.prefix) for name in file_weights)
-    # Names of one family may begin as those of another: transformer.layer in DistilBERT and XLNet.
-    own = {row.file_name for row in family.rows(config.num_unique_layers, "masked_lm")}
-    foreign = [name for name in file_weights if f"{family.prefix}{name}" not in own]
-    for other in FAMILIES.values():
-        if is_bare and any(name.startswith(other.prefix) for name in foreign):
-            raise ValueError(
-                f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
-                f"those of {other.model_type!r}."
-            )
+    if is_bare:
+        _check_bare_names(family, config, file_weights, folder)
     prefix = family.prefix if is_bare else ""  # The prefix that the names lack.
     file_weights = _untie(file_weights, family, prefix, folder)
     file_weights = _without_constants(file_weights, family, config, prefix, folder)
@@ -206,23 +194,7 @@ def from_names(
     if idle := [name for name in file_weights if name.startswith(family.idle.get(purpose, ()))]:
         file_weights = {name: value for name, value in file_weights.items() if name not in idle}
         notes += (f"Left out, as a {family.title} {purpose} does not use them: {', '.join(idle)}.",)
-    # Weights that the configuration excludes, for example biases, are not read.
-    possible = weight_names(config)
-    rows = []
-    for row in family.rows(config.num_unique_layers, purpose):
-        if row.name in possible:
-            rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
-    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
-    if unused and not weights:
-        raise ValueError(
-            f"{folder}: none of its weights has a name of a {family.title}, as "
-            f"{rows[0].file_name}; the first is {unused[0]:.100}. Rename them, or save them "
-            "without the module around the model."
-        )
-    if reasons := family.differences(config, heads_of(weights)):
-        raise ValueError(
-            f"{folder}: {'; '.join(reasons)}; bert_tf does not support this {family.title}."
-        )
+    weights, unused = _take_weights(family, config, purpose, prefix, file_weights, folder)
     num_rows = table_rows(weights, config)
     tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
@@ -242,6 +214,54 @@ def from_names(
         is_multiple_choice=purpose == "multiple_choice",
         settings=_input_settings(folder, config, weights, purpose),
     )
+
+
+def _check_bare_names(
+    family: Family, config: ModelConfig, file_weights: Weights, folder: pathlib.Path
+) -> None:
+    """Raises ValueError if names without the family's prefix begin as those of another family."""
+    # Names of one family may begin as those of another: transformer.layer in DistilBERT and XLNet.
+    own = {row.file_name for row in family.rows(config.num_unique_layers, "masked_lm")}
+    foreign = [name for name in file_weights if f"{family.prefix}{name}" not in own]
+    for other in FAMILIES.values():
+        if any(name.startswith(other.prefix) for name in foreign):
+            raise ValueError(
+                f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
+                f"those of {other.model_type!r}."
+            )
+
+
+def _take_weights(
+    family: Family,
+    config: ModelConfig,
+    purpose: str,
+    prefix: str,
+    file_weights: Weights,
+    folder: pathlib.Path,
+) -> tuple[Weights, tuple[str, ...]]:
+    """Returns the weights in bert_tf's names, and the names in the file that are unused.
+
+    Raises:
+      ValueError: if no weight has a name of the family, or bert_tf does not support the model.
+    """
+    # Weights that the configuration excludes, for example biases, are not read.
+    possible = weight_names(config)
+    rows = []
+    for row in family.rows(config.num_unique_layers, purpose):
+        if row.name in possible:
+            rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
+    weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
+    if unused and not weights:
+        raise ValueError(
+            f"{folder}: none of its weights has a name of a {family.title}, as "
+            f"{rows[0].file_name}; the first is {unused[0]:.100}. Rename them, or save them "
+            "without the module around the model."
+        )
+    if reasons := family.differences(config, heads_of(weights)):
+        raise ValueError(
+            f"{folder}: {'; '.join(reasons)}; bert_tf does not support this {family.title}."
+        )
+    return weights, unused
 
 
 def _input_settings(
@@ -398,105 +418,3 @@ def _problem_type(values: dict[str, Any], weights: Weights, path: pathlib.Path) 
     if stated is not None and stated not in types:
         raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(types)}.")
     return types.get(stated, "")
-
-
-def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes config.json, model.safetensors and the tokenizer's files into a folder.
-
-    Raises:
-      ValueError: if no family can hold the model.
-    """
-    family, heads = family_and_heads(checkpoint)
-    purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
-    is_bare = purpose == "encoder"
-    prefix = family.prefix if is_bare else ""
-    config = checkpoint.config
-    rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = to_file_names(rows, checkpoint.weights, config.num_attention_heads)
-    weights |= {name: compute(config) for name, compute in family.constants.items()}
-    weights = {name.removeprefix(prefix): value for name, value in weights.items()}
-    write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
-    safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    if checkpoint.vocab is not None:
-        write_tokenizer(folder, checkpoint.vocab, config)
-        _write_cuts(folder, checkpoint.settings)
-    # The weights of dense layers cannot be stored, and without them the embeddings would differ.
-    if checkpoint.embedding and not checkpoint.embedding.dense:
-        write_embedding(folder, checkpoint.embedding)
-
-
-def _write_cuts(folder: pathlib.Path, settings: dict[str, str]) -> None:
-    """States in tokenizer_config.json how texts are cut; see `_input_settings`."""
-    cuts: dict[str, Any] = {}
-    if length := settings.get("max_seq_length"):
-        cuts["model_max_length"] = int(length)
-    if settings.get("long_texts") == "tail":
-        cuts["truncation_side"] = "left"
-    if cuts:
-        path = folder / "tokenizer_config.json"
-        write_json(path, {**read_json(path), **cuts})
-
-
-def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
-    """Returns the first family that can hold a model, and the heads that it holds of it.
-
-    If none can, the error has the nearest family and what differs from it.
-    """
-    refusals: list[tuple[Family, list[str]]] = []
-    # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
-    for family in sorted(WRITABLE, key=lambda one: one.title != checkpoint.family):
-        heads = checkpoint.heads
-        heads = tuple(head for head in heads if head not in OWN_HEADS)
-        # Heads without a class in this family are left out; `formats.left_out` names them.
-        if "next_sentence" in heads and "next_sentence" not in family.classes:
-            heads = tuple(head for head in heads if head != "next_sentence")
-        # DeBERTa: transformers has no class with the discriminator's head.
-        if family.classes.get("discriminator") == family.classes["encoder"]:
-            heads = tuple(head for head in heads if head != "discriminator")
-        purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
-        names = {row.name for row in family.rows(1, purpose)}
-        if not any(name.startswith(HEADS["pooler"]) for name in names):
-            heads = tuple(head for head in heads if head != "pooler")
-        reasons = family.differences(checkpoint.config, heads)
-        if "discriminator" in heads and "discriminator" not in family.classes:
-            reasons = ["it has no discriminator", *reasons]
-        if not reasons:
-            return family, heads
-        refusals.append((family, reasons))
-    nearest, reasons = min(refusals, key=lambda refusal: len(refusal[1]))
-    raise ValueError(
-        f"huggingface cannot hold this model. The nearest family is {nearest.model_type}, and it "
-        f"differs: {'; '.join(reasons)}. Train a model with the other value (of --model_options "
-        "where --help has no such flag), or write this one as bert_tf."
-    )
-
-
-def _written_purpose(heads: tuple[str, ...], is_multiple_choice: bool, family: Family) -> str:
-    if is_multiple_choice and "classifier" in heads and "multiple_choice" in family.classes:
-        return "multiple_choice"
-    for head in ("classifier", "tagger", "squad", "discriminator"):
-        if head in heads:
-            return head
-    pretrained = {"masked_lm", "next_sentence"} & set(heads)
-    if len(pretrained) == 2:
-        return "pretrained"
-    return next(iter(pretrained), "encoder")
-
-
-def _config_json(checkpoint: Checkpoint, family: Family, purpose: str) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "architectures": [family.classes[purpose]],
-        "model_type": family.model_type,
-        "tie_word_embeddings": True,
-        **family.write_config(checkpoint.config),
-    }
-    if vocab := checkpoint.vocab:
-        names = {"bos": vocab.cls_id, "eos": vocab.sep_id, "cls": vocab.cls_id, "sep": vocab.sep_id}
-        values |= {f"{name}_token_id": index for name, index in names.items()}
-    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(checkpoint.num_labels))
-    if labels:
-        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
-        values["label2id"] = {label: index for index, label in enumerate(labels)}
-    if purpose == "classifier" and checkpoint.problem_type:
-        values["problem_type"] = HF_PROBLEM_TYPES[checkpoint.problem_type]
-    return values

@@ -27,12 +27,8 @@ import safetensors.numpy
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, without_prefix
 from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
-from bert_tf.checkpoints.huggingface import (
-    family_and_heads,
-    read_huggingface,
-    stated_labels,
-    write_huggingface,
-)
+from bert_tf.checkpoints.huggingface import read_huggingface, stated_labels
+from bert_tf.checkpoints.huggingface_writing import family_and_heads, write_huggingface
 from bert_tf.checkpoints.sentence_modules import (
     ACTIVATIONS,
     MODULES,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.google import google_refusal
 from bert_tf.checkpoints.hub import record_of
-from bert_tf.checkpoints.huggingface import family_and_heads
+from bert_tf.checkpoints.huggingface_writing import family_and_heads
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.sentence_transformers import encoder_alone, is_modular
 from bert_tf.config.config_flags import read_flagfile

@@ -26,7 +26,7 @@ from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.zero_shot import check_candidates
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
 from bert_tf.tasks.question_answering.answers import QuestionAnswers
-from bert_tf.tasks.question_answering.features import SquadQuestion
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.reranking.answers import RerankerAnswers
 from bert_tf.tasks.tagging.answers import TaggerAnswers, Word, as_text, words_of_outputs
 from bert_tf.text.packing import by_length

@@ -17,8 +17,8 @@ from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood, score
 from bert_tf.tasks.base.serving.model import IDS
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.question_answering.answers import make_predictions
-from bert_tf.tasks.question_answering.features import SquadQuestion
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.question_answering.task import make_examples
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import make_tag_rows

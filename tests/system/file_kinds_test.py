@@ -14,7 +14,7 @@ from bert_tf.system.file_kinds import HEAD_BYTES, check_text
 from bert_tf.system.files import read_json_data, read_lines
 from bert_tf.tasks.base.examples.tables import read_rows
 from bert_tf.tasks.classification.examples import read_text_examples
-from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.tagging.files import read_tagged
 
 TEXT = "text,label\nÀ la mer,x\nc d,y\n"

@@ -9,7 +9,8 @@ from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.task import make_examples
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import make_examples as make_choices
-from bert_tf.tasks.question_answering.features import make_features, read_squad
+from bert_tf.tasks.question_answering.features import make_features
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.tokenization import make_tokenizer, read_vocab

@@ -18,7 +18,8 @@ from bert_tf.diagnosis.examples import Examples, find_faults
 from bert_tf.pretraining.masked_words.answers import read_masked_text
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.question_answering.answers import make_predictions
-from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion, make_features
+from bert_tf.tasks.question_answering.features import make_features
+from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
 from bert_tf.tasks.question_answering.serving import QuestionAnsweringServing
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.sentences import TaggedSentence

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.tagging.files import read_tagged
 
 CONTEXT = "a 😀é line\nin Paris 😀 or Oslo."

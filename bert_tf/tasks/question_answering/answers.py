@@ -49,9 +49,9 @@ from bert_tf.tasks.question_answering.features import (
     QUESTION_REMEDY,
     SquadExamples,
     SquadFeature,
-    SquadQuestion,
     make_examples,
 )
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
 

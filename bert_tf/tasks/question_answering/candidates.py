@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
+from bert_tf.tasks.question_answering.features import SquadFeature
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 NO_SPAN_TEXT = "empty"  # the original's answer in version 1 if there is no span
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.system.type_names import Column
 from bert_tf.tasks.base.examples.columns import is_missing, read_texts
-from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion
+from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
 
 
 def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:

@@ -1,4 +1,4 @@
-"""SQuAD: questions from the official JSON, and their rows for the encoder.
+"""The rows of SQuAD's questions for the encoder.
 
 A context that is too long for a row is split into overlapping windows, one row each:
 
@@ -15,61 +15,28 @@ a substring of it. A token in several windows has its maximum context in one of 
 Reference: google-research/bert's run_squad.py; Rajpurkar et al. 2016 and 2018.
 """
 
-import bisect
 import dataclasses
 import functools
-import logging
-import os
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.tasks.base.examples.offsets import code_points, find_unit
-from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.question_answering.sources import field, read_paragraphs
+from bert_tf.tasks.question_answering.questions import (
+    SquadQuestion,
+    answer_words,
+    are_answered,
+    find_words,
+)
 from bert_tf.text.packing import PackedText, add_special_tokens, num_special_tokens
 from bert_tf.text.text_counts import Remedy, count_text
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
-# The original's definition of white space between words of a context, without U+00A0.
-_WORD = re.compile("[^ \t\r\n\u202f]+")
-_log = logging.getLogger(__name__)
-
 # Contexts of any length are read in windows; a question may be cut.
 QUESTION_REMEDY = Remedy("max_query_length={}", limit="max_query_length")
-
-
-class SquadAnswer(NamedTuple):
-    """An annotated answer."""
-
-    text: str
-    start: int  # offset in characters of the context
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadQuestion:
-    """A question about a context.
-
-    Attributes:
-      id: key in the output files.
-      question, context: texts as in the file.
-      answer: the answer to train on; None if the question is impossible or has no answer, or, in a
-        file that is not for training, if the first answer is not at its start.
-      answers: all correct answers for an evaluation; may be empty.
-      is_impossible: whether the context does not contain the answer (SQuAD 2.0).
-    """
-
-    id: str
-    question: str
-    context: str
-    answer: SquadAnswer | None
-    answers: tuple[SquadAnswer, ...]
-    is_impossible: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,177 +96,6 @@ class SquadExamples(NamedTuple):
         """Index of the question of each row, int64 [N]."""
         index_of = {question.id: index for index, question in enumerate(self.questions)}
         return np.array([index_of[feature.question_id] for feature in self.features], np.int64)
-
-
-def are_answered(questions: Iterable[SquadQuestion], version_2: bool) -> bool:
-    """Returns whether there are answers for an evaluation."""
-    # In version 2, impossible questions have no answers; in version 1, every question has one.
-    answered = [bool(question.answers) for question in questions]
-    return any(answered) if version_2 else all(answered)
-
-
-def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
-    """Reads the questions of an official file, SQuAD 1.1 or 2.0.
-
-    In training, a question is skipped if the words at its answer's start do not contain the answer,
-    as in the original; the number of skipped questions is logged.
-
-    An id may also be an integer, which is converted to a string.
-
-    Differs from the original, which in training needs exactly one answer; here the first of several
-    is used. Two questions with the same id are an error here; there the second overwrites the
-    prediction of the first.
-
-    Args:
-      path: JSON with data / paragraphs / context and qas, or tfds:squad/v1.1 and similar names.
-      is_training: whether every question needs an answer or must be impossible; otherwise `answers`
-        may be missing.
-      version_2: whether questions may be impossible; `is_impossible` is then needed in training.
-
-    Raises:
-      ValueError: if the file has another format, or no questions.
-    """
-    questions: dict[str, SquadQuestion] = {}
-    skipped: dict[str, SquadQuestion] = {}
-    errors = RowErrors()
-    paragraphs = list(read_paragraphs(path))
-    unit = find_unit(functools.partial(_are_found, paragraphs), str(path))
-    for paragraph, where in paragraphs:
-        context = field(paragraph, "context", str, where)
-        for values in field(paragraph, "qas", list, where):
-            if is_training and isinstance(values, dict) and errors.leaves_out(values):
-                continue
-            try:
-                values = _in_code_points(values, context, unit)
-                question = _read_question(values, context, is_training, version_2, path, where)
-            except ValueError as error:
-                errors.add(RowError(str(error)))
-                continue
-            if question.id in questions or question.id in skipped:
-                raise ValueError(
-                    f"{path}, question {question.id}: two questions have this id; predictions are "
-                    "written by id, so that ids must be unique."
-                )
-            if question.answer is None or _is_found(question.answer, context):
-                questions[question.id] = question
-            elif is_training:
-                skipped[question.id] = question
-            else:
-                questions[question.id] = dataclasses.replace(question, answer=None)
-    errors.finish(str(path), len(questions) + len(skipped))
-    if skipped:
-        _log.warning(
-            "%s: %d of %d questions skipped, because their answer is not at answer_start; the "
-            "first is %s.",
-            path,
-            len(skipped),
-            len(skipped) + len(questions),
-            next(iter(skipped)),
-        )
-    if not questions:
-        raise ValueError(f"{path}: no usable question; expected SQuAD's JSON.")
-    return list(questions.values())
-
-
-def _answers_of(paragraphs: Sequence[tuple[Any, str]]) -> Iterator[tuple[str, str, int]]:
-    """Yields context, text and start of each answer that has these; errors are reported later."""
-    for paragraph, _ in paragraphs:
-        questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
-        context = paragraph.get("context") if questions else None
-        for question in questions if isinstance(questions, list) else ():
-            answers = question.get("answers") if isinstance(question, dict) else None
-            for answer in answers if isinstance(answers, list) else ():
-                values = answer if isinstance(answer, dict) else {}
-                text = values.get("text")
-                start = values.get("answer_start")
-                if isinstance(context, str) and isinstance(text, str) and type(start) is int:
-                    yield context, text, start
-
-
-def _are_found(paragraphs: Sequence[tuple[Any, str]], unit: str) -> bool:
-    """Returns whether all answers of a file are at their starts."""
-    return all(
-        context.startswith(text, code_points(context, start, unit))
-        for context, text, start in _answers_of(paragraphs)
-    )
-
-
-def _in_code_points(values: Any, context: str, unit: str) -> Any:
-    """Returns an entry of "qas" with starts of answers in code points."""
-    if not unit or not isinstance(values, dict) or not isinstance(values.get("answers"), list):
-        return values
-    answers = []
-    for answer in values["answers"]:
-        if isinstance(answer, dict) and type(answer.get("answer_start")) is int:
-            answer = {**answer, "answer_start": code_points(context, answer["answer_start"], unit)}
-        answers.append(answer)
-    return {**values, "answers": answers}
-
-
-def _read_question(
-    values: Any,
-    context: str,
-    is_training: bool,
-    version_2: bool,
-    path: str | os.PathLike,
-    where: str,
-) -> SquadQuestion:
-    """Reads an entry of "qas"; see `read_squad`."""
-    if isinstance(values, dict) and type(values.get("id")) is int:
-        values = {**values, "id": str(values["id"])}
-    question_id = field(values, "id", str, where)
-    where = f"{path}, question {question_id}"
-    # SQuAD 1.1 does not have the field, and a file to predict may leave it out.
-    is_impossible = False
-    if version_2 and (is_training or "is_impossible" in values):
-        is_impossible = field(values, "is_impossible", bool, where)
-    answers = []
-    if is_training or "answers" in values:
-        for item in field(values, "answers", list, where):
-            text = field(item, "text", str, where)
-            start = field(item, "answer_start", int, where)
-            answers.append(SquadAnswer(text, start))
-    if is_training and not is_impossible and not answers:
-        raise ValueError(
-            f"{where}: no answer to train on; give one, or set --version_2_with_negative if the "
-            "question is impossible."
-        )
-    answer = answers[0] if answers and not is_impossible else None
-    is_within = answer and 0 <= answer.start <= len(context) - len(answer.text)
-    if answer and not (is_within and answer.text.strip()):
-        if is_training:
-            raise ValueError(
-                f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
-                f"{len(context)}; expected a text within it."
-            )
-        answer = None
-    text = field(values, "question", str, where)
-    return SquadQuestion(question_id, text, context, answer, tuple(answers), is_impossible)
-
-
-# Cached, because all questions about a context follow each other.
-@functools.lru_cache(maxsize=4)
-def _find_words(context: str) -> tuple[list[str], list[int]]:
-    """Returns the words of a context and their offsets."""
-    matches = list(_WORD.finditer(context))
-    return [match.group() for match in matches], [match.start() for match in matches]
-
-
-def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
-    """Returns the indices of the first and the last word that the answer overlaps."""
-    starts = _find_words(context)[1]
-    # The last words that begin at or before the answer's first and last character.
-    first = bisect.bisect_right(starts, answer.start) - 1
-    last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
-    # -1 if the answer begins with white space before the first word.
-    return max(first, 0), last
-
-
-def _is_found(answer: SquadAnswer, context: str) -> bool:
-    """Returns whether the words that the answer overlaps contain it, apart from white space."""
-    first, last = _answer_words(answer, context)
-    words = _find_words(context)[0][first : last + 1]
-    return " ".join(answer.text.split()) in " ".join(words)
 
 
 def make_features(
@@ -454,9 +250,9 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
     if answer is None:
         return None
     ids, starts, ends = _context_tokens(context, tokenizer)
-    first_word, last_word = _answer_words(answer, context)
+    first_word, last_word = answer_words(answer, context)
     # With the end of the context, so that every word ends before an entry of the list.
-    word_starts = [*_find_words(context)[1], len(context)]
+    word_starts = [*find_words(context)[1], len(context)]
     if tokenizer.vocab.marks_spaces:
         begin = word_starts[first_word]
         end = word_starts[last_word + 1]

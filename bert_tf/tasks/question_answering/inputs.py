@@ -3,7 +3,7 @@
 from bert_tf.config.fine_tuning_config import SquadRunConfig
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs
-from bert_tf.tasks.question_answering.features import SquadQuestion, read_squad
+from bert_tf.tasks.question_answering.questions import SquadQuestion, read_squad
 
 
 def read_questions(configs: Configs, files: dict[str, str]) -> dict[str, list[SquadQuestion]]:

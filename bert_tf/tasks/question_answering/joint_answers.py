@@ -37,7 +37,8 @@ from bert_tf.tasks.question_answering.candidates import (
     may_be_answers,
     n_best,
 )
-from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
+from bert_tf.tasks.question_answering.features import SquadFeature
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 # Names of the model's outputs.
 START_SCORES = "start_top_log_probs"

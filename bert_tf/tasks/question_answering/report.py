@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bert_tf.metrics.squad import f1_or_both_empty
 from bert_tf.tasks.question_answering.answers import SquadPredictions
-from bert_tf.tasks.question_answering.features import SquadQuestion
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 MAX_QUESTIONS = 50
 CONTEXT_CHARACTERS = 200

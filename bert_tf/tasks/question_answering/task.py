@@ -17,9 +17,10 @@ from bert_tf.tasks.question_answering.answers import (
     make_predictions,
     pad_scores,
 )
-from bert_tf.tasks.question_answering.features import SquadExamples, SquadQuestion
+from bert_tf.tasks.question_answering.features import SquadExamples
 from bert_tf.tasks.question_answering.features import make_examples as make_examples
 from bert_tf.tasks.question_answering.losses import position_losses, soft_span_losses
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.training.task import Batch
 
 

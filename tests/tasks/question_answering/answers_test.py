@@ -14,7 +14,8 @@ from bert_tf.tasks.question_answering.answers import (
     choose_answers,
     make_predictions,
 )
-from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion, make_features
+from bert_tf.tasks.question_answering.features import SquadFeature, make_features
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 

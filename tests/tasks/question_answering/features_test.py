@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.question_answering.features import (
-    SquadAnswer,
     SquadFeature,
-    SquadQuestion,
     find_max_context,
     make_features,
     make_windows,
-    read_squad,
 )
+from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion, read_squad
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import golden_file, shared_data

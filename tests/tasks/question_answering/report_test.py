@@ -1,7 +1,7 @@
 """The table of the worst answers, line by line."""
 
 from bert_tf.tasks.question_answering.answers import SquadPredictions
-from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion
+from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
 from bert_tf.tasks.question_answering.report import MAX_QUESTIONS, worst_answers_text
 
 

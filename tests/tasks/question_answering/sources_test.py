@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.question_answering.sources import read_paragraphs
 
 QUESTIONS = [

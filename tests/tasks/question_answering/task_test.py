@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.tasks.question_answering.answers import choose_answers
-from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

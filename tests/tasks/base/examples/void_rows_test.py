@@ -8,7 +8,7 @@ import pytest
 from bert_tf.tasks.classification.examples import read_text_examples
 from bert_tf.tasks.embedding.examples import read_embedding_examples
 from bert_tf.tasks.multiple_choice.examples import read_swag
-from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.tasks.reranking.examples import read_ranking
 from bert_tf.tasks.tagging.files import read_tagged
 

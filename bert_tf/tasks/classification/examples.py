@@ -5,7 +5,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +13,11 @@ import numpy as np
 from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.base.examples.cells import looks_like_list, read_list
 from bert_tf.tasks.base.examples.columns import is_missing
-from bert_tf.tasks.base.examples.labels import SEPARATOR, LabelNames, unify_spellings
+from bert_tf.tasks.base.examples.labels import SEPARATOR
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.tables import list_tables, read_rows, split_names
 
 OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
-MAX_SHOWN = 10
-MAX_COUNTS = 20
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST = float(np.finfo(np.float32).max)
 # The decisions in a column of 0 and 1; -1 is an example without a judgment.
 _DECISIONS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -52,13 +48,13 @@ class LabelReading(NamedTuple):
       column: the column, or for several labels also columns of 0 and 1, separated by commas; "".
       kind: one of `PROBLEM_TYPES`; "": not known, so that a list is several labels.
       separator: between several labels in a cell; "" is |, as long as no other can be meant.
-      is_needed: whether a row without a label is an error.
+      must_label: whether a value that is no label is an error; otherwise the row is unlabelled.
     """
 
     column: str
     kind: str = ""
     separator: str = ""
-    is_needed: bool = False
+    must_label: bool = True
 
 
 def read_text_examples(
@@ -98,7 +94,7 @@ def read_text_examples(
     """
     if not text_column:
         raise ValueError("--text_column is empty; name the column with the texts.")
-    given = LabelReading(label_column, problem_type, label_separator, is_needed)
+    given = LabelReading(label_column, problem_type, label_separator, must_label)
     wanted = [name for name in (text_column, text_b_column) if name]
     skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
@@ -120,12 +116,7 @@ def read_text_examples(
                 text_b = None
                 if text_b_column:
                     text_b = _text(row, text_b_column, "--text_b_column", where)
-                try:
-                    label = read_label(row, columns, given, where)
-                except ValueError:
-                    if must_label:
-                        raise
-                    label = None
+                label = _label_of(row, columns, given, where)
                 if is_needed and skips and _is_unlabelled(label, problem_type):
                     errors.num_skipped += 1
                     continue
@@ -140,6 +131,18 @@ def read_text_examples(
     if is_needed and problem_type == "multi_label" and not label_separator:
         _check_separator(examples)
     return examples
+
+
+def _label_of(
+    row: dict[str, Any], columns: Sequence[str], given: LabelReading, where: str
+) -> str | None:
+    """Returns the label of a row like `read_label`, but no error if labels are not a must."""
+    try:
+        return read_label(row, columns, given, where)
+    except ValueError:
+        if given.must_label:
+            raise
+        return None
 
 
 def _is_unlabelled(label: str | None, kind: str) -> bool:
@@ -166,7 +169,7 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
     names = _names_in(examples)
     for sign in OTHER_SEPARATORS:
         for example in examples:
-            for name in _split(example.label):
+            for name in split_labels(example.label):
                 # "joy, love" is suspicious only if joy and love are labels elsewhere.
                 parts = [part.strip() for part in name.split(sign)]
                 if len(parts) > 1 and all(part in names or part.isdecimal() for part in parts):
@@ -180,7 +183,7 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
 def _names_in(examples: Iterable[TextExample]) -> set[str]:
     names: set[str] = set()
     for example in examples:
-        names.update(_split(example.label))
+        names.update(split_labels(example.label))
     return names
 
 
@@ -353,84 +356,6 @@ def label_text(value: Any, where: str) -> str:
     )
 
 
-# Labels as numbers ------------------------------------------------------------------------------
-
-
-def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -> tuple[str, ...]:
-    """Returns the labels that occur: by value if all are integers, else in the order of text.
-
-    Spellings of one label are unified, see `tasks.base.examples.labels`.
-
-    Args:
-      examples: unlabelled ones do not count.
-      is_multi_label: whether a label is a set of labels, separated by "|"; "" is the empty set.
-
-    Raises:
-      ValueError: if no example has a label or, of single labels, one is empty.
-    """
-    found: dict[str, None] = {}
-    for example in examples:
-        for name in _split(example.label) if is_multi_label else (example.label,):
-            if name == "":
-                raise ValueError(
-                    f"{example.source}: the label is empty; name the class, or delete the row."
-                )
-            if name is not None:
-                found[name] = None
-    if not found:
-        raise ValueError("no example has a label; check --label_column.")
-    names = unify_spellings(found)
-    if all(map(_INTEGER.fullmatch, names)):
-        # By value: 10 after 9. Equal values, such as 1 and +1, are sorted as text.
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
-
-    Raises:
-      ValueError: naming the first label that is not among them, its line, and how many there are.
-    """
-    known = LabelNames(labels)
-    _check_known([(example, (example.label,)) for example in examples], known)
-    indices = [-1 if example.label is None else known.find(example.label) for example in examples]
-    return np.array(indices, np.int32)
-
-
-def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
-
-    The row of an unlabelled example is 0, like that of an example with no label.
-
-    Raises:
-      ValueError: see `label_ids`.
-    """
-    known = LabelNames(labels)
-    names = [_split(example.label) for example in examples]
-    _check_known(list(zip(examples, names, strict=True)), known)
-    rows = np.zeros((len(examples), len(labels)), np.float32)
-    for row, of_row in zip(rows, names, strict=True):
-        for name in of_row:
-            row[known.find(name)] = 1
-    return rows
-
-
-def label_values(examples: Sequence[TextExample]) -> np.ndarray:
-    """Returns the labels as numbers, for regression: float32 [n]; NaN: unlabelled.
-
-    Raises:
-      ValueError: naming the line of a label that is not a finite number.
-    """
-    return np.array([_value(example) for example in examples], np.float32)
-
-
-def _value(example: TextExample) -> float:
-    if example.label is None:
-        return math.nan
-    return number_of(example.label, example.source)
-
-
 def number_of(label: str, where: str) -> float:
     """Returns a label as a number.
 
@@ -450,61 +375,6 @@ def number_of(label: str, where: str) -> float:
     return value
 
 
-def _split(label: str | None) -> tuple[str, ...]:
-    """Returns the labels of one example."""
+def split_labels(label: str | None) -> tuple[str, ...]:
+    """Returns the labels in a text that separates them by "|"; () for an unlabelled example."""
     return tuple(name.strip() for name in label.split(SEPARATOR)) if label else ()
-
-
-def _check_known(
-    rows: Sequence[tuple[TextExample, Sequence[str | None]]], known: LabelNames
-) -> None:
-    """Raises ValueError if a label of a row is unknown."""
-    unknown: list[tuple[TextExample, str]] = []
-    for example, names in rows:
-        bad = [name for name in names if name is not None and known.find(name) is None]
-        if bad:
-            unknown.append((example, bad[0]))
-    if unknown:
-        example, name = unknown[0]
-        count = len(known.names)
-        shown = ", ".join(map(repr, known.names[:MAX_SHOWN]))
-        more = f" and {count - MAX_SHOWN} more" if count > MAX_SHOWN else ""
-        raise ValueError(
-            f"{example.source}: label {name!r} is not one of the known labels, {shown}{more}; "
-            f"{len(unknown)} of {len(rows)} rows have such a label. Correct them, or add the label."
-        )
-
-
-def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
-    """Returns a line for the log: how many examples, of each label, unlabelled, and half empty.
-
-    A pair counts as empty if one of its texts is blank.
-
-    Args:
-      examples: the examples to describe.
-      labels: those counted, the first 20 of them; () for regression.
-    """
-    known = LabelNames(labels)
-    counts: Counter[str] = Counter()
-    for example in examples:
-        # A class may contain the separator: then the whole text is a known label.
-        is_one = example.label is not None and known.find(example.label) is not None
-        names = [example.label or ""] if is_one else _split(example.label)
-        counts.update(map(known.name_of, names))
-    parts = [f"{len(examples):,} examples"]
-    if labels and counts:
-        listed = ", ".join(f"{name} {counts[name]:,}" for name in labels[:MAX_COUNTS])
-        more = f", {len(labels) - MAX_COUNTS} more" if len(labels) > MAX_COUNTS else ""
-        parts.append(f"labels: {listed}{more}")
-    if unlabelled := sum(example.label is None for example in examples):
-        parts.append(f"{unlabelled:,} unlabelled")
-    has_pairs = any(example.text_b for example in examples)
-    # Texts that are empty as a whole are counted when they are packed.
-    empty = sum(
-        not example.text_a.strip() or not (example.text_b or "").strip()
-        for example in examples
-        if has_pairs
-    )
-    if empty:
-        parts.append(f"{empty:,} pairs with an empty text")
-    return "; ".join(parts)

@@ -32,8 +32,9 @@ from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
-from bert_tf.tasks.classification.examples import TextExample, label_names
+from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import TextExamples, make_examples
+from bert_tf.tasks.classification.label_arrays import label_names
 from bert_tf.tasks.classification.logistic_regression import fit_logistic
 from bert_tf.tasks.classification.pairs import (
     check_counts,

@@ -1,8 +1,8 @@
 """Checks the flags and examples of `run_classifier --few_shot`, without TensorFlow."""
 
 from bert_tf.tasks.base.programs.program import Configs
-from bert_tf.tasks.classification.examples import label_ids, label_rows
 from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.label_arrays import label_ids, label_rows
 from bert_tf.tasks.classification.pairs import check_counts
 from bert_tf.tasks.embedding.examples import EmbeddingExample, read_embedding_examples
 

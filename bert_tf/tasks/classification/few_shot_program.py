@@ -22,9 +22,9 @@ from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.fine_tuner import FineTuner
 from bert_tf.tasks.base.programs.program import Configs, Examples
 from bert_tf.tasks.base.programs.run import Run
-from bert_tf.tasks.classification.examples import label_ids, label_rows
 from bert_tf.tasks.classification.few_shot import classifier_config, fit_head
 from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.label_arrays import label_ids, label_rows
 from bert_tf.tasks.classification.pairs import pair_batch_size, pair_examples, pair_loss
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.tasks.embedding.examples import EmbeddingExample

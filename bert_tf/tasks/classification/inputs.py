@@ -15,16 +15,14 @@ from bert_tf.tasks.base.models.label_order import spelled_as
 from bert_tf.tasks.base.programs.inputs import labels_of_run
 from bert_tf.tasks.base.programs.program import CALIBRATING, Configs, has_own_weights
 from bert_tf.tasks.classification.decisions import Decisions, parse_thresholds
-from bert_tf.tasks.classification.examples import (
-    TextExample,
-    decision_names,
+from bert_tf.tasks.classification.examples import TextExample, decision_names, read_text_examples
+from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.classification.label_arrays import (
     label_ids,
     label_names,
     label_rows,
     label_values,
-    read_text_examples,
 )
-from bert_tf.tasks.classification.glue import glue_task, read_glue
 from bert_tf.tasks.classification.sources import SPLITS
 
 MOST_OWN_LABELS = 0.75

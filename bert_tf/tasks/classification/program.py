@@ -29,9 +29,9 @@ from bert_tf.tasks.classification.decisions import (
     settings_of,
     with_best_thresholds,
 )
-from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.label_arrays import describe
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.page import ShownError, run_page
 from bert_tf.tasks.classification.plots import draw_reliability

@@ -15,9 +15,10 @@ from bert_tf.tasks.base.examples.labels import LabelNames
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.classification.answers import mean_of_rows
 from bert_tf.tasks.classification.decisions import Decisions
-from bert_tf.tasks.classification.examples import TextExample, label_ids, label_rows, label_values
+from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
 from bert_tf.tasks.classification.features import make_examples as make_examples
+from bert_tf.tasks.classification.label_arrays import label_ids, label_rows, label_values
 from bert_tf.training.task import Batch
 
 # Metrics by problem type; the first one selects the best checkpoint.

@@ -18,12 +18,8 @@ from bert_tf.config import Config, DataConfig, config_flags, option
 from bert_tf.metrics.classification import THRESHOLD, accuracy, macro_f1, multilabel_report
 from bert_tf.tasks.base.programs.program import Configs, asked_files
 from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
-from bert_tf.tasks.classification.examples import (
-    TextExample,
-    label_ids,
-    label_rows,
-    read_text_examples,
-)
+from bert_tf.tasks.classification.examples import TextExample, read_text_examples
+from bert_tf.tasks.classification.label_arrays import label_ids, label_rows
 from bert_tf.tasks.classification.report import class_report_text, several_report_text
 from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
 

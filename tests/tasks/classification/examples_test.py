@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from bert_tf.config.fine_tuning_config import TableConfig
-from bert_tf.tasks.classification.examples import (
-    TextExample,
+from bert_tf.tasks.classification.examples import TextExample, read_text_examples
+from bert_tf.tasks.classification.label_arrays import (
     describe,
     label_ids,
     label_names,
     label_rows,
     label_values,
-    read_text_examples,
 )
 from tests.shared_data import shared_data
 

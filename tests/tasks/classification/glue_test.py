@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from bert_tf.tasks.classification.examples import TextExample, label_ids, label_values
+from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.glue import (
     GLUE,
     MAX_BROKEN_ROWS,
@@ -16,6 +16,7 @@ from bert_tf.tasks.classification.glue import (
     glue_task,
     read_glue,
 )
+from bert_tf.tasks.classification.label_arrays import label_ids, label_values
 from tests.shared_data import shared_data
 
 # The first lines of GLUE's files: the columns of the texts, the label and the index matter.

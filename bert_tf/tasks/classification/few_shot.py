@@ -78,21 +78,14 @@ def few_shot_model(
     body = copied_embedder(embedder)
     config = classifier_config(body.config, body.embedding)
     vocab = body.tokenizer.vocab  # Refuses a model without a vocabulary.
+    options: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "verbose": verbose}
     if unlabelled_texts is not None:
         unlabelled = read_texts(unlabelled_texts)
-        options = {"epochs": epochs, "learning_rate": learning_rate, "verbose": verbose}
         adapt_to_domain(body, unlabelled, batch_size=min(batch_size, len(unlabelled)), **options)
     sources = [f"texts[{index}]" for index in range(len(texts))]
     pairs = pair_examples(texts, sources, targets, sampling, pairs_per_example, seed)
     batch_size = pair_batch_size(batch_size, sampling, len(texts))
-    body.fit(
-        pairs,
-        batch_size=min(batch_size, len(pairs)),
-        epochs=epochs,
-        loss=pair_loss(sampling),
-        learning_rate=learning_rate,
-        verbose=verbose,
-    )
+    body.fit(pairs, batch_size=min(batch_size, len(pairs)), loss=pair_loss(sampling), **options)
     preprocessor = BertPreprocessor(
         vocab, config.do_lower_case, max_seq_length=body.embedding.max_seq_length
     )

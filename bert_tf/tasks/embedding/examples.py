@@ -96,19 +96,13 @@ def read_embedding_examples(
     examples: list[EmbeddingExample] = []
     given = {"query": query_column, "positive": positive_column}
     known = set(given.values()).union(*COLUMNS.values())
+    wanted = [name for name in given.values() if name and must_have]
     errors = RowErrors()
     num_rows = 0
     for path in list_tables(paths, flag):
-        if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
-            rows = _sts_rows(path)
-        elif is_plain_text(path, known):
-            rows = ((where, {"text": line}) for where, line in read_plain_text(path))
-        else:
-            wanted = [name for name in given.values() if name]
-            rows = read_rows(path, reading, wanted if must_have else (), errors)
         names: dict[str, list[str]] = {}
         columns: tuple[str, ...] = ()
-        for where, row in rows:
+        for where, row in _rows(path, known, wanted, reading, errors):
             if errors.leaves_out(row, given.values() if "positive" in row else known):
                 continue
             if "positive" in row and row.get("answer") == ACCEPTED:
@@ -204,6 +198,27 @@ def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
                 )
                 examples.append(example)
     return examples
+
+
+def _rows(
+    path: str,
+    known: set[str],
+    wanted: list[str],
+    reading: TableConfig | None,
+    errors: RowErrors,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Returns the rows of STS-B, of a plain text (a row per line) or of a table.
+
+    Args:
+      path: the file or data set.
+      known: names of columns, which tell a table from a plain text.
+      wanted, reading, errors: see `read_rows`.
+    """
+    if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
+        return _sts_rows(path)
+    if is_plain_text(path, known):
+        return ((where, {"text": line}) for where, line in read_plain_text(path))
+    return read_rows(path, reading, wanted, errors)
 
 
 def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -51,6 +51,7 @@ FOREIGN = {  # Names of Python, its packages, TensorFlow Serving and other progr
     "worst_errors_test.tsv",
     "get_final_text",
     "num_updates",
+    "WordPieceTrainer",
 }
 # Flags of other programs: of pip, git, docker, kubectl, TensorFlow Serving, gcloud, Slurm and XLA.
 OTHER_FLAGS = {

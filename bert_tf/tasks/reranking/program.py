@@ -1,12 +1,16 @@
 """The program of rerankers: reads lists, or BEIR folders with runs; writes scores and runs."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from bert_tf.config import ModelConfig
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.cross_encoder_settings import stated_length
+from bert_tf.checkpoints.hub import record_of
+from bert_tf.config import DataConfig, ModelConfig, config_flags
 from bert_tf.config.ranking_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
@@ -29,6 +33,17 @@ class Reranker(Program):
     head = "classifier"
     needs_pooler = True
     plot_titles = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Without training, pairs are cut where the folder of the weights states it."""
+        training = self.configs.training
+        is_given = "max_seq_length" in config_flags.given(DataConfig)
+        if weights is None or training.do_train or is_given:
+            return
+        folder = record_of(training.init_checkpoint)
+        length = min(stated_length(folder), self.configs.model.longest_row)
+        data = dataclasses.replace(self.configs.data, max_seq_length=length)
+        self.configs = self.configs._replace(data=data)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Tokenizes the queries and their documents."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from absl import flags, logging
 
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import DataConfig, OptimizerConfig, config_flags
 from bert_tf.config.fine_tuning_config import FineTuningConfig
@@ -85,11 +86,22 @@ def with_recorded(configs: Configs) -> Configs:
     return configs._replace(**groups)
 
 
-def before_reading(choice: Choice, configs: Configs) -> Configs:
-    """Returns the configuration to read examples with, at the largest default length."""
+def before_reading(choice: Choice, configs: Configs, weights: Checkpoint | None) -> Configs:
+    """Returns the configuration to read examples with, at the largest default length.
+
+    Weights that are used as they are cut texts where their folder states it.
+
+    Args:
+      choice: the settings to choose.
+      configs: the run's configuration.
+      weights: the initial weights; None: the checkpoints of the run directory.
+    """
     if "max_seq_length" not in choice.names:
         return configs
-    most = most_default_length(configs.model.longest_row, choice.lengths[1])
+    longest = configs.model.longest_row
+    if weights is not None and not configs.training.do_train:
+        longest = min(longest, int(weights.settings.get("max_seq_length", longest)))
+    most = most_default_length(longest, choice.lengths[1])
     return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
 
 

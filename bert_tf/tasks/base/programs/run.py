@@ -153,7 +153,7 @@ class Run:
             # A head from elsewhere without names: the labels are their indices.
             labels = tuple(map(str, range(self.start.num_labels)))
         following = settings_to_choose(self.configs, self.program.default_lengths)
-        self.configs = before_reading(following, self.configs)
+        self.configs = before_reading(following, self.configs, self.start.weights)
         self.program.configs = self.configs
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()

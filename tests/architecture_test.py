@@ -41,7 +41,7 @@ checkpoints.adapt checkpoints.cross_encoder_settings checkpoints.families.*
 checkpoints.hub* checkpoints.load_tokenizer checkpoints.run_identity checkpoints.run_record
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
 corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.preparation
-corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run
+corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run*
 inference.kinds inference.lite inference.loading inference.output_answers inference.predictor
 pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_words.kinds
 search.bm25 search.bulk search.documents search.fusion search.qdrant search.runners

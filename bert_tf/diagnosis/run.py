@@ -4,7 +4,6 @@ It reads metrics.jsonl, eval_metrics.jsonl, events.jsonl, eval_results.txt, repo
 run.flags and TensorBoard's files in train/.
 """
 
-import contextlib
 import math
 import pathlib
 import re
@@ -13,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.checkpoints.run_record import list_checkpoints
-from bert_tf.config.config_flags import read_flagfile
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
+from bert_tf.diagnosis.run_records import Curve, Run, read_timed
 from bert_tf.system.files import read_json
 from bert_tf.training.curves import plot_line
 from bert_tf.training.metrics_log import read_metrics
@@ -31,73 +29,6 @@ LN_2 = math.log(2.0)
 SCORES = ("matthews", "pearson", "micro_f1", "exact_match", "exact", "accuracy", "f1")
 MEANS = ("micro", "macro", "weighted")
 _SUPPORT = re.compile(r"^(.+?) +[\d.]+ +[\d.]+ +[\d.]+ +(\d+)$", re.MULTILINE)
-Curve = tuple[np.ndarray, np.ndarray]  # steps and values
-
-
-class Run:
-    """The records of a run directory; a missing file is read as an empty one.
-
-    Attributes:
-      flags: the flags of run.flags, as text.
-      steps: the lines of metrics.jsonl.
-      evaluations: the lines of eval_metrics.jsonl.
-      results: the numbers of eval_results.txt, their names without Google's `eval_`.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        path = folder / "run.flags"
-        self.flags = read_flagfile(path) if path.is_file() else {}
-        self.steps = read_metrics(folder / "metrics.jsonl")
-        self.evaluations = read_metrics(folder / "eval_metrics.jsonl")
-        self.results: dict[str, float] = {}
-        for line in self.text("eval_results.txt").splitlines():
-            name, _, value = line.partition(" = ")
-            with contextlib.suppress(ValueError):
-                self.results[name.removeprefix("eval_")] = float(value)
-
-    def text(self, name: str) -> str:
-        """Returns a file's text; "" if the file is missing."""
-        path = self.folder / name
-        return path.read_text(encoding="utf8") if path.is_file() else ""
-
-    def number(self, name: str, default: float = math.nan) -> float:
-        """Returns a flag's value as a number; `default` if it is not recorded or not a number."""
-        try:
-            return float(self.flags[name])
-        except (KeyError, ValueError):
-            return default
-
-    @property
-    def num_train_steps(self) -> float:
-        """Steps of the whole run; with a budget of minutes, the steps done so far."""
-        if self.number("train_minutes", 0.0) and self.last_step:
-            return self.last_step
-        return self.number("num_train_steps")
-
-    @property
-    def last_step(self) -> int:
-        """The last step with a logged line, an evaluation or a checkpoint; 0 without any."""
-        steps = [line["step"] for line in self.steps + self.evaluations]
-        for path in list_checkpoints(self.folder):
-            steps.append(int(path.name.rpartition("-")[2]))
-        return max(steps, default=0)
-
-    @property
-    def share_moves(self) -> bool:
-        """Whether the masked share changes during the run, which changes the loss as well."""
-        return self.number("masked_lm_prob_end", 0.0) > 0
-
-    @property
-    def is_pretraining(self) -> bool:
-        return "masked_lm_prob" in self.flags or any("masked_lm_loss" in row for row in self.steps)
-
-    def curve(self, name: str, is_evaluated: bool = False) -> Curve:
-        """Returns steps and values of a column of metrics.jsonl, or of eval_metrics.jsonl."""
-        rows = self.evaluations if is_evaluated else self.steps
-        pairs = [(row["step"], row[name]) for row in rows if name in row]
-        values = np.array(pairs, float).reshape(-1, 2)
-        return values[:, 0], values[:, 1]
 
 
 def is_run(path: pathlib.Path) -> bool:
@@ -424,32 +355,6 @@ def _check_seeds(run: Run, diagnosis: Diagnosis) -> None:
         measured=f"{name} from {scores.min():.4f} to {scores.max():.4f} over {len(scores)} seeds",
         details=tuple(f"seed {s}: {score:.4f}" for s, score in zip(named, scores, strict=True)),
     )
-
-
-def read_timed(folder: pathlib.Path) -> dict[str, Curve]:
-    """Returns the scalars of TensorBoard's files by name; truncated files are read partially."""
-    paths = sorted(folder.glob("events.out.tfevents.*"))
-    if not paths:
-        return {}
-    # TensorFlow takes seconds to load, so it is loaded only for runs with such files.
-    import tensorflow as tf
-    from tensorflow.core.util import event_pb2
-
-    by_step: dict[str, dict[int, float]] = {}
-    for path in paths:
-        with contextlib.suppress(tf.errors.DataLossError):
-            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                event = event_pb2.Event.FromString(record)
-                for value in event.summary.value:
-                    if value.HasField("tensor"):
-                        number = float(tf.make_ndarray(value.tensor))
-                        # A step that is repeated after a restart counts once.
-                        by_step.setdefault(value.tag, {})[event.step] = number
-    curves = {}
-    for name, values in by_step.items():
-        points = np.array(sorted(values.items()))
-        curves[name] = (points[:, 0], points[:, 1])
-    return curves
 
 
 def _check_speed(run: Run, diagnosis: Diagnosis) -> None:

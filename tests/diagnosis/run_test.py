@@ -7,7 +7,8 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from bert_tf.diagnosis.run import class_sizes, diagnose_run, main_score, read_timed
+from bert_tf.diagnosis.run import class_sizes, diagnose_run, main_score
+from bert_tf.diagnosis.run_records import read_timed
 from bert_tf.training.reporting import Scalars
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, finish, run

@@ -26,8 +26,8 @@ from bert_tf.text.text_counts import Remedy, counting_texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
-    from bert_tf.search.index import Batch
     from bert_tf.search.manifest import Manifest
+    from bert_tf.search.segments import Batch
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
 INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
@@ -225,7 +225,7 @@ def count_documents(folder: str) -> int:
 
 def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:
     """Yields embedded documents; logs their number every few seconds."""
-    from bert_tf.search.index import Batch
+    from bert_tf.search.segments import Batch
 
     start = last = time.monotonic()
     done = 0

@@ -39,7 +39,7 @@ from bert_tf.text.text_counts import Remedy, TextCounts, counting_texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
-    from bert_tf.search.index import Batch
+    from bert_tf.search.segments import Batch
 
 DIGESTS_AT_ONCE = 1 << 27  # 1 GiB, and the same again while they are sorted
 JOB_FILE = "job.json"
@@ -445,7 +445,7 @@ def load_embedder(job: Job) -> "SearchEmbedder":
 
 def batches(job: Job, names: Sequence[str], keep_texts: bool = True) -> Iterator["Batch"]:
     """Yields the shards in input order, for `build_index`."""
-    from bert_tf.search.index import Batch
+    from bert_tf.search.segments import Batch
 
     for name in names:
         documents = read_texts(job, name)

@@ -15,7 +15,7 @@ from bert_tf.system.extras import install_hint
 if typing.TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from bert_tf.search.index import Batch
+    from bert_tf.search.segments import Batch
 
 # Never change it: a resumed run must derive the same UUIDs from the ids of documents.
 NAMESPACE = uuid.UUID("8e0a3f0c-2d0b-5d8e-9d0c-2f1f5b6f7a10")

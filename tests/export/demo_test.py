@@ -14,7 +14,8 @@ from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.scores import rewrite, score_words
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import Batch, build_index
+from bert_tf.search.index import build_index
+from bert_tf.search.segments import Batch
 from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (

@@ -12,7 +12,8 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
 from bert_tf.metrics.exact import top_k
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import Batch, Index, build_index
+from bert_tf.search.index import Index, build_index
+from bert_tf.search.segments import Batch
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.tasks.embedding.model import BertEmbedder

@@ -9,9 +9,10 @@ import pytest
 
 from bert_tf.search.analyzer import STEMMERS, TOKEN_RULE, Analyzer
 from bert_tf.search.bm25 import Bm25
-from bert_tf.search.index import Batch, add_to_index, build_index, record_language
+from bert_tf.search.index import add_to_index, build_index, record_language
 from bert_tf.search.manifest import Manifest
 from bert_tf.search.searcher import Searcher
+from bert_tf.search.segments import Batch
 from tests import programs
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.bulk import Job, read_file
-from bert_tf.search.index import Batch, Index
+from bert_tf.search.index import Index
 from bert_tf.search.runners import RUNNERS, run
+from bert_tf.search.segments import Batch
 from bert_tf.tasks.embedding.model import BertEmbedder
 from tests.float_bounds import assert_close
 from tests.programs import Done, fail, finish, start

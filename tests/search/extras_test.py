@@ -10,7 +10,8 @@ import pytest
 
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.faiss_index import FaissIndex, build_faiss
-from bert_tf.search.index import Batch, Index, add_to_index, build_index
+from bert_tf.search.index import Index, add_to_index, build_index
+from bert_tf.search.segments import Batch
 from tests.damaged import flip_a_bit
 
 

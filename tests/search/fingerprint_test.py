@@ -13,7 +13,8 @@ from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.search.bulk import Job, make_job
 from bert_tf.search.fingerprint import fingerprint
-from bert_tf.search.index import Batch, Index, build_index
+from bert_tf.search.index import Index, build_index
+from bert_tf.search.segments import Batch
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 

@@ -11,8 +11,9 @@ import pytest
 from absl import flags
 
 from bert_tf.search.bulk import Job
-from bert_tf.search.index import Batch, add_to_index, build_index
+from bert_tf.search.index import add_to_index, build_index
 from bert_tf.search.manifest import Manifest
+from bert_tf.search.segments import Batch
 from tests.programs import own_flags
 from tests.search.bulk_stand_in import embed_all, make
 from tests.search.bulk_test import write

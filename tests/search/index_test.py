@@ -10,8 +10,10 @@ import pytest
 
 from bert_tf.metrics.quantization import quantize
 from bert_tf.search import index as index_module
-from bert_tf.search.index import Batch, Index, Manifest, add_to_index, build_index
+from bert_tf.search import segments
+from bert_tf.search.index import Index, Manifest, add_to_index, build_index
 from bert_tf.search.manifest import _digest
+from bert_tf.search.segments import Batch
 from bert_tf.system.checksums import file_crc
 from tests.float_bounds import bound
 
@@ -30,7 +32,7 @@ def unit_vectors(count: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "SEGMENT_BYTES", 4 * 8 * 20)  # 20 documents
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4 * 8 * 20)  # 20 documents
 
 
 @pytest.mark.parametrize(

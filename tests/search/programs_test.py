@@ -14,7 +14,8 @@ import pytest
 from bert_tf.metrics.trec import read_run
 from bert_tf.search.documents import read_documents
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import Batch, Index, build_index
+from bert_tf.search.index import Index, build_index
+from bert_tf.search.segments import Batch
 from bert_tf.tasks.embedding import task as embedding
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import fail, finish, run

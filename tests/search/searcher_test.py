@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bert_tf.search import searcher
-from bert_tf.search.index import Batch, Manifest, build_index
+from bert_tf.search.index import Manifest, build_index
 from bert_tf.search.searcher import Searcher
+from bert_tf.search.segments import Batch
 
 # By vectors a is best, then b, c, d; by words d, then c and b, which are equal; a has none.
 VECTORS = np.float32([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])

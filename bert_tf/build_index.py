@@ -122,13 +122,7 @@ def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.embedding import SearchEmbedder, embedder_of_index, stated_similarity
-    from bert_tf.search.index import (
-        RECALL_K,
-        RECALL_QUERIES,
-        Index,
-        add_to_index,
-        build_index,
-    )
+    from bert_tf.search.index import add_to_index, build_index
     from bert_tf.search.manifest import Manifest
 
     # Documents are read twice, so that a fault in them is found before the model is loaded.
@@ -169,16 +163,23 @@ def write(model: str, folder: str) -> None:
         size,
     )
     if manifest.dtype == "int8":
-        index = Index(folder, checks_files=False)
-        logging.info(
-            "int8 finds %.4f of the %d nearest documents that exact search finds (%d documents as "
-            "queries).",
-            index.int8_recall(),
-            min(RECALL_K, len(index)),
-            min(RECALL_QUERIES, len(index)),
-        )
+        log_int8_recall(folder)
     positions = embedder.model.config.longest_row
     text_counts.log("build_index", Remedy("--max_seq_length={}", positions))
+
+
+def log_int8_recall(folder: str) -> None:
+    """Logs the share of the nearest documents that a search of the int8 vectors finds."""
+    from bert_tf.search.index import RECALL_K, RECALL_QUERIES, Index
+
+    index = Index(folder, checks_files=False)
+    logging.info(
+        "int8 finds %.4f of the %d nearest documents that exact search finds (%d documents as "
+        "queries).",
+        index.int8_recall(),
+        min(RECALL_K, len(index)),
+        min(RECALL_QUERIES, len(index)),
+    )
 
 
 def length_of_added(manifest: "Manifest", folder: str) -> int:

@@ -127,13 +127,9 @@ def mine(
     Raises:
       ValueError: if a model cannot be read, or no query has a negative.
     """
-    sizes: dict[str, Any] = {}
-    if max_seq_length:
-        sizes["max_seq_length"] = max_seq_length
+    sizes: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
     model = BertEmbedder.from_pretrained(path, **sizes)
-    cross_encoder = None
-    if reranker:
-        cross_encoder = read_reranker(reranker)
+    cross_encoder = read_reranker(reranker) if reranker else None
     logging.info("Embedding %d documents.", len(collection.documents))
     documents = model.encode_document(collection.documents, batch_size=batch_size)
     queries = model.encode_query(collection.queries, batch_size=batch_size)
@@ -143,8 +139,7 @@ def mine(
     most_positives = max(map(len, collection.positives))
     depth = min(len(documents), rules.range_max + most_positives)
     _, rows = top_k(queries, documents, depth)  # [Q, depth]
-    num_lines = 0
-    num_negatives = 0
+    counts = []  # negatives of each query
     with atomic_write(output_file) as file:
         for number, (query, positives) in enumerate(
             zip(collection.queries, collection.positives, strict=True)
@@ -163,18 +158,17 @@ def mine(
             # The lowest one: the margins must hold for every positive.
             lowest_positive = min(scores[document] for document in positives)
             negatives = rules.choose(number, ranked, scores, lowest_positive)
-            num_negatives += len(negatives)
-            num_lines += bool(negatives)
+            counts.append(len(negatives))
             for line in _lines(collection, number, negatives, scores, write_margins):
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        if not num_negatives:
+        if not any(counts):
             raise ValueError("No query has a negative within the ranks and margins; widen them.")
     logging.info(
         "Wrote %s: %d negatives of %d queries; %d queries have no negatives.",
         output_file,
-        num_negatives,
-        num_lines,
-        len(collection.queries) - num_lines,
+        sum(counts),
+        len(counts) - counts.count(0),
+        counts.count(0),
     )
 
 

@@ -65,16 +65,9 @@ class Searcher:
         rerank_k: int = 100,
         max_seq_length: int = 0,
     ) -> None:
-        choices = (
-            ("mode", mode, MODES),
-            ("fusion", fusion, FUSIONS),
-            ("faiss", faiss, ("", *KINDS)),
-        )
-        for name, value, known in choices:
-            if value not in known:
-                raise ValueError(
-                    f"{name} is {value!r}, expected one of {', '.join(filter(None, known))}."
-                )
+        _check_choice("mode", mode, MODES)
+        _check_choice("fusion", fusion, FUSIONS)
+        _check_choice("faiss", faiss, ("", *KINDS))
         if vector_weight is None:
             vector_weight = WEIGHTS[fusion]
         if not 0 <= vector_weight <= 1:
@@ -215,3 +208,8 @@ def _run(
             if score > threshold:
                 run[str(i)][str(row)] = float(score)
     return run
+
+
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(filter(None, known))}.")

@@ -138,13 +138,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     notes = [ELECTRA_NOTE] if of_electra else []
     fields = json_field(values, "config", dict, config_file) or {}
     config = _read_config(fields, path, class_name)
-    file_weights: Weights = {}
-    for file in sorted(path.glob("model*.weights.h5")):
-        for name, value in _read_h5(file).items():
-            file_weights[f"backbone/{name}"] = value
-    if (path / TASK_FILE).exists():
-        for name, value in _read_h5(path / TASK_FILE).items():
-            file_weights[f"task/{name}"] = value
+    file_weights = _read_preset_weights(path)
     has_projection = config.table_width != config.hidden_size
     rows = keras_hub_rows(
         config.num_hidden_layers, "backbone/layers", "task/layers", has_projection
@@ -178,6 +172,18 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         embedding=read_embedding(path),
         problem_type=read_problem_type(path, weights),
     )
+
+
+def _read_preset_weights(path: pathlib.Path) -> Weights:
+    """Returns the weights of a preset folder; names begin with backbone/ or task/."""
+    file_weights: Weights = {}
+    for file in sorted(path.glob("model*.weights.h5")):
+        for name, value in _read_h5(file).items():
+            file_weights[f"backbone/{name}"] = value
+    if (path / TASK_FILE).exists():
+        for name, value in _read_h5(path / TASK_FILE).items():
+            file_weights[f"task/{name}"] = value
+    return file_weights
 
 
 def without_pooler(weights: Weights) -> Weights:

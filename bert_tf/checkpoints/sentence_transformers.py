@@ -153,17 +153,7 @@ def _read_cross_encoder(
     path: pathlib.Path, checkpoint: Checkpoint, modules: list[Module], values: dict[str, Any]
 ) -> Checkpoint:
     """Returns the checkpoint of an encoder with the head that scores pairs."""
-    prompt = json_field(values, "default_prompt_name", str, path / CONFIG, nullable=True)
-    if prompt is not None:
-        raise ValueError(
-            f"{path / CONFIG}: default_prompt_name is {prompt!r}; bert_tf's rerankers have no "
-            "prompts. Remove it, and write the prompt before each text."
-        )
-    if lowers_texts(modules[0]) and not checkpoint.config.do_lower_case:
-        raise ValueError(
-            f"{modules[0].file}: do_lower_case is true, but the vocabulary is cased; bert_tf's "
-            "rerankers do not lower-case texts."
-        )
+    _check_reranker_inputs(path, checkpoint, modules[0], values)
     # The library packs pairs for every number of labels; a reranker's are pairs anyway.
     settings = {**checkpoint.settings, **PAIRS}
     length = transformer_length(modules[0])
@@ -203,6 +193,23 @@ def _read_cross_encoder(
         labels=labels if len(labels) == num_labels else (),
         problem_type="multi_label" if is_sigmoid else checkpoint.problem_type,
     )
+
+
+def _check_reranker_inputs(
+    path: pathlib.Path, checkpoint: Checkpoint, transformer: Module, values: dict[str, Any]
+) -> None:
+    """Raises ValueError for a prompt or a casing that bert_tf's rerankers cannot apply."""
+    prompt = json_field(values, "default_prompt_name", str, path / CONFIG, nullable=True)
+    if prompt is not None:
+        raise ValueError(
+            f"{path / CONFIG}: default_prompt_name is {prompt!r}; bert_tf's rerankers have no "
+            "prompts. Remove it, and write the prompt before each text."
+        )
+    if lowers_texts(transformer) and not checkpoint.config.do_lower_case:
+        raise ValueError(
+            f"{transformer.file}: do_lower_case is true, but the vocabulary is cased; bert_tf's "
+            "rerankers do not lower-case texts."
+        )
 
 
 def _with_scores(steps: list[Step], weights: Weights) -> tuple[list[Step], Weights]:

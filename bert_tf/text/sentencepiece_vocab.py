@@ -271,15 +271,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
         tokens = list(tokens_in_id_order(path, model["vocab"]))
         merges = [read_merge(path, merge) for merge in model["merges"]]
         names["unk"] = model.get("unk_token") or "<unk>"
-    for token, index in added.values():
-        # An added token may be the next row after those of the model.
-        if index == len(tokens):
-            tokens.append(token.content)
-        if index > len(tokens) or tokens[index] != token.content:
-            raise ValueError(
-                f"{path}: the added token {token.content!r} has id {index}, where the vocabulary "
-                f"has {tokens[index : index + 1]}; expected the same token."
-            )
+    _append_added(path, tokens, added)
     rows = set()
     for token, index in added.values():
         # Written by `to_tokenizer_json(with_rows=True)`: the row exists, but no token has it.
@@ -301,6 +293,25 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _append_added(
+    path: pathlib.Path, tokens: list[str], added: dict[str, tuple[AddedToken, int]]
+) -> None:
+    """Appends the added tokens whose ids follow those of the model.
+
+    Raises:
+      ValueError: if an added token has the id of another token.
+    """
+    for token, index in added.values():
+        # An added token may be the next row after those of the model.
+        if index == len(tokens):
+            tokens.append(token.content)
+        if index > len(tokens) or tokens[index] != token.content:
+            raise ValueError(
+                f"{path}: the added token {token.content!r} has id {index}, where the vocabulary "
+                f"has {tokens[index : index + 1]}; expected the same token."
+            )
 
 
 _FIELDS = frozenset({"cls", "sep", "pad", "unk", "mask"})

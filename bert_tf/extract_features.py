@@ -116,8 +116,18 @@ def main(_: list[str]) -> None:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
+    write_lines(model, to_line, checkpoint.config.longest_row)
+
+
+def write_lines(model: "TextModel | EmbedderTextModel", to_line: ToLine, positions: int) -> None:
+    """Writes the output of a model for each line of the input.
+
+    Args:
+      model: computes the features or the embedding of a text.
+      to_line: makes a line of JSON of them.
+      positions: tokens of the longest text that the model reads.
+    """
     log_typed_tokens(read_texts(FLAGS.input_file), model.tokenizer.vocab)
-    positions = checkpoint.config.longest_row
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
     # Counted in advance, for the remaining time in the log.
     with open_decompressed(FLAGS.input_file) as texts:

@@ -115,18 +115,7 @@ def prepare_pretraining_data(
     # One process prepares; others with the same cache wait and then use its results.
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
         parts = parts or list_data_parts(data, str(_builtin_corpus(cache)))
-        vocab_file = data.vocab_file or str(
-            _trained_vocabulary(
-                cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
-            )
-        )
-        data = dataclasses.replace(data, vocab_file=vocab_file)
-        num_tokens = len(read_vocab(vocab_file))
-        if num_tokens > vocab_size:
-            raise ValueError(
-                f"{vocab_file} has {num_tokens} tokens, but the model's vocab_size is "
-                f"{vocab_size}; pass --vocab_size or another --vocab_file."
-            )
+        data = _with_vocabulary(cache, parts, data, vocab_size, tokenizer, do_lower_case)
         store = _tokens(cache, parts, data, do_lower_case)
         train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
         held_out = train[:0]
@@ -136,7 +125,7 @@ def prepare_pretraining_data(
             train, held_out = (train[rows] for rows in split_documents(len(train), data))
         elif _are_records(eval_parts := list_data_parts(data, data.eval_file)):
             eval_files = _record_paths(eval_parts)
-            check_records(eval_files, data, vocab_file, do_lower_case)
+            check_records(eval_files, data, data.vocab_file, do_lower_case)
         else:
             eval_store = _tokens(cache, eval_parts, data, do_lower_case)
             held_out = np.arange(eval_store.num_documents)
@@ -151,7 +140,7 @@ def prepare_pretraining_data(
         elif len(held_out):
             once = dataclasses.replace(data, dupe_factor=1)
             eval_files, _ = _examples(cache, "eval", eval_store, held_out, once, masking)
-        return PreparedData(train_files, eval_files, vocab_file, fingerprint)
+        return PreparedData(train_files, eval_files, data.vocab_file, fingerprint)
 
 
 def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, np.ndarray]:
@@ -242,6 +231,31 @@ def _use_records(
     if not do_eval:
         eval_files = []
     return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
+
+
+def _with_vocabulary(
+    cache: pathlib.Path,
+    parts: Sequence[CorpusPart],
+    data: DataConfig,
+    vocab_size: int,
+    tokenizer: str,
+    do_lower_case: bool,
+) -> DataConfig:
+    """Returns the settings with the path of a vocabulary, which is trained if none is given.
+
+    Raises:
+      ValueError: if it has more than `vocab_size` tokens.
+    """
+    vocab_file = data.vocab_file or str(
+        _trained_vocabulary(cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers)
+    )
+    num_tokens = len(read_vocab(vocab_file))
+    if num_tokens > vocab_size:
+        raise ValueError(
+            f"{vocab_file} has {num_tokens} tokens, but the model's vocab_size is "
+            f"{vocab_size}; pass --vocab_size or another --vocab_file."
+        )
+    return dataclasses.replace(data, vocab_file=vocab_file)
 
 
 def _trained_vocabulary(

@@ -38,10 +38,10 @@ from bert_tf.pretraining.objectives.electra import generator_config
 from bert_tf.pretraining.objectives.masked_lm import LARGE_VOCABULARY
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
+from bert_tf.training.checkpointing import read_fingerprint
 from bert_tf.training.distribution import any_worker, is_chief
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
 from bert_tf.training.precision import choose_precision
-from bert_tf.training.trainer import read_fingerprint
 
 
 class PreparedRun(NamedTuple):

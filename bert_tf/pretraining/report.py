@@ -8,9 +8,10 @@ from absl import logging
 from bert_tf.config import PretrainingConfigs
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.curves import draw_curves
+from bert_tf.training.evaluator import note_evaluation
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import write_eval_results
-from bert_tf.training.trainer import Trainer, note_evaluation
+from bert_tf.training.trainer import Trainer
 
 
 def report_results(

@@ -377,3 +377,13 @@ def assign(variables: dict[str, Any], values: Values, source: str) -> None:
         )
     for name, variable in variables.items():
         variable.assign(values[name])
+
+
+def read_fingerprint(prefix: str) -> str:
+    """Returns the fingerprint of the training examples in a checkpoint; "" if not recorded.
+
+    Raises:
+      ValueError: if it is not a readable checkpoint of a run.
+    """
+    state = read_bundle(prefix, LOOP_STATE_NAME)[LOOP_STATE_NAME]
+    return str(json.loads(state.item()).get("data_fingerprint", ""))

@@ -109,6 +109,11 @@ def row_of(sums: dict[str, WeightedSum], names: Sequence[str]) -> Tensor:
     return tf.stack(totals + weights)
 
 
+def sum_columns(names: Sequence[str]) -> list[str]:
+    """Returns the names of the numbers of `row_of`."""
+    return [f"{name}_total" for name in names] + [f"{name}_weight" for name in names]
+
+
 class TrainStep:
     """Runs optimizer steps of a task under a strategy.
 
@@ -146,9 +151,7 @@ class TrainStep:
         self.guard = guard
         self.compile_parts = compile_parts
         self.compilation = (strategy, jit_compile, compile_parts)
-        totals = [f"{name}_total" for name in task.sum_names]
-        weights = [f"{name}_weight" for name in task.sum_names]
-        columns = [*totals, *weights, "learning_rate", "gradient_norm"]
+        columns = [*sum_columns(task.sum_names), "learning_rate", "gradient_norm"]
         if guard:
             columns += ["loss_limit", "is_good"]
         self.columns = tuple(columns)

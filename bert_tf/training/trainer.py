@@ -2,74 +2,57 @@
 
 import contextlib
 import functools
-import json
 import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.config import TrainingConfig
-from bert_tf.system.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
-from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
+from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
     any_worker,
     check_same_data,
     check_same_step,
-    distribute,
     from_chief,
     is_chief,
     worker_of,
 )
+from bert_tf.training.evaluator import Evaluator, Samples, as_text, note_evaluation
 from bert_tf.training.finite_weights import unusable_weight
 from bert_tf.training.loss_spikes import LossGuard, LossSpikes
 from bert_tf.training.metrics_log import (
     MetricsLog,
     drop_lines,
     is_as_marked,
-    json_line,
     line_interval,
     mark_lines,
     ratios,
     read_metrics,
 )
 from bert_tf.training.optimizers import AdamWeightDecay
-from bert_tf.training.packed_rows import pack_batch
 from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Bar, Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
 from bert_tf.training.time_budget import FAR_AWAY, NoBudget, TimeBudget
-from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
+from bert_tf.training.train_step import LossScale, TrainStep
 
 LAST_STEPS = 2  # A run does not end with as many skipped steps.
 KEPT = ("learning_rate",)  # columns that a step with a skipped update still reports
-EVALUATIONS = "eval_metrics.jsonl"
 SECONDS_BETWEEN_SAVES = 120.0  # the most work that a kill may lose
 SHARE_BETWEEN_SAVES = 0.1  # the same as a share of a budget of minutes, if that is less
 WRITING_SHARE = 0.1  # the largest share of time spent on checkpoints by time
 CALL_SECONDS = 5.0  # approximate length of a graph call, so that the run soon reacts to a stop
 
 
-class Samples(Protocol):
-    """Samples that a run shows in addition to metrics."""
-
-    def note(self, step: int) -> None:
-        """Creates and stores the sample of a step."""
-
-    def report(self) -> list[str]:
-        """Returns the lines to show at the end."""
-
-
-class Trainer:
+class Trainer(Evaluator):
     """Trains and evaluates a task in a run directory.
 
     Args:
@@ -83,9 +66,6 @@ class Trainer:
       data_fingerprint: changes with the training examples; saved in the checkpoints.
       time_budget: determines the last step, if the run has a time limit.
       samples: notified of the step of each evaluation during training.
-
-    Attributes:
-      baseline: returns the results of a trivial baseline, which evaluations are compared with.
     """
 
     def __init__(
@@ -102,13 +82,8 @@ class Trainer:
         time_budget: TimeBudget | None = None,
         samples: Samples | None = None,
     ) -> None:
-        self.task = task
-        self.optimizer = optimizer
-        self.strategy = strategy
-        self.config = config
+        super().__init__(task, optimizer, strategy, config, samples)
         self.time_budget: TimeBudget | NoBudget = time_budget or NoBudget(num_train_steps)
-        self.samples = samples
-        self.baseline: Callable[[], dict[str, float]] | None = None
         self.num_train_steps = self.time_budget.plan.last_step
         self.progress = progress
         self.data_fingerprint = data_fingerprint
@@ -137,17 +112,12 @@ class Trainer:
             loss_scale=loss_scale,
             guard=self.guard,
         )
-        self.train_step = self._make_train_step(
-            accumulation_steps=config.gradient_accumulation_steps
-        )
-        self.eval_step = EvalStep(task, strategy, jit_compile, compile_parts)
-        self.step = 0
-        self.last_evaluation: tuple[int, dict[str, float]] | None = None
+        parts = config.gradient_accumulation_steps
+        self.train_step = self._make_train_step(accumulation_steps=parts)
         self._evaluation_seconds = 0.0
         self._compiles_evaluation_again = False
         self._loop_state: dict[str, Any] = {}
         self._last_save = time.monotonic()
-        self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
         """Restores the newest checkpoint of the run directory; returns whether there was one.
@@ -163,7 +133,7 @@ class Trainer:
             self.guard.restore(self._loop_state.get("guard", {}))
         self.time_budget.restore(self._loop_state.get("clock", {}))
         measured = self._loop_state.get("evaluation_seconds", 0.0)
-        evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
+        evaluated = [line["step"] for line in read_metrics(self.evaluations_path)]
         # A process that resumes compiles the evaluation again, whose time must not count twice.
         is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
         had_evaluation = self.step >= min(evaluated, default=math.inf)
@@ -202,7 +172,7 @@ class Trainer:
             # The run was stopped before the evaluation.
             if self.step and self._evaluation_is_due():
                 self._evaluate_and_note(scalars)
-            elif self._is_evaluated():
+            elif self.is_evaluated():
                 # The checkpoint was written before the evaluation, whose time it does not include.
                 self.time_budget.used += self._evaluation_seconds
             iterator = None
@@ -235,16 +205,7 @@ class Trainer:
 
     def is_finished(self) -> bool:
         """Returns whether the last step is done or early stopping ends the run."""
-        return self.step >= self.num_train_steps or self._is_no_better()
-
-    def _is_no_better(self) -> bool:
-        """Returns whether the last `early_stopping_evaluations` brought no improvement."""
-        patience = self.config.early_stopping_evaluations
-        if not patience or not self.config.eval_steps:
-            return False
-        lines = read_metrics(self.directory.path / EVALUATIONS)
-        scores = [self.task.score(line) for line in lines if line["step"] <= self.step]
-        return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
+        return self.step >= self.num_train_steps or self.is_no_better()
 
     def seconds_between_saves(self) -> float:
         """Returns the time after which a checkpoint is due at any step.
@@ -308,49 +269,6 @@ class Trainer:
             "Lower --learning_rate, or lengthen --num_warmup_steps."
         )
 
-    def evaluate(self) -> dict[str, float]:
-        """Returns losses and metrics over the evaluation batches, as ratios of their sums.
-
-        If the optimizer keeps averaged weights, these are evaluated.
-
-        Raises:
-          FloatingPointError: if a loss is not a finite number.
-        """
-        sums = np.zeros([2 * len(self.task.sum_names)])
-        with self.optimizer.averaged_weights():
-            for batch in self._eval_data:
-                self.leave_if_stopped()
-                # Float64 on the host: a float32 sum over many batches would lose small terms.
-                sums += self.eval_step(batch).numpy()
-        # The first columns of a step's row are the same sums; see `row_of`.
-        columns = self.train_step.columns[: len(sums)]
-        values = dict(zip(columns, sums.tolist(), strict=True))
-        results = ratios(values, self.task.sum_names, self.task.loss_names)
-        if not math.isfinite(results["loss"]):
-            raise FloatingPointError(
-                f"The loss of the evaluation at step {self.step} is {results['loss']}: the model "
-                "computes no finite numbers. Train again with a lower --learning_rate, or evaluate "
-                "another checkpoint."
-            )
-        return results
-
-    @functools.cached_property
-    def _eval_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """The evaluation batches, whose pipeline is traced once for all evaluations."""
-        size = self.config.eval_batch_size
-        steps = self.config.max_eval_steps
-        return self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
-
-    def leave_if_stopped(self) -> None:
-        """Aborts an evaluation during training if a stop was requested; a resumed run repeats it.
-
-        Raises:
-          Stopped: if a stop was requested; the checkpoint is already written. With several hosts,
-            no host stops alone.
-        """
-        if self._stop and self._stop.number and worker_of(self.strategy)[1] == 1:
-            raise Stopped(self._stop.number)
-
     def _check_resumable(self) -> None:
         check_same_step(self.strategy, self.step)
         check_same_data(self.strategy, self.data_fingerprint)
@@ -371,12 +289,7 @@ class Trainer:
         is_last = self.step == self.num_train_steps
         if not self.config.eval_steps or (self.step % self.config.eval_steps and not is_last):
             return False
-        return not self._is_evaluated()
-
-    def _is_evaluated(self) -> bool:
-        """Returns whether there is an evaluation of the current step."""
-        lines = read_metrics(self.directory.path / EVALUATIONS)
-        return self.step in [line["step"] for line in lines]
+        return not self.is_evaluated()
 
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         stage = self._stage
@@ -400,18 +313,6 @@ class Trainer:
     def _stage(self) -> Stage:
         """The stage of the batch ramp that the next batch belongs to."""
         return stage_of(self.config, self._next_batch)
-
-    def distribute(
-        self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
-    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Distributes batches to replicas, with packed rows if requested.
-
-        Args:
-          make_dataset: see `distribute`.
-          num_parts: micro-batches that a replica's rows are split into.
-        """
-        pack = functools.partial(pack_batch, num_parts=num_parts)
-        return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
     def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> bool:
         """Runs and reports the steps of one graph call; returns False if the run must rewind."""
@@ -556,20 +457,7 @@ class Trainer:
         self.directory.check_best({line["step"]: self.task.score(line) for line in lines})
 
     def _line_files(self) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
-        return self.log.path, self.directory.path / EVALUATIONS, self.loss_spikes.path
-
-    def _comparison(self, results: dict[str, float]) -> str:
-        """Describes an evaluation in comparison with the best so far and the baseline."""
-        lines = read_metrics(self.directory.path / EVALUATIONS)
-        best = max(lines, key=self.task.score)
-        if best["step"] == self.step:
-            text = "; the best so far"
-        else:
-            same = {name: best[name] for name in results if name in best}
-            text = f"; best so far: step {best['step']}, {_text(same)}"
-        if self.baseline is None:
-            return text
-        return f"{text}; baseline: {_text(self.baseline())}"
+        return self.log.path, self.evaluations_path, self.loss_spikes.path
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # The checkpoint is written in the background.
@@ -585,36 +473,8 @@ class Trainer:
             note_evaluation(self.directory.path, self.step, results)
             scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
             logging.info(
-                "evaluation at step %d: %s%s", self.step, _text(results), self._comparison(results)
+                "evaluation at step %d: %s%s", self.step, as_text(results), self.comparison(results)
             )
             self.note_samples()
         # The other hosts wait, because they read these files to decide on early stopping.
         any_worker(self.strategy, False)
-
-    def note_samples(self) -> None:
-        """Creates the samples of the current step, with the weights that evaluations use."""
-        if self.samples:
-            with self.optimizer.averaged_weights():
-                self.samples.note(self.step)
-
-
-def read_fingerprint(prefix: str) -> str:
-    """Returns the fingerprint of the training examples in a checkpoint; "" if not recorded.
-
-    Raises:
-      ValueError: if it is not a readable checkpoint of a run.
-    """
-    state = read_bundle(prefix, LOOP_STATE_NAME)[LOOP_STATE_NAME]
-    return str(json.loads(state.item()).get("data_fingerprint", ""))
-
-
-def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
-    """Adds a line to eval_metrics.jsonl, which replaces an earlier line of the same step."""
-    lines = [line for line in read_metrics(path / EVALUATIONS) if line["step"] != step]
-    lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
-    with atomic_write(path / EVALUATIONS) as file:
-        file.writelines(map(json_line, lines))
-
-
-def _text(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

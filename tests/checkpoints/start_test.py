@@ -31,8 +31,7 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.vocab import Vocab
-from bert_tf.training.checkpointing import RunDirectory
-from bert_tf.training.trainer import read_fingerprint
+from bert_tf.training.checkpointing import RunDirectory, read_fingerprint
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
 
 PRETRAINING = ("masked_lm", "pooler", "next_sentence")

@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.training import trainer as trainer_module
+from bert_tf.training.evaluator import note_evaluation
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.time_budget import FAR_AWAY
-from bert_tf.training.trainer import Trainer, note_evaluation
+from bert_tf.training.trainer import Trainer
 from tests.training.toy_task import TOY, ToyTask
 
 STEPS = 12
@@ -347,7 +348,7 @@ def test_an_evaluation_stands_beside_the_best_and_the_baseline(whole_run, tmp_pa
     for step, loss in ((4, 2.0), (8, 3.0)):
         trainer.step = step
         note_evaluation(tmp_path, step, {"loss": loss})
-        text = trainer._comparison({"loss": loss})
+        text = trainer.comparison({"loss": loss})
         assert text.startswith("; ") and text.endswith(": step 4, loss 2") == (step == 8)
     trainer.baseline = lambda: {"loss": 5.0}
-    assert trainer._comparison({"loss": 3.0}).endswith("; baseline: loss 5")
+    assert trainer.comparison({"loss": 3.0}).endswith("; baseline: loss 5")

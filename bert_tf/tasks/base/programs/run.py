@@ -43,6 +43,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
+from bert_tf.training.evaluator import note_evaluation
 from bert_tf.training.freezing import freeze
 from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.optimizers import build_optimizer
@@ -50,7 +51,6 @@ from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import Progress
 from bert_tf.training.seeds import write_summary
 from bert_tf.training.stopping import Stopped
-from bert_tf.training.trainer import note_evaluation
 
 
 def run_program(program: Program, configs: Configs) -> int:

@@ -10,14 +10,11 @@ Layers have the names of google-research/bert's scopes and are built in the cons
 `variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
 """
 
-import abc
 import functools
 import typing
 from typing import Unpack
 
 import keras
-import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import ModelConfig
@@ -29,6 +26,7 @@ from bert_tf.network.dropout import mix, repeated_seed
 from bert_tf.network.embeddings import BertEmbeddings
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.memories import count_tokens, new_memories
 from bert_tf.network.position_schemes import make_positions
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
@@ -307,7 +305,7 @@ class BertEncoder(FromPretrained, keras.Model):
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)
-        memory_length = self._check_memories(memories, inputs, layout)
+        memory_length = count_tokens(memories, inputs, layout, config, self.positions.has_memory)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         stream = find_stream(inputs, layout)
         queries = None
@@ -344,7 +342,7 @@ class BertEncoder(FromPretrained, keras.Model):
         if output_attentions:
             result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
         if memories is not None:
-            result["memories"] = self._new_memories(memories, result["encoder_outputs"])
+            result["memories"] = new_memories(memories, result["encoder_outputs"], config)
         return result
 
     def _run_layers(
@@ -415,55 +413,6 @@ class BertEncoder(FromPretrained, keras.Model):
         """Returns the tensor of `Positions.shared_terms` for the rows of a layout."""
         return self.positions.shared_terms(self, layout.length + memory_length)
 
-    def _check_memories(
-        self, memories: list[Tensor] | None, inputs: Batch, layout: PaddedBatch
-    ) -> int:
-        """Returns the number of tokens in memories, 0 without any.
-
-        Raises:
-          ValueError: for memories that this network or layout cannot read.
-        """
-        if memories is None:
-            return 0
-        config = self.config
-        if not self.positions.has_memory:
-            raise ValueError(
-                f"memories need position_type transformer_xl, but it is {config.position_type}: "
-                "other positions do not say how far the tokens of an earlier segment are."
-            )
-        if type(layout) is not PaddedBatch or "query_content_ids" in inputs:
-            raise ValueError(
-                "memories need plain rows; leave out packed rows, unpad and query_content_ids."
-            )
-        mask = inputs["input_mask"]
-        if not tf.is_symbolic_tensor(mask) and not np.all(mask):
-            raise ValueError(
-                "memories need segments without padding, but input_mask has zeros; give rows that "
-                "are full."
-            )
-        if len(memories) not in (0, config.num_hidden_layers):
-            raise ValueError(
-                f"memories has {len(memories)} tensors, expected one for each of the "
-                f"{config.num_hidden_layers} layers, or none for a first segment."
-            )
-        return ops.shape(memories[0])[1] if memories else 0
-
-    def _new_memories(self, memories: list[Tensor], states: list[Tensor]) -> list[Tensor]:
-        """Returns the memories for the next segment, of the inputs of the layers."""
-        config = self.config
-        result = []
-        for index in range(config.num_hidden_layers):
-            memory = states[index]  # [B, T, D]
-            if config.memory_reuse:
-                memory = memory[:, : config.memory_reuse]
-            if memories:
-                memory = ops.concatenate([memories[index], memory], axis=1)
-            if config.memory_length:
-                memory = memory[:, -config.memory_length :]
-            # Training does not go back into earlier segments (Transformer-XL, section 3.2).
-            result.append(ops.stop_gradient(memory))
-        return result
-
     def _attentions(self, inputs: Batch, states: list[Tensor]) -> list[Tensor]:
         """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
         layout = find_layout(inputs, False, self.positions.has_segment_terms)
@@ -529,41 +478,3 @@ def _run_block(
         stream=stream,
     )
     return (result,) if queries is None else result
-
-
-class HeadOnEncoder(FromPretrained, keras.Model):
-    """Base class of an encoder without pooler, `bert`, and a head that the subclass makes.
-
-    Args:
-      config: shape of the network.
-      recompute, unpad, embeddings: see `BertEncoder`.
-    """
-
-    default_name = ""
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        recompute: bool = False,
-        unpad: bool = False,
-        embeddings: BertEmbeddings | None = None,
-        **kwargs: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(**{"name": self.default_name, **kwargs})
-        self.config = config
-        self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(
-            config,
-            recompute,
-            use_pooler=False,
-            unpad=unpad,
-            dtype=self.dtype_policy,
-            embeddings=embeddings,
-        )
-        with keras.name_scope("cls"):
-            self.build_head()
-        self.built = True
-
-    @abc.abstractmethod
-    def build_head(self) -> None:
-        """Makes and builds the head; the names of its variables begin with cls/."""

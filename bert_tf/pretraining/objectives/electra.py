@@ -23,7 +23,8 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.config import EMBEDDING_SHARINGS, ModelConfig
 from bert_tf.corpus.random_bits import mix64, random_bits
 from bert_tf.network.embeddings import BertEmbeddings
-from bert_tf.network.encoder import BertEncoder, HeadOnEncoder
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.head_on_encoder import HeadOnEncoder
 from bert_tf.network.heads import DiscriminatorHead, MaskedLMHead, gather_positions
 from bert_tf.pretraining.objectives.embedding_sharing import EmbeddingDifferences
 from bert_tf.pretraining.objectives.masked_lm import MaskedLM

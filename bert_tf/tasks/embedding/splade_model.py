@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.network.encoder import HeadOnEncoder
+from bert_tf.network.head_on_encoder import HeadOnEncoder
 from bert_tf.network.heads import MaskedLMHead
 from bert_tf.system.type_names import Tensor
 

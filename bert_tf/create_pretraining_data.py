@@ -10,11 +10,11 @@ kill, the same command resumes.
 
 import functools
 import pathlib
-from typing import Any
 
 from absl import flags, logging
 
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, config_flags
+from bert_tf.config.rules import is_set
 from bert_tf.corpus.beam_examples import fill_work_folder
 from bert_tf.corpus.example_files import manifest_path, write_examples
 from bert_tf.corpus.google_examples import make_google_examples, pad_examples, read_google_documents
@@ -58,6 +58,11 @@ flags.DEFINE_string(
     "processes on this machine.",
 )
 FLAGS = flags.FLAGS
+GOOGLE_LACKS = (  # settings, see `config.rules.Exclusion`
+    "use_next_sentence=false sentence_order input_format=prose input_format=jsonl "
+    "input_format=tfrecord input_format=tfds deduplicate masked_lm_prob_to span_length "
+    "ngram_length masked_share random_share"
+)
 
 
 def main(_: list[str]) -> None:
@@ -137,29 +142,17 @@ def check_mask_flags(masking: MaskingConfig) -> None:
 
 def check_google_flags(data: DataConfig, masking: MaskingConfig) -> None:
     """Raises ValueError for flags without a counterpart in google-research/bert's program."""
-    fixed: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "use_next_sentence": (data.use_next_sentence, (True,)),
-        "sentence_order": (data.sentence_order, (False,)),
-        "input_format": (data.input_format, ("auto", "lines")),
-        "deduplicate": (data.deduplicate, ("none",)),
-        "runner": (FLAGS.runner, ("local",)),
-        "masking": (masking.masking if FLAGS["masking"].present else "static", ("static",)),
-    }
-    unsupported = (
-        "masked_lm_prob_to",
-        "span_length",
-        "ngram_length",
-        "masked_share",
-        "random_share",
-    )
-    for name in unsupported:
-        fixed[name] = (getattr(masking, name), (FLAGS[name].default,))
-    for name, (received, allowed) in fixed.items():
-        if received not in allowed:
-            raise ValueError(
-                f"--{name}={str(received).lower()} has no counterpart in google-research/bert's "
-                "program; leave it out, or leave out --google_identical."
-            )
+    given = [setting for setting in GOOGLE_LACKS.split() if is_set([data, masking], setting)]
+    if FLAGS["masking"].present and masking.masking != "static":
+        given.append("masking")
+    if FLAGS.runner != "local":
+        given.append("runner")
+    if given:
+        name = given[0].partition("=")[0]
+        raise ValueError(
+            f"--{name}={str(FLAGS[name].value).lower()} has no counterpart in "
+            "google-research/bert's program; leave it out, or leave out --google_identical."
+        )
 
 
 def write_google_examples(

@@ -19,14 +19,12 @@ google-research/bert's run_classifier.py where it has them.
 
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig, config_flags
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.config.rules import check_rules
 from bert_tf.inference.loading import load
 from bert_tf.tasks.base.programs.program import Configs, define_flags, run
-from bert_tf.tasks.classification.few_shot_inputs import (
-    check_few_shot_flags,
-    check_few_shot_labels,
-    read_unlabelled,
-)
-from bert_tf.tasks.classification.inputs import LabelledTexts, check_folds
+from bert_tf.tasks.classification.few_shot_inputs import check_few_shot_labels, read_unlabelled
+from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES
+from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 from bert_tf.tasks.classification.zero_shot_program import ZeroShotConfig, ZeroShotRun
 
@@ -35,10 +33,7 @@ config_flags.define_flags(ZeroShotConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    if configs.task.folds:
-        check_folds(configs)
-    if configs.task.few_shot:
-        check_few_shot_flags(configs)
+    check_rules(CLASSIFIER_RULES, configs)
     texts = LabelledTexts(configs, files, reads_glue(configs))
     texts.check()  # Before TensorFlow is loaded.
     if configs.task.few_shot:

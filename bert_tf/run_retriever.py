@@ -16,7 +16,9 @@ import pathlib
 
 from bert_tf.config import config_flags
 from bert_tf.config.ranking_config import RetrieverConfig
+from bert_tf.config.rules import check_rules
 from bert_tf.tasks.base.programs.program import Configs, asked_for, define_flags, run
+from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
 from bert_tf.tasks.embedding.inputs import read_to_embed
 
 define_flags(RetrieverConfig)
@@ -26,16 +28,7 @@ def find_files(configs: Configs) -> dict[str, str]:
     """Returns files by use; for a BEIR folder, the file of the split in qrels/."""
     task = configs.task
     asked = asked_for(configs)
-    if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
-        raise ValueError(
-            f"--retrieval_loss=denoising is for --embedding_type=dense, received "
-            f"{task.embedding_type}."
-        )
-    if asked["predict"]:
-        raise ValueError(
-            "--do_predict: a retriever has nothing to predict; extract_features --pooling=own "
-            "writes embeddings."
-        )
+    check_rules(RETRIEVER_RULES, configs)
     named = {"train": configs.tuning.train_file, "eval": configs.data.eval_file}
     splits = {"train": task.train_split, "eval": task.eval_split}
     files = {}

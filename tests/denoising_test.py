@@ -146,7 +146,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
         return refuse(PROGRAM, **flags_of(folder, "refused", **changed))
 
     assert re.search("denoising .*--embedding_type.*splade", message(embedding_type="splade"))
-    assert re.search(r"--matryoshka_dims.*denoising", message(matryoshka_dims="8"))
+    assert re.search("denoising .*--matryoshka_dims=8", message(matryoshka_dims="8"))
     assert "--teacher" in message(teacher=folder / "model")
     found = message(train_file=folder / "scored.csv")
     assert re.search("scored.csv line 2 .*label .*--retrieval_loss=denoising", found)

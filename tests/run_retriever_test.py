@@ -380,7 +380,7 @@ def test_texts_are_as_long_as_a_folder_of_sparse_vectors_says(folder, tmp_path):
 
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
     given = flags_of(folder, "refused", embedding_type="splade", query_prompt="query: ")
-    assert re.search("--query_prompt .*splade", refuse(PROGRAM, **given))
+    assert re.search("splade .*--query_prompt", refuse(PROGRAM, **given))
     given |= {"query_prompt": "", "train_file": folder / "scored.csv"}
     assert "--retrieval_loss=cosent" in refuse(PROGRAM, **given)
     given |= {"train_file": folder / "triplets.csv", "new_head": "true"}

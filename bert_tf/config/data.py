@@ -62,6 +62,7 @@ class DataConfig(Config):
         False,
         "Pairs are two consecutive segments, in order or swapped (ALBERT), without random second "
         "segments.",
+        conflicts=("use_next_sentence=false",),
         within="pairs",
     )
     deduplicate: str = option(
@@ -77,9 +78,3 @@ class DataConfig(Config):
         "last answers are shown at the end. Sentences of the text replace those in another "
         "language.",
     )
-
-    def check(self) -> None:
-        if self.sentence_order and not self.use_next_sentence:
-            raise ValueError(
-                "sentence_order needs pairs, but use_next_sentence is False; give --pairs=order."
-            )

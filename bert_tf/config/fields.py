@@ -7,6 +7,8 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from bert_tf.config.rules import is_set
+
 
 def option(
     default: Any,
@@ -19,6 +21,7 @@ def option(
     from_run: bool = False,
     of_data: bool = False,
     needs: tuple[str, ...] = (),
+    conflicts: tuple[str, ...] = (),
     within: str = "",
 ) -> Any:
     """Declares one field with its metadata.
@@ -36,6 +39,8 @@ def option(
         it is not taken from the run if other data are evaluated.
       needs: the condition under which the field has an effect: the name of another field, then the
         values that it must have; without values, any but its default. See `Config.check_needs`.
+      conflicts: settings of the same group that exclude all values but the default; see
+        `rules.Exclusion`.
       within: the combined flag that sets the field, see `combined`; --help does not list the flag
         with the name of the field.
     """
@@ -48,6 +53,7 @@ def option(
         "from_run": from_run,
         "of_data": of_data,
         "needs": needs,
+        "conflicts": conflicts,
         "within": within,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -65,6 +71,7 @@ class Config:
         types = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             check_value(field, types[field.name], getattr(self, field.name))
+        self._check_conflicts()
         self.check()
 
     def check(self) -> None:
@@ -94,6 +101,12 @@ class Config:
                     f"{name}={value} has no effect without {other}; give {other} as well, or leave "
                     f"{name} out."
                 )
+
+    def _check_conflicts(self) -> None:
+        for field in dataclasses.fields(self):
+            for other in field.metadata["conflicts"]:
+                if is_set([self], field.name) and is_set([self], other):
+                    raise ValueError(f"{field.name} contradicts {other}; leave one of them out.")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields in declared order."""

@@ -5,8 +5,32 @@ from typing import Self
 
 from bert_tf.config.fields import Config, option, share
 from bert_tf.config.model import ModelConfig
+from bert_tf.config.rules import Rule, check_rules
 
 MASKINGS = ("dynamic", "static", "tf_text")
+# The others have one share, single tokens or whole words, and 80 % [MASK] and 10 % random tokens.
+DYNAMIC = ("masking", "dynamic")
+RULES = (
+    # Rounding may take a sum of shares slightly above 1.
+    Rule(
+        lambda c: c.masked_share + c.random_share > 1.0 + 1e-9,
+        "masked_share {c.masked_share:g} and random_share {c.random_share:g} add up to more than "
+        "1; lower one of them.",
+    ),
+    Rule(
+        lambda c: 0 < c.masked_lm_prob_to < c.masked_lm_prob,
+        "masked_lm_prob_to {c.masked_lm_prob_to:g} is below masked_lm_prob {c.masked_lm_prob:g}; "
+        "give a larger one, or 0.",
+    ),
+    Rule(
+        lambda c: 0 < c.span_length < 1,
+        "span_length is {c.span_length:g}; give 1 or more words, or 0.",
+    ),
+    Rule(
+        lambda c: c.span_pieces and not (c.span_length or c.ngram_length),
+        "span_pieces needs spans; give span_length or ngram_length as well.",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +47,15 @@ class MaskingConfig(Config):
     masked_lm_prob_to: float = share(
         0.0,
         "Draw the share of each example between masked_lm_prob and this value; 0: fixed share.",
+        needs=DYNAMIC,
         within="masked_lm_prob",
     )
     masked_lm_prob_end: float = share(
         0.0,
         "Change the share linearly from masked_lm_prob at the first step to this at the last step; "
         "evaluations keep masked_lm_prob. 0: no change.",
+        needs=DYNAMIC,
+        conflicts=("masked_lm_prob_to",),
         within="masked_lm_prob",
     )
     span_length: float = option(
@@ -38,6 +65,7 @@ class MaskingConfig(Config):
         "uses 5 but draws again instead of cutting at ten words, which gives a mean of 3.80. 0: no "
         "spans.",
         lower=0.0,
+        needs=DYNAMIC,
         within="mask_unit",
     )
     ngram_length: int = option(
@@ -46,11 +74,14 @@ class MaskingConfig(Config):
         "1 / n; ALBERT uses 3. 0: no spans.",
         lower=0,
         upper=20,
+        needs=DYNAMIC,
+        conflicts=("span_length",),
         within="mask_unit",
     )
     span_pieces: bool = option(
         False,
         "Mask spans of single tokens instead of whole words.",
+        conflicts=("do_whole_word_mask",),
         within="mask_unit",
     )
     max_predictions_per_seq: int = option(
@@ -60,6 +91,7 @@ class MaskingConfig(Config):
         0.0,
         "Share of the examples in which the next token is predicted from those before it, instead "
         "of masked tokens; GPT-BERT uses 1/16.",
+        needs=DYNAMIC,
         within="masking_options",
     )
     rank_special_tokens: bool = option(
@@ -73,54 +105,19 @@ class MaskingConfig(Config):
         0.8,
         "Share of the selected tokens that is replaced by [MASK]. With objective=replaced_tokens, "
         "if neither share is given, 0.85 and no random tokens.",
+        needs=DYNAMIC,
         within="masking_options",
     )
     random_share: float = share(
         0.1,
         "Share of the selected tokens that is replaced by a random token; the rest is unchanged.",
+        needs=DYNAMIC,
         within="masking_options",
     )
 
     def check(self) -> None:
-        shares = f"masked_share {self.masked_share:g} and random_share {self.random_share:g}"
-        # Rounding may take a sum of shares slightly above 1.
-        if self.masked_share + self.random_share > 1.0 + 1e-9:
-            raise ValueError(f"{shares} add up to more than 1; lower one of them.")
-        if 0 < self.masked_lm_prob_to < self.masked_lm_prob:
-            raise ValueError(
-                f"masked_lm_prob_to {self.masked_lm_prob_to:g} is below masked_lm_prob "
-                f"{self.masked_lm_prob:g}; give a larger one, or 0."
-            )
-        if self.masked_lm_prob_to and self.masked_lm_prob_end:
-            raise ValueError(
-                "masked_lm_prob_to draws a share for each example, but masked_lm_prob_end changes "
-                "the share of all examples during the run; leave one of them out."
-            )
-        if 0 < self.span_length < 1:
-            raise ValueError(f"span_length is {self.span_length:g}; give 1 or more words, or 0.")
-        if self.span_length and self.ngram_length:
-            raise ValueError("span_length and ngram_length both draw spans; leave one of them out.")
-        if self.span_pieces and not (self.span_length or self.ngram_length):
-            raise ValueError("span_pieces needs spans; give span_length or ngram_length as well.")
-        if self.span_pieces and self.do_whole_word_mask:
-            raise ValueError("span_pieces contradicts do_whole_word_mask; leave one of them out.")
-        if self.masking == "dynamic":
-            return
-        dynamic_only = (
-            "masked_lm_prob_to",
-            "masked_lm_prob_end",
-            "span_length",
-            "ngram_length",
-            "causal_share",
-        )
-        given = " and ".join(name for name in dynamic_only if getattr(self, name))
-        if given:
-            raise ValueError(f"These need masking=dynamic, not {self.masking}: {given}.")
-        if (self.masked_share, self.random_share) != (0.8, 0.1):
-            raise ValueError(
-                f"{shares} need masking=dynamic; {self.masking} masks 80 % and replaces 10 % by "
-                "random tokens."
-            )
+        self.check_needs(self.names())
+        check_rules(RULES, self)
 
     @property
     def largest_share(self) -> float:

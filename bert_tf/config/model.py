@@ -9,6 +9,7 @@ from typing import Any, Self
 from bert_tf.config.fields import Config, option
 from bert_tf.config.model_rules import BIASES, RULES
 from bert_tf.config.pooled_layers import POOLINGS, Step, output_width, steps_from_text
+from bert_tf.config.rules import check_rules
 from bert_tf.system.files import read_json
 
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
@@ -205,9 +206,7 @@ class ModelConfig(Config):
     )
 
     def check(self) -> None:
-        for is_broken, message in RULES:
-            if is_broken(self):
-                raise ValueError(message.format(c=self))
+        check_rules(RULES, self)
         self._check_classifier()
 
     def _check_classifier(self) -> None:

@@ -124,7 +124,10 @@ class TrainingConfig(Config):
         "optimizer's update on one device is always compiled.",
     )
     pack_rows: bool = changeable(
-        False, "Pack several short texts into one row: less padding, same losses."
+        False,
+        "Pack several short texts into one row: less padding, same losses.",
+        # A TPU needs batches of one shape, but the number of rows changes from batch to batch.
+        conflicts=("use_tpu", "distribution=tpu"),
     )
     gradient_accumulation_steps: int = changeable(
         0,
@@ -142,10 +145,3 @@ class TrainingConfig(Config):
         lower=0.0,
         within="training_options",
     )
-
-    def check(self) -> None:
-        if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
-            raise ValueError(
-                "--pack_rows: the number of rows changes from batch to batch, but a TPU needs "
-                "batches of one shape; leave it out."
-            )

@@ -414,12 +414,15 @@ def test_shares_of_examples_are_drawn_evenly():
     [
         ({"masked_lm_prob_to": 0.1}, "masked_lm_prob_to 0.1 .*masked_lm_prob 0.15"),
         ({"span_length": 0.5}, "span_length.* 0.5"),
-        ({"span_length": 3.0, "masking": "static"}, "masking=dynamic.* static.* span_length"),
-        ({"masked_lm_prob_end": 0.3, "masking": "tf_text"}, "masking=dynamic.* tf_text.*_prob_end"),
-        ({"span_length": 3.0, "ngram_length": 3}, "span_length.*ngram_length"),
+        ({"span_length": 3.0, "masking": "static"}, "span_length=3.0 .*masking static.* dynamic"),
+        (
+            {"masked_lm_prob_end": 0.3, "masking": "tf_text"},
+            "_prob_end=0.3 .*masking tf_text.* dynamic",
+        ),
+        ({"span_length": 3.0, "ngram_length": 3}, "ngram_length.*span_length"),
         (
             {"masked_lm_prob_to": 0.3, "masked_lm_prob_end": 0.3},
-            "masked_lm_prob_to.*masked_lm_prob_end",
+            "masked_lm_prob_end.*masked_lm_prob_to",
         ),
         ({"span_pieces": True}, "span_pieces.*span_length.*ngram_length"),
         (

@@ -248,30 +248,6 @@ class LabelledTexts:
         return True
 
 
-def check_folds(configs: Configs) -> None:
-    """Raises ValueError if --folds contradicts another flag."""
-    folds = configs.task.folds
-    if folds == 1:
-        raise ValueError("--folds=1 holds out everything; give 2 or more, or 0 for none.")
-    wrong = {
-        "--do_train=false": not configs.training.do_train,
-        "--do_predict": configs.tuning.do_predict,
-        f"--num_seeds={configs.tuning.num_seeds}": configs.tuning.num_seeds > 1,
-        "--teacher": bool(configs.task.teacher),
-    }
-    for flag, is_given in wrong.items():
-        if is_given:
-            raise ValueError(
-                f"--folds={folds} trains, and predicts parts of the training examples; it does not "
-                f"go together with {flag}."
-            )
-    if configs.task.html_report and not configs.training.do_eval:
-        raise ValueError(
-            f"--html_report shows the evaluation of a file, but --folds={folds} alone evaluates "
-            "none; give --do_eval and --eval_file, or leave --html_report out."
-        )
-
-
 def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:
     """Raises ValueError if every training example has every label: nothing is learned from it."""
     if label_rows(source, labels).all():

@@ -21,17 +21,9 @@ from bert_tf.tasks.embedding.splade_task import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
 
 COSINE_LOSSES = ("cosent", "cosine")
+
+
 # Flags of dense embeddings.
-REFUSED = (
-    "embedding_pooling",
-    "query_prompt",
-    "document_prompt",
-    "matryoshka_dims",
-    "matryoshka_weights",
-    "teacher",
-)
-
-
 class SparseRetriever(Retriever):
     """See `Program`."""
 
@@ -44,13 +36,6 @@ class SparseRetriever(Retriever):
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
         """Checks that there is an MLM head, and sets the maximum length of texts."""
-        for name in REFUSED:
-            if getattr(self.configs.task, name):
-                raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
-        if self.configs.tuning.new_head:
-            raise ValueError(
-                "--new_head: SPLADE computes weights by the masked-LM head; leave the flag out."
-            )
         data = self.configs.data
         longest = self.configs.model.longest_row
         if weights is None:

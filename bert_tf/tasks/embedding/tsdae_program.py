@@ -15,8 +15,6 @@ from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
 from bert_tf.tasks.embedding.tsdae_noise import DenoisingExamples, make_denoising_examples
 from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
 
-REFUSED = ("matryoshka_dims", "matryoshka_weights", "teacher")
-
 
 class DenoisingRetriever(Retriever):
     """See `Program`."""
@@ -25,10 +23,7 @@ class DenoisingRetriever(Retriever):
     plot_titles = Retriever.plot_titles | {"accuracy": "tokens predicted"}
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
-        """Checks that the flags and the network fit the decoder; see `Retriever`."""
-        for name in REFUSED:
-            if getattr(self.configs.task, name):
-                raise ValueError(f"--{name} is not for the loss denoising; leave it out.")
+        """Checks that the network fits the decoder; see `Retriever`."""
         check_blocks(self.configs.model)
         super().receive_weights(weights)
 

@@ -7,6 +7,8 @@ from absl import logging
 
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import OptimizerConfig, TrainingConfig, config_flags
+from bert_tf.config.flag_rules import LENGTH_RULE
+from bert_tf.config.rules import check_rules
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.training.distribution import check_batch_sizes
 from bert_tf.training.flops import has_accelerator
@@ -33,11 +35,7 @@ def with_sizes(
       ValueError: if there are no training examples, or batches do not fit.
     """
     model, data, optimization, training, tuning, _ = configs
-    if data.max_seq_length > model.longest_row:
-        raise ValueError(
-            f"--max_seq_length={data.max_seq_length} is above the model's "
-            f"max_position_embeddings {model.longest_row}."
-        )
+    check_rules([LENGTH_RULE], configs)
     given = {**config_flags.given(OptimizerConfig), **config_flags.given(TrainingConfig)}
     if "jit_compile" not in given:
         training = dataclasses.replace(training, jit_compile=has_accelerator())

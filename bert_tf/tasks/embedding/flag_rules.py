@@ -1,0 +1,22 @@
+"""The flags of `run_retriever` that contradict each other."""
+
+from bert_tf.config.rules import Exclusion, Rule
+
+DENSE_ALONE = "matryoshka_dims matryoshka_weights teacher"
+RETRIEVER_RULES = (
+    Rule(
+        lambda c: c.tuning.do_predict,
+        "--do_predict: a retriever has nothing to predict; extract_features --pooling=own writes "
+        "embeddings.",
+    ),
+    Exclusion(
+        "retrieval_loss=denoising",
+        "makes dense embeddings by reconstructing texts",
+        f"embedding_type=splade {DENSE_ALONE}",
+    ),
+    Exclusion(
+        "embedding_type=splade",
+        "weighs tokens by the masked-LM head, without pooling or prompts",
+        f"{DENSE_ALONE} embedding_pooling query_prompt document_prompt new_head",
+    ),
+)

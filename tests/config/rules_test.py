@@ -1,0 +1,54 @@
+"""Tables of rules: they name fields that their programs have, and refuse what they exclude."""
+
+import pytest
+
+from bert_tf.config import (
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretrainingConfigs,
+    TrainingConfig,
+)
+from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig, RetrieverConfig
+from bert_tf.config.flag_rules import PRETRAINING_RULES
+from bert_tf.config.rules import Exclusion, check_rules, is_set
+from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES
+from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
+
+SHARED = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+TABLES = [
+    (PRETRAINING_RULES, PretrainingConfigs, tuple(PretrainingConfigs.__annotations__.values())),
+    (CLASSIFIER_RULES, Configs, (*SHARED, ClassifierConfig)),
+    (RETRIEVER_RULES, Configs, (*SHARED, RetrieverConfig)),
+]
+
+
+@pytest.mark.parametrize(("rules", "groups", "classes"), TABLES)
+def test_rules_name_fields_of_their_program(rules, groups, classes) -> None:
+    configs = groups(*(each() for each in classes))
+    for rule in rules:
+        if isinstance(rule, Exclusion):
+            for setting in (rule.setting, *rule.others.split()):
+                is_set(configs, setting)  # A name that no group has is a KeyError.
+        else:
+            rule.is_broken(configs)
+            assert rule.message.format(c=configs)
+
+
+def test_an_exclusion_names_both_flags_with_their_values() -> None:
+    rules = [Exclusion("num_workers", "is alone", "use_next_sentence=false short_seq_prob")]
+    check_rules(rules, [DataConfig(use_next_sentence=False)])
+    check_rules(rules, [DataConfig(num_workers=3)])
+    with pytest.raises(ValueError, match=r"--num_workers=3 .*--short_seq_prob=0.5"):
+        check_rules(rules, [DataConfig(num_workers=3, short_seq_prob=0.5)])
+    with pytest.raises(ValueError, match="--num_workers=3 .*--pairs"):
+        check_rules(rules, [DataConfig(num_workers=3, use_next_sentence=False)])
+
+
+@pytest.mark.parametrize("given", [{"use_tpu": True}, {"distribution": "tpu"}])
+def test_a_field_refuses_its_conflicts(given) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"pack_rows .*{name}"):
+        TrainingConfig(pack_rows=True, **given)
+    TrainingConfig(pack_rows=True, distribution="mirrored")

@@ -50,7 +50,8 @@ tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
 tasks.base.examples.tables tasks.base.examples.text_columns
 tasks.base.programs.inputs tasks.base.programs.program tasks.base.programs.results
 tasks.base.serving.kind tasks.base.serving.lite_model tasks.base.serving.metadata
-tasks.*.answers tasks.*.examples tasks.*.flag_rules tasks.*.inputs tasks.*.kinds tasks.*.report tasks.*.sources
+tasks.*.answers tasks.*.examples tasks.*.flag_rules tasks.*.inputs tasks.*.kinds tasks.*.report
+tasks.*.sources
 text.*_training text.kinds text.sentencepiece text.text_tokenizer text.tokenization text.wordpiece
 training.curves training.metrics_log training.stopping training.worker_group
 """

@@ -219,11 +219,10 @@ COMBINED = {
 COMBINED_FORMS = {
     "masked_lm_prob_to": "--masked_lm_prob=LOW..HIGH",
     "masked_lm_prob_end": "--masked_lm_prob='START->END'",
-    "do_whole_word_mask": "--mask_unit=word",
     "span_length": "--mask_unit=span:LENGTH",
     "ngram_length": "--mask_unit=ngram:LENGTH",
     "span_pieces": "--mask_unit=token_span:LENGTH",
-    "use_next_sentence": "--pairs",
+    "use_next_sentence": "--pairs=next, --pairs=none",
     "sentence_order": "--pairs=order",
     "train_minutes": "--train_for=MINUTESmin",
     "warmup_proportion": "--warmup=SHARE",

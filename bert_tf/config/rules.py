@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from bert_tf.config.combined import COMBINED_FORMS, combined_form
+from bert_tf.config.combined import combined_form
+
+# How messages name fields whose values have a form of their own in a combined flag.
+FORMS = {"do_whole_word_mask": "--mask_unit=word", "use_next_sentence": "--pairs"}
 
 
 class Rule(NamedTuple):
@@ -70,8 +73,7 @@ def spelled(groups: Iterable[Any], setting: str) -> str:
     """Returns a setting as a user writes its flag."""
     name = setting.partition("=")[0]
     field, value = _find(groups, name)
-    within = field.metadata["within"]
-    form = f"--{name}=VALUE"
-    if within or name in COMBINED_FORMS:
-        form = combined_form(name, within)
+    form = FORMS.get(name, f"--{name}=VALUE")
+    if name not in FORMS and field.metadata["within"]:
+        form = combined_form(name, field.metadata["within"])
     return form.replace("VALUE", _text(value))

@@ -9,8 +9,9 @@ from bert_tf.config import (
     PretrainingConfigs,
     TrainingConfig,
 )
-from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig, RetrieverConfig
+from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.config.flag_rules import PRETRAINING_RULES
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.config.rules import Exclusion, check_rules, is_set
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES

@@ -10,7 +10,6 @@ each token attends to tokens within half the window. Long sequences are split in
 block attends to itself and its two neighbours, so the cost grows with T, not with its square.
 """
 
-import abc
 import functools
 from collections.abc import Callable
 from typing import Unpack
@@ -32,6 +31,8 @@ from bert_tf.system.type_names import LayerOptions, Shape, Tensor
 Dropping = Callable[[Tensor], Tensor]
 # A function of queries, keys and offset: see `Positions.score_terms`.
 ScoreTerms = Callable[[Tensor, Tensor, Tensor], Tensor | None]
+# A function of the layer, queries, keys and values: see `QueryStream.attend`.
+QueryAttention = Callable[..., Tensor]
 # Smaller blocks would make slower products, even if the window is smaller.
 MIN_BLOCK_SIZE = 32
 # Sequences of up to this many blocks are faster with full attention.
@@ -214,33 +215,6 @@ class AttentionPattern:
         return ops.reshape(context, rows)[:, : self.length]
 
 
-class SecondStream(abc.ABC):
-    """Vectors of a pass that attend to the tokens besides the tokens; see `query_stream.py`."""
-
-    @abc.abstractmethod
-    def attend(
-        self,
-        attention: "SelfAttention",
-        queries: Tensor,
-        key: Tensor,
-        value: Tensor,
-        pattern: AttentionPattern,
-        shared_terms: Tensor | None,
-        dropout_seed: Tensor | None,
-    ) -> Tensor:
-        """Returns the context of the vectors, float [B*V, D].
-
-        Args:
-          attention: the layer.
-          queries: float [B*V, D], the vectors.
-          key: float [B, T, N, H], of the tokens, not rotated.
-          value: float [B, T, N, H].
-          pattern: of the tokens.
-          shared_terms: see `Positions.shared_terms`.
-          dropout_seed: that of the tokens.
-        """
-
-
 def with_neighbours(blocks: Tensor) -> Tensor:
     """Puts each of K blocks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
     zeros = ops.zeros_like(blocks[:, :1])  # [R, 1, C, ...]
@@ -343,7 +317,7 @@ class SelfAttention(keras.layers.Layer):
       shared_terms: see `Positions.shared_terms`.
       dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
       queries: float [B*V, D], the vectors of a query stream; None without one.
-      stream: the query stream, see `query_stream.py`.
+      attend_queries: how the query stream attends, see `QueryStream.attend`.
       memory: float [B, M, D], the inputs of this layer at earlier tokens, whose keys and values
         come before those of the rows; None without memories.
 
@@ -409,7 +383,7 @@ class SelfAttention(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         shared_terms: Tensor | None = None,
         queries: Tensor | None = None,
-        stream: SecondStream | None = None,
+        attend_queries: QueryAttention | None = None,
         memory: Tensor | None = None,
     ) -> Tensor:
         size = inputs.shape[-1]
@@ -439,9 +413,9 @@ class SelfAttention(keras.layers.Layer):
             terms=self.score_terms(shared_terms, pattern),
         )
         context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))  # [U, D]
-        if stream is None or queries is None:
+        if attend_queries is None or queries is None:
             return context
-        return context, stream.attend(
+        return context, attend_queries(
             self,
             queries,
             key,

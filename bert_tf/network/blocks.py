@@ -127,7 +127,7 @@ class Block(ConfiguredLayer):
             dropout_seed=dropout_seed,
             shared_terms=shared_terms,
             queries=self.before_attention(queries),
-            stream=stream,
+            attend_queries=stream.attend,
             memory=self._memory_keys(memory),
         )
         # Both streams have the same weights, but different dropout masks.

@@ -15,14 +15,14 @@ from collections.abc import Iterable
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.network.attention import AttentionPattern, Dropping, SecondStream, SelfAttention
+from bert_tf.network.attention import AttentionPattern, Dropping, SelfAttention
 from bert_tf.network.dropout import mix
 from bert_tf.network.layout import PaddedBatch
 from bert_tf.system.type_names import Batch, Tensor
 
 
-class QueryStream(SecondStream):
-    """The targets of a pass.
+class QueryStream:
+    """The targets of a pass, vectors that attend to the tokens besides the tokens.
 
     Args:
       positions: int32 [B, K], the positions of the targets, each at most once; -1 for none.
@@ -61,6 +61,15 @@ class QueryStream(SecondStream):
         shared_terms: Tensor | None,
         dropout_seed: Tensor | None,
     ) -> Tensor:
+        """Returns the context of the vectors, float [B*V, D].
+
+        Args:
+          attention: the layer.
+          queries: float [B*V, D], the vectors.
+          key, value: float [B, T, N, H], of the tokens, not rotated.
+          pattern, dropout_seed: those of the tokens.
+          shared_terms: see `Positions.shared_terms`.
+        """
         size = queries.shape[-1]
         heads = (-1, pattern.length, *key.shape[2:])
         # Other positions of the rows are zero vectors; their results are not read.

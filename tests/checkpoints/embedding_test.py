@@ -6,18 +6,8 @@ import pathlib
 import pytest
 
 from bert_tf.checkpoints.embedding import (
-    DenseStep,
-    EmbeddingConfig,
     read_embedding,
-    write_embedding,
 )
-
-
-def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
-    assert read_embedding(tmp_path) is None
-    config = EmbeddingConfig(("cls",), (DenseStep(8, 4),), True, 12, prompts={"query": "ß: "})
-    write_embedding(tmp_path, config)
-    assert read_embedding(tmp_path) == config
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,6 @@ def test_round_trip_is_the_identity(tmp_path, form):
         assert_same(received, without_heads(made, left_out(made, form)))
 
 
-def test_a_chain_through_all_forms_is_the_identity(tmp_path):
-    made = checkpoint = make_checkpoint("classifier", 3, num_hidden_layers=3)
-    for number, form in enumerate((*FORMS, *reversed(FORMS))):
-        write_checkpoint(checkpoint, tmp_path / str(number), form)
-        checkpoint = read_checkpoint(tmp_path / str(number))
-    assert_same(checkpoint, made)
-
-
 @pytest.mark.parametrize("form", [*FORMS[:3], pytest.param("keras_hub", marks=pytest.mark.slow)])
 def test_the_kind_of_labels_is_kept(tmp_path, form):
     for kind in ("single_label", "multi_label"):

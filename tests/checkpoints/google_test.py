@@ -107,12 +107,6 @@ def test_more_layers_than_the_configuration_says(tmp_path):
         read_checkpoint(folder).check()
 
 
-def test_a_checkpoint_without_vocabulary(tmp_path):
-    made = dataclasses.replace(make_checkpoint("encoder", do_lower_case=True), vocab=None)
-    write_checkpoint(made, tmp_path / "model", "google")
-    assert_same(read_checkpoint(tmp_path / "model"), made)
-
-
 def test_the_newest_of_several_is_named_by_the_checkpoint_file(tmp_path):
     made, folder = write(tmp_path)
     for end in ("index", "data-00000-of-00001"):

@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from tests.checkpoints import made_checkpoint
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import run
@@ -62,8 +63,7 @@ def fixture_made(tmp_path) -> pathlib.Path:
 
 
 def edit(folder: pathlib.Path, **values) -> None:
-    path = folder / "adapter" / "adapter_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    made_checkpoint.edit(folder / "adapter" / "adapter_config.json", **values)
 
 
 def rewrite(folder: pathlib.Path, change) -> None:

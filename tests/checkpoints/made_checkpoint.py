@@ -1,6 +1,10 @@
 """Checkpoints of random shape with random weights, for tests."""
 
+import json
+import pathlib
+
 import numpy as np
+import safetensors.numpy
 
 from bert_tf.checkpoints.checkpoint import LABEL_HEADS, Checkpoint, encoder_shapes, head_shapes
 from bert_tf.config import ModelConfig
@@ -75,6 +79,17 @@ def make_checkpoint(purpose: str, seed: int = 0, **changes) -> Checkpoint:
         vocab=make_vocab(config.vocab_size, config.do_lower_case),
         labels=labels,
     )
+
+
+def edit(path: pathlib.Path, **values) -> None:
+    """Changes keys of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def rewrite(folder: pathlib.Path, change) -> None:
+    """Replaces the weights of a Hugging Face folder by what `change` makes of them."""
+    path = folder / "model.safetensors"
+    safetensors.numpy.save_file(change(safetensors.numpy.load_file(path)), path)
 
 
 def assert_same(received: Checkpoint, expected: Checkpoint) -> None:

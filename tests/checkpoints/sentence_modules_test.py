@@ -328,6 +328,7 @@ def test_unknown_modules_are_named(tmp_path, kind, place):
     [
         ("1_Pooling/config.json", {"attention_pooling": True}),
         ("1_Pooling/config.json", {"pooling_mode": ["mean", "middle"]}),
+        ("1_Pooling/config.json", {"pooling_mode": "attention"}),
         ("2_Dense/config.json", {"use_residual": True}),
         ("2_Dense/config.json", {"gated": True}),
         ("2_Dense/config.json", {"module_output_name": "sentence_embedding"}),

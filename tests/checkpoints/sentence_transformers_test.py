@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 
@@ -85,15 +84,13 @@ def test_the_tokenizer_reads_texts_as_the_library_does(tmp_path):
     assert ids == [model.tokenizer.vocab.sep_id]
 
 
+@pytest.mark.parametrize("name", ["sentence_transformers/mean_dense_tanh", "mpnet/sentence"])
 @pytest.mark.parametrize(
-    "form",
-    [
-        "sentence_transformers",
-        *(pytest.param(f, marks=pytest.mark.slow) for f in ("bert_tf", "keras")),
-    ],
+    "form", slow_unless("sentence_transformers", ["sentence_transformers", "bert_tf", "keras"])
 )
-def test_a_saved_model_embeds_alike(tmp_path, form):
-    folder, texts, _ = golden("mean_dense_tanh")
+def test_a_saved_model_embeds_alike(tmp_path, form, name):
+    folder = golden_file("families", *name.split("/"))
+    texts = np.load(folder / "golden.npz")["in_sentences"].tolist()
     model = BertEmbedder.from_pretrained(folder)
     if form == "keras":
         model.save(tmp_path / "model.keras")
@@ -101,7 +98,7 @@ def test_a_saved_model_embeds_alike(tmp_path, form):
     else:
         model.save_pretrained(tmp_path / "new", form)
         again = BertEmbedder.from_pretrained(tmp_path / "new")
-    assert again.embedding == model.embedding
+    assert (again.config, again.embedding) == (model.config, model.embedding)
     np.testing.assert_array_equal(again.encode(texts[:5]), model.encode(texts[:5]))
 
 
@@ -261,21 +258,12 @@ def test_folders_that_cannot_be_computed_are_refused(tmp_path):
             read_checkpoint(path)
         return str(caught.value)
 
-    change(path / "2_Dense" / "config.json", activation_function="torch.nn.modules.x.Mish")
-    assert "Mish" in refusal() and "2_Dense" in refusal()
-    change(path / "2_Dense" / "config.json", activation_function="torch.nn.modules.linear.Identity")
-    change(path / "2_Dense" / "config.json", use_residual=True)
-    assert "use_residual" in refusal()
-    change(path / "2_Dense" / "config.json", use_residual=None, in_features=35)
+    change(path / "2_Dense" / "config.json", in_features=35)
     assert "linear.weight" in refusal() and "[25, 35]" in refusal()
-    change(path / "2_Dense" / "config.json", in_features=36)
-    read_checkpoint(path)
-    change(path / "1_Pooling" / "config.json", pooling_mode="attention")
-    assert "'attention'" in refusal() and "1_Pooling" in refusal()
     modules = json.loads((path / "modules.json").read_text())
-    modules[1]["type"] = "sentence_transformers.models.LSTM"
+    modules[1]["path"] = "../1_Pooling"
     (path / "modules.json").write_text(json.dumps(modules))
-    assert "LSTM" in refusal() and "modules.json" in refusal()
+    assert "'../1_Pooling'" in refusal() and "modules.json" in refusal()
     modules[1]["type"] = "my_code.Pooling"
     (path / "modules.json").write_text(json.dumps(modules))
     assert "my_code.Pooling" in refusal()
@@ -369,16 +357,6 @@ def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
     model.save_pretrained(tmp_path / "new")
     expected = embedded_by_library(tmp_path / "new", texts, tmp_path)
     assert_close(embedded_by_us(model, texts), expected, OTHER_FRAMEWORK)
-
-
-def test_a_path_out_of_the_folder_is_refused(tmp_path):
-    folder, _, _ = golden("cls")
-    path = copy(folder, tmp_path / "new")
-    modules = json.loads((path / "modules.json").read_text())
-    modules[1]["path"] = "../1_Pooling"
-    (path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match="modules.json: .*'../1_Pooling'"):
-        read_checkpoint(pathlib.Path(path))
 
 
 def test_pieces_of_a_prompt_are_counted_as_they_are_read():

@@ -29,7 +29,6 @@ from bert_tf.network.pretrained import assign_checkpoint, checkpoint_variables
 from bert_tf.pretraining.build import make_model
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.checkpointing import RunDirectory, read_fingerprint
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
@@ -223,11 +222,3 @@ def test_a_new_head_must_be_named_and_others_are_left_out(made, path):
     assert not any(name.startswith("cls/predictions") for name in variables)
     for name in set(variables) & set(made.weights):
         np.testing.assert_array_equal(variables[name].numpy(), made.weights[name])
-
-
-def test_a_head_of_another_size_is_refused(tmp_path):
-    write_checkpoint(make_checkpoint("tagger", 6), tmp_path / "model", "bert_tf")
-    model = BertTokenClassifier.from_pretrained(tmp_path / "model")
-    assert model.num_labels == 3
-    with pytest.raises(ValueError, match=r"cls/tagger/output_bias \[3\] .*\[5\]"):
-        BertTokenClassifier.from_pretrained(tmp_path / "model", num_labels=5)

@@ -11,13 +11,11 @@ import h5py
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tensorflow_names import pytorch_name
 from tests.checkpoints.family_outputs import differences, family_outputs
-from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
-from tests.programs import run
+from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint, rewrite
 from tests.shared_data import ROOT, golden_file
 
 OLD = golden_file("families", "old_weights")
@@ -170,10 +168,7 @@ def test_h5_with_fewer_weights(tmp_path):
 
 
 def rename(folder: pathlib.Path, change) -> None:
-    path = folder / "model.safetensors"
-    weights = safetensors.numpy.load_file(path)
-    renamed = {change(name): value for name, value in weights.items()}
-    safetensors.numpy.save_file(renamed, path)
+    rewrite(folder, lambda weights: {change(name): value for name, value in weights.items()})
 
 
 @pytest.mark.parametrize(
@@ -203,34 +198,3 @@ def test_an_unknown_prefix_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"student\.bert") as error:
         read_checkpoint(tmp_path / "model")
     assert "\n" not in str(error.value)
-
-
-# There and back: what is read is written as transformers reads it today.
-
-
-def test_conversion_writes_the_names_of_today(tmp_path):
-    result = run(
-        "convert_checkpoint",
-        f"--input={OLD / 'tf_h5'}",
-        f"--output={tmp_path / 'new'}",
-        "--to=huggingface",
-    )
-    assert result.returncode == 0, result.stderr
-    received = safetensors.numpy.load_file(tmp_path / "new" / "model.safetensors")
-    expected = safetensors.numpy.load_file(OLD / "safetensors" / "model.safetensors")
-    assert received.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(received[name], value)
-
-
-def test_from_pretrained_reads_h5():
-    from bert_tf.tasks.classification.model import BertClassifier
-
-    golden = dict(np.load(OLD / "safetensors" / "golden.npz"))
-    model = BertClassifier.from_pretrained(OLD / "tf_h5")
-    inputs = {
-        "input_word_ids": golden["in_input_ids"],
-        "input_mask": golden["in_attention_mask"],
-        "input_type_ids": golden["in_token_type_ids"],
-    }
-    tf.debugging.assert_near(model(inputs), golden["out_logits"], atol=1e-5)

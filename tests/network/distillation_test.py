@@ -17,9 +17,6 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives import distillation as losses
 from bert_tf.pretraining.objectives.attention_relations import attention_vectors, relation_losses
 from bert_tf.pretraining.objectives.distillation import Distillation
-from bert_tf.pretraining.objectives.masked_lm import MaskedLM
-from bert_tf.pretraining.objectives.next_sentence import NextSentence
-from bert_tf.pretraining.objectives.pretrainer import WithObjectives
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.distribution import distribute
 from bert_tf.training.optimizers import build_optimizer
@@ -256,18 +253,6 @@ def test_what_does_not_go_together(config, width, message):
     teacher = types.SimpleNamespace(config=shape)
     with pytest.raises(ValueError, match=message):
         Distillation(teacher, TOY, ObjectiveConfig(teacher="a", **config))
-
-
-def test_what_is_not_learned_is_reported_all_the_same():
-    model = WithObjectives()
-    model.objectives = (MaskedLM(), NextSentence())
-    model.objectives[0].is_learned = False
-    task = PretrainingTask(model, None, None, None, DataConfig(), MaskingConfig())
-    assert task.loss_names == ("next_sentence_loss",)
-    assert {*task.sum_names} == {
-        *("masked_lm_loss", "masked_lm_accuracy"),
-        *("next_sentence_loss", "next_sentence_accuracy"),
-    }
 
 
 def test_bytes_kept_beside_the_student():

@@ -350,13 +350,6 @@ def test_balanced_classes_have_equal_sums(folder):
         model.fit(TEXTS, NAMES, class_weight="balance")
 
 
-def test_a_number_of_labels_alone_makes_a_new_head(folder, caplog):
-    with caplog.at_level("INFO", logger="absl"):
-        model = BertClassifier.from_pretrained(folder, num_labels=3)
-    assert model.num_labels == 3 and model.labels is None
-    assert "cls/classifier/output_weights" in caplog.text
-
-
 def test_the_threshold_of_several_labels(folder):
     model = start_model(folder, problem_type="multi_label")
     probabilities = model.probabilities(TEXTS[:1])[0]

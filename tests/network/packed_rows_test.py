@@ -1,12 +1,13 @@
 """Packed rows: models compute on them what they compute on rows of one text each."""
 
+import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import find_layout
 from bert_tf.pretraining.masked_words.model import BertPretrainer
@@ -14,7 +15,6 @@ from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import assert_close
 from tests.network.toy_heads import (
     BATCH,
-    CLOSE,
     CONFIG,
     HEADS,
     Head,
@@ -23,7 +23,7 @@ from tests.network.toy_heads import (
     make_batch,
     with_random_weights,
 )
-from tests.slow_variants import slow_unless
+from tests.slow_variants import slow_where
 
 PREDICTIONS = 3
 
@@ -70,23 +70,88 @@ def test_a_text_sees_itself_alone():
     np.testing.assert_array_equal(bias[1], hidden)
 
 
-@pytest.mark.parametrize("name", slow_unless("tags", HEADS))
-def test_losses_and_gradients_are_those_with_padding(name):
+def in_layout(is_packed: bool, batch: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    return packed(batch) if is_packed else batch
+
+
+EVERY_LAYOUT = pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "unpadded"])
+CASES = [(name, True, 17) for name in HEADS]
+CASES += [(name, False, length) for name in HEADS for length in (17, 2)]
+
+
+def is_slow(case: tuple[str, bool, int]) -> bool:
+    name, is_packed, length = case
+    return name != "tags" if is_packed else (name, length) == ("choices", 2)
+
+
+@pytest.mark.parametrize(("name", "is_packed", "length"), slow_where(is_slow, CASES))
+def test_losses_and_gradients_are_those_with_padding(name, is_packed, length):
+    """Rows of padding alone, of which the layouts say different things, have weight 0."""
     head = HEADS[name]
-    batch = make_batch(*shape_for(head, 17), holes=False)
+    batch = make_batch(*shape_for(head, length), holes=not is_packed)
     plain = with_random_weights(head.model())
-    model = with_random_weights(head.model())
+    model = with_random_weights(head.model(unpad=not is_packed))
+    run = functools.partial(loss_and_gradients, model, head)
     # With choices, whose texts are no rows of the batch, under XLA.
-    compiled = head.num_choices > 0
-    run = tf.function(lambda b: loss_and_gradients(model, head, b), jit_compile=compiled)
+    if is_packed:
+        run = tf.function(run, jit_compile=head.num_choices > 0)
     expected_losses, expected, expected_gradients = loss_and_gradients(plain, head, batch)
-    losses, loss, gradients = run(packed(batch))
+    losses, loss, gradients = run(in_layout(is_packed, batch))
     counted = batch["weights"] > 0
-    assert counted.sum() == BATCH - 1
-    np.testing.assert_allclose(losses[counted], expected_losses[counted], **CLOSE)
-    np.testing.assert_allclose(loss, expected, **CLOSE)
+    assert 0 < counted.sum() < BATCH
+    assert_close(losses[counted], expected_losses[counted])
+    assert_close(loss, expected)
     assert_same_gradients(plain, gradients, expected_gradients)
     assert max(np.abs(g).max() for g in gradients if g is not None) > 0.01
+
+
+@EVERY_LAYOUT
+@pytest.mark.parametrize("length", [19, 2])
+def test_every_layer_has_the_output_of_its_pieces(is_packed, length):
+    batch = make_batch(BATCH, length, holes=not is_packed)
+    plain = with_random_weights(BertEncoder(CONFIG))
+    model = with_random_weights(BertEncoder(CONFIG, unpad=not is_packed))
+    expected, received = plain(batch), model(in_layout(is_packed, batch))
+    assert received.keys() == expected.keys()
+    real = batch["input_mask"] == 1
+    assert len(received["encoder_outputs"]) == 3
+    for one, two in zip(received["encoder_outputs"], expected["encoder_outputs"], strict=True):
+        assert one.shape == two.shape == (BATCH, length, 21)
+        assert_close(one.numpy()[real], two.numpy()[real])
+        assert not one.numpy()[~real].any()
+    has_first = real[:, 0]
+    pooled = [outputs["pooled_output"].numpy()[has_first] for outputs in (received, expected)]
+    assert_close(*pooled)
+    assert np.ptp(pooled[0]) > 0.1 and has_first.sum() == BATCH - 1
+
+
+@EVERY_LAYOUT
+def test_what_padding_holds_never_matters(is_packed):
+    batch = make_batch(BATCH, 13, holes=not is_packed)
+    model = with_random_weights(BertEncoder(CONFIG, unpad=not is_packed))
+    ids = batch["input_word_ids"]
+    other = {**batch, "input_word_ids": np.where(batch["input_mask"], ids, 52 - ids)}
+    one, two = (model(in_layout(is_packed, each))["sequence_output"] for each in (batch, other))
+    np.testing.assert_array_equal(one, two)
+
+
+@EVERY_LAYOUT
+def test_dropout_differs_by_piece_and_repeats_with_its_seed(is_packed):
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.5)
+    model = with_random_weights(BertEncoder(config, unpad=not is_packed))
+    batch = make_batch(BATCH, 9, holes=not is_packed)
+    batch["input_word_ids"][:] = 5
+    batch["input_type_ids"][:] = 0
+    batch = in_layout(is_packed, batch)
+
+    def outputs(seed: int) -> np.ndarray:
+        called = model(batch, training=True, dropout_seed=tf.constant(seed))
+        return called["encoder_outputs"][0].numpy()
+
+    np.testing.assert_array_equal(outputs(3), outputs(3))
+    assert np.abs(outputs(4) - outputs(3)).max() > 0.1
+    # The same piece at the same place of two rows.
+    assert np.abs(outputs(3)[0, 0] - outputs(3)[1, 0]).max() > 0.1
 
 
 def pretraining_batch(length: int) -> dict[str, np.ndarray]:
@@ -135,18 +200,6 @@ def test_pretraining_is_that_with_padding(recompute, jit_compile):
     assert_same_gradients(plain, gradients, expected_gradients)
 
 
-def test_every_layer_has_the_output_of_its_pieces():
-    batch = make_batch(BATCH, 12, holes=False)
-    model = with_random_weights(BertEncoder(CONFIG))
-    expected, received = model(batch), model(packed(batch))
-    real = batch["input_mask"] == 1
-    assert len(received["encoder_outputs"]) == 3
-    for one, two in zip(received["encoder_outputs"], expected["encoder_outputs"], strict=True):
-        assert one.shape == two.shape == (BATCH, 12, 21)
-        assert_close(one.numpy()[real], two.numpy()[real])
-        assert not one.numpy()[~real].any()
-
-
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_of_a_text_reaches_its_neighbours(jit_compile):
     """Other pieces in one text: all others keep their output to the last bit."""
@@ -166,33 +219,6 @@ def test_nothing_of_a_text_reaches_its_neighbours(jit_compile):
         same &= batch["input_mask"][:, 0] == 1
         np.testing.assert_array_equal(one[name][same], two[name][same])
         assert np.abs(one[name][changed] - two[name][changed]).max() > 0.1
-
-
-def test_what_padding_holds_never_matters():
-    batch = make_batch(BATCH, 13, holes=False)
-    model = with_random_weights(BertEncoder(CONFIG))
-    other = dict(batch)
-    other["input_word_ids"] = np.where(batch["input_mask"], batch["input_word_ids"], 52)
-    one, two = (model(packed(each))["sequence_output"] for each in (batch, other))
-    assert (other["input_word_ids"] != batch["input_word_ids"]).any()
-    np.testing.assert_array_equal(one, two)
-
-
-def test_dropout_differs_by_piece_and_repeats_with_its_seed():
-    config = ModelConfig.from_dict({**CONFIG.to_dict(), "hidden_dropout_prob": 0.5})
-    model = with_random_weights(BertEncoder(config))
-    batch = make_batch(BATCH, 9, holes=False)
-    batch["input_word_ids"][:] = 5
-    batch["input_type_ids"][:] = 0
-    batch = packed(batch)
-
-    def outputs(seed: int) -> np.ndarray:
-        called = model(batch, training=True, dropout_seed=tf.constant(seed))
-        return called["encoder_outputs"][0].numpy()
-
-    np.testing.assert_array_equal(outputs(3), outputs(3))
-    assert np.abs(outputs(4) - outputs(3)).max() > 0.1
-    assert np.abs(outputs(3)[0, 0] - outputs(3)[1, 0]).max() > 0.1  # the same piece of two texts
 
 
 def test_sixteen_bits_stay_sixteen_bits():

@@ -1,6 +1,7 @@
 """Orders of tokens and the query stream: what each token may depend on, and slow twins."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -131,10 +132,14 @@ def test_query_stream_of_a_slow_twin():
     ],
 )
 def test_recomputation_changes_no_gradient(name):
-    batch = ordered_batch()
+    check_recomputation(functools.partial(make_encoder, name), ordered_batch())
+
+
+def check_recomputation(make, batch) -> None:
+    """Checks that recomputed layers have the same gradients of the query stream."""
     results = []
     for recompute in (False, True):
-        encoder = make_encoder(name, recompute=recompute)
+        encoder = make(recompute=recompute)
         with tf.GradientTape() as tape:
             found = encoder(batch, training=True, dropout_seed=tf.constant(5))
             total = tf.reduce_sum(found["query_output"] ** 3)

@@ -25,20 +25,22 @@ VOCAB = Vocab((*SPECIAL, *WORDS))
 FIRST = len(SPECIAL)
 
 
+CONFIG = ModelConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=24,
+    initializer_range=0.8,
+)
+
+
 @pytest.fixture(scope="module")
 def model():
     """A model of random weights, large enough that its opinions are strong."""
     keras.utils.set_random_seed(11)
-    config = ModelConfig(
-        vocab_size=len(VOCAB),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=24,
-        initializer_range=0.8,
-    )
-    network = BertPretrainer(config, use_next_sentence=False, use_pooler=False)
+    network = BertPretrainer(CONFIG, use_next_sentence=False, use_pooler=False)
     return MaskedModel(network, WordPiece(VOCAB, do_lower_case=True)), network
 
 
@@ -264,14 +266,10 @@ def of_bytes():
     """A model with byte-level BPE, whose pieces hold the space before a word."""
     vocab = tiny_bpe_vocab()
     keras.utils.set_random_seed(3)
-    config = ModelConfig(
+    config = dataclasses.replace(
+        CONFIG,
         vocab_size=len(vocab),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
         max_position_embeddings=48,
-        initializer_range=0.8,
         tokenizer="byte_bpe",
         do_lower_case=False,
         pad_token_id=vocab.pad_id,

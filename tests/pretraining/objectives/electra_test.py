@@ -150,6 +150,18 @@ TINY = ModelConfig(
 )
 
 
+def make_batch(num_rows: int = 3) -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(4).integers(5, 50, [num_rows, 12]).astype("int32")
+    return {
+        "input_word_ids": np.where(np.isin(np.arange(12), [1, 5]), 4, ids).astype("int32"),
+        "input_mask": 1 + 0 * ids,
+        "input_type_ids": (ids % 2).astype("int32"),
+        "masked_lm_positions": np.tile(np.int32([1, 5]), (num_rows, 1)),
+        "masked_lm_ids": ids[:, [1, 5]],
+        "masked_lm_weights": np.ones([num_rows, 2], "float32"),
+    }
+
+
 def test_generators_shape():
     small = ModelConfig(
         hidden_size=256, embedding_size=128, num_attention_heads=4, intermediate_size=1024
@@ -170,8 +182,8 @@ def test_tables_are_shared_and_dropout_is_not(monkeypatch):
     assert len(paths) == len(set(paths))
     assert sum("embeddings/" in path for path in paths) == 5
     assert not any(path.startswith("generator/embeddings/") for path in paths)
-    ids = np.random.default_rng(3).integers(5, 50, [2, 12]).astype("int32")
-    inputs = {"input_word_ids": ids, "input_mask": 1 + 0 * ids, "input_type_ids": 0 * ids}
+    batch = make_batch(2)
+    inputs = {name: values for name, values in batch.items() if name.startswith("input_")}
     for ours, theirs in zip(model.generator.encoder_layers, model.bert.encoder_layers, strict=True):
         for one, other in zip(ours.weights, theirs.weights, strict=True):
             one.assign(other)
@@ -188,9 +200,7 @@ def test_tables_are_shared_and_dropout_is_not(monkeypatch):
             return call(*args, **options)
 
         monkeypatch.setattr(tower, "call", kept)
-    more = {"masked_lm_positions": ids[:, :1] * 0 + 1, "masked_lm_ids": ids[:, 1:2]}
-    weights = {"masked_lm_weights": np.ones([2, 1], "float32")}
-    model({**inputs, **more, **weights}, training=True, dropout_seed=tf.constant(5))
+    model(batch, training=True, dropout_seed=tf.constant(5))
     assert len(seeds) == 2 and seeds[0] != seeds[1] == 5
 
 
@@ -241,16 +251,7 @@ def test_draws_of_one_position_differ_with_reference_sampling(reference, monkeyp
 def test_keras_trains_and_loads_it(tmp_path):
     keras.utils.set_random_seed(1)
     model = ElectraPretrainer(TINY, generator_config(TINY, 0.5))
-    ids = np.random.default_rng(4).integers(5, 50, [8, 12]).astype("int32")
-    positions = np.tile(np.int32([1, 5]), (8, 1))
-    batch = {
-        "input_word_ids": np.where(np.isin(np.arange(12), [1, 5]), 4, ids).astype("int32"),
-        "input_mask": 1 + 0 * ids,
-        "input_type_ids": 0 * ids,
-        "masked_lm_positions": positions,
-        "masked_lm_ids": ids[:, [1, 5]],
-        "masked_lm_weights": np.ones([8, 2], "float32"),
-    }
+    batch = make_batch(8)
     data = tf.data.Dataset.from_tensors(batch)
     model.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
     history = model.fit(data.repeat(12), epochs=2, verbose=0, shuffle=False).history["loss"]

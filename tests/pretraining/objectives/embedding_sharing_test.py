@@ -20,16 +20,11 @@ from bert_tf.pretraining.objectives.electra import (
     generator_config,
 )
 from tests.float_bounds import assert_close
+from tests.pretraining.objectives.electra_test import TINY, make_batch
 
-CONFIG = ModelConfig(
-    vocab_size=50,
-    hidden_size=32,
-    embedding_size=16,
+CONFIG = dataclasses.replace(
+    TINY,
     num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=16,
-    hidden_act="gelu_exact",
     pooler_act="gelu_exact",
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
@@ -37,18 +32,6 @@ CONFIG = ModelConfig(
 SINUSOIDAL = dataclasses.replace(CONFIG, position_type="sinusoidal", type_vocab_size=0)
 LOSSES = ("masked_lm_loss", "replaced_tokens_loss")
 EMBEDDINGS = "bert/embeddings/"
-
-
-def make_batch() -> dict[str, np.ndarray]:
-    ids = np.random.default_rng(4).integers(5, 50, [3, 12]).astype("int32")
-    return {
-        "input_word_ids": np.where(np.isin(np.arange(12), [1, 5]), 4, ids).astype("int32"),
-        "input_mask": 1 + 0 * ids,
-        "input_type_ids": (ids % 2).astype("int32"),
-        "masked_lm_positions": np.tile(np.int32([1, 5]), (3, 1)),
-        "masked_lm_ids": ids[:, [1, 5]],
-        "masked_lm_weights": np.ones([3, 2], "float32"),
-    }
 
 
 def make_pretrainer(sharing: str, config: ModelConfig = CONFIG) -> ElectraPretrainer:

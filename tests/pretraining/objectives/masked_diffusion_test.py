@@ -9,32 +9,15 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.pretraining.objectives import make_objectives
 from bert_tf.pretraining.objectives.masked_diffusion import MaskedDiffusion
-from tests.corpus.masking_test import SEED, VOCAB, make_batch
-
-LENGTH = 24
-
-
-def mask(batch, example_ids=None, epochs=None):
-    rows = np.arange(len(batch["input_mask"]))
-    example_ids = rows if example_ids is None else example_ids
-    epochs = np.zeros_like(rows) if epochs is None else epochs
-    tensors = {name: tf.constant(values) for name, values in batch.items()}
-
-    @tf.function
-    def run(tensors, *numbers):
-        return MaskedDiffusion.mask_batch(
-            tensors, *numbers, vocab=VOCAB, masking=MaskingConfig(), seed=SEED
-        )
-
-    outputs = run(tensors, tf.constant(example_ids, tf.int64), tf.constant(epochs, tf.int64))
-    return {name: values.numpy() for name, values in outputs.items()}
+from tests.corpus.masking_test import VOCAB, make_batch
+from tests.pretraining.objectives.permuted_lm_test import LENGTH, mask
 
 
 @pytest.fixture(scope="module")
 def many():
     """Rows of all lengths, half of them full: C is 21 there."""
     batch = make_batch(8000, LENGTH)
-    return batch, mask(batch)
+    return batch, mask(MaskedDiffusion.mask_batch, batch, MaskingConfig())
 
 
 def candidates_of(batch):
@@ -77,16 +60,6 @@ def test_masks_weights_and_labels_of_every_row(many):
         np.testing.assert_array_equal(masked["input_word_ids"][row], inputs)
         weight = candidates[row].sum() / len(places)
         np.testing.assert_allclose(masked["masked_lm_weights"][row, slots], weight, rtol=1e-6)
-
-
-def test_masks_depend_on_seed_epoch_and_example_alone(many):
-    batch, masked = many
-    some = np.arange(100, 160)
-    part = mask({name: values[some] for name, values in batch.items()}, example_ids=some)
-    for name, values in part.items():
-        np.testing.assert_array_equal(values, masked[name][some], err_msg=name)
-    other = mask({name: values[some] for name, values in batch.items()}, some, np.ones(60, int))
-    assert (other["input_word_ids"] != part["input_word_ids"]).any(axis=1).mean() > 0.9
 
 
 def test_loss_and_accuracy_equal_a_slow_twin(many):

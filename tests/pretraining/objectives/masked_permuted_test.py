@@ -73,18 +73,6 @@ def test_the_order_is_that_of_the_permuted_lm():
         assert (np.diff(ranks) > 0).all()
 
 
-def test_pure_function_of_seed_epoch_and_example():
-    batch = make_batch(40, LENGTH)
-    whole = mask(MaskedPermutedLM.mask_batch, batch, MASKING)
-    chosen = np.array([31, 2, 17])
-    part = {name: values[chosen] for name, values in batch.items()}
-    part = mask(MaskedPermutedLM.mask_batch, part, MASKING, chosen)
-    for name, values in part.items():
-        np.testing.assert_array_equal(values, whole[name][chosen], err_msg=name)
-    later = mask(MaskedPermutedLM.mask_batch, batch, MASKING, epochs=np.ones(40, np.int64))
-    assert (later["query_positions"] != whole["query_positions"]).any()
-
-
 def test_the_first_target_and_a_lone_one_are_those_of_a_masked_lm():
     """Where no target is known yet, the query sees what a masked token sees."""
     config = dataclasses.replace(CONFIG, reads_left_to_right=False)

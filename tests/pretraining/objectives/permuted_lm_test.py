@@ -7,7 +7,10 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig, ModelConfig
 from bert_tf.corpus import masking
 from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.pretraining.objectives.masked_diffusion import MaskedDiffusion
+from bert_tf.pretraining.objectives.masked_permuted import MaskedPermutedLM
 from bert_tf.pretraining.objectives.permuted_lm import PermutedLM
+from bert_tf.pretraining.objectives.replaced_tokens import mask_with_duplicates
 from tests.corpus.masking_test import SEED, VOCAB, make_batch
 
 LENGTH = 24
@@ -80,9 +83,17 @@ def test_every_order_is_as_likely(permuted):
     assert abs(np.mean(firsts) - 0.5) < 5 * 0.5 / len(firsts) ** 0.5
 
 
-@pytest.mark.parametrize("config", [MASKING, CAUSAL])
-def test_pure_function_of_seed_epoch_and_example(config):
-    function = masking.mask_batch if config.causal_share else PermutedLM.mask_batch
+@pytest.mark.parametrize(
+    ("function", "config", "drawn"),
+    [
+        (PermutedLM.mask_batch, MASKING, "key_ranks"),
+        (masking.mask_batch, CAUSAL, "key_ranks"),
+        (MaskedPermutedLM.mask_batch, MASKING, "query_positions"),
+        (MaskedDiffusion.mask_batch, MASKING, "input_word_ids"),
+        (mask_with_duplicates, MASKING, "masked_lm_positions"),
+    ],
+)
+def test_pure_function_of_seed_epoch_and_example(function, config, drawn):
     batch = make_batch(40, LENGTH)
     whole = mask(function, batch, config)
     chosen = np.array([31, 2, 17])
@@ -90,7 +101,7 @@ def test_pure_function_of_seed_epoch_and_example(config):
     for name, values in part.items():
         np.testing.assert_array_equal(values, whole[name][chosen], err_msg=name)
     later = mask(function, batch, config, epochs=np.ones(40, np.int64))
-    assert (later["key_ranks"] != whole["key_ranks"]).any()
+    assert (later[drawn] != whole[drawn]).any()
 
 
 def local_perm(targets: np.ndarray, is_functional: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -9,7 +9,9 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.pretraining.objectives.electra import put_replacements
 from bert_tf.pretraining.objectives.replaced_tokens import mask_with_duplicates
-from tests.corpus.masking_test import SEED, VOCAB, make_batch
+from tests.corpus.masking_test import VOCAB, make_batch
+from tests.pretraining.objectives.masked_diffusion_test import candidates_of
+from tests.pretraining.objectives.permuted_lm_test import mask
 
 LENGTH, LIMIT, ROWS = 40, 8, 3000
 MASKING = MaskingConfig(
@@ -17,27 +19,10 @@ MASKING = MaskingConfig(
 )
 
 
-def mask(batch, numbers):
-    tensors = {name: tf.constant(values) for name, values in batch.items()}
-    example_ids, epochs = tf.constant(numbers, tf.int64), tf.zeros(len(numbers), tf.int64)
-
-    @tf.function
-    def run(*arguments):
-        return mask_with_duplicates(*arguments, vocab=VOCAB, masking=MASKING, seed=SEED)
-
-    outputs = run(tensors, example_ids, epochs)
-    return {name: values.numpy() for name, values in outputs.items()}
-
-
 @pytest.fixture(scope="module")
 def many():
     batch = make_batch(ROWS, LENGTH)
-    return batch, mask(batch, np.arange(ROWS))
-
-
-def candidates_of(batch):
-    specials = np.isin(batch["input_word_ids"], (VOCAB.cls_id, VOCAB.sep_id))
-    return (batch["input_mask"] > 0) & ~specials
+    return batch, mask(mask_with_duplicates, batch, MASKING)
 
 
 def test_positions_are_drawn_evenly_and_with_replacement(many):
@@ -84,10 +69,6 @@ def test_labels_counts_and_padding(many):
     originals = np.take_along_axis(batch["input_word_ids"], positions, axis=1)
     np.testing.assert_array_equal(ids, np.where(real, originals, 0))
     assert not positions[~real].any()
-    some = np.arange(7, 50)
-    part = mask({name: values[some] for name, values in batch.items()}, some)
-    for name, values in part.items():
-        np.testing.assert_array_equal(values, masked[name][some], err_msg=name)
 
 
 def test_fakes_of_one_position_are_averaged(many):

@@ -1,4 +1,4 @@
-"""Multilingual sentence encoders: a plain BERT with XLM-RoBERTa's tokenizer."""
+"""Sentence encoders with the tokenizers of XLM-RoBERTa and of MPNet, in Python."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,19 @@ import bert_tf
 from tests.shared_data import golden_file
 
 
-def golden(name: str) -> tuple[str, dict[str, np.ndarray]]:
-    folder = golden_file("families", "multilingual_sentence", name)
-    return str(folder), dict(np.load(folder / "golden.npz"))
-
-
-@pytest.mark.parametrize("name", ["paraphrase", pytest.param("e5", marks=pytest.mark.slow)])
-def test_ids_and_embeddings_are_those_of_sentence_transformers(name):
-    folder, values = golden(name)
+@pytest.mark.parametrize(
+    ("family", "name", "max_length"),
+    [
+        ("mpnet", "sentence", 60),
+        ("multilingual_sentence", "paraphrase", 40),
+        pytest.param("multilingual_sentence", "e5", 40, marks=pytest.mark.slow),
+    ],
+)
+def test_ids_and_embeddings_are_those_of_sentence_transformers(family, name, max_length):
+    folder = golden_file("families", family, name)
+    values = dict(np.load(folder / "golden.npz"))
     sentences = values["in_sentences"].tolist()
-    batch = bert_tf.load_tokenizer(folder)(sentences, max_length=40)
+    batch = bert_tf.load_tokenizer(folder)(sentences, max_length=max_length)
     np.testing.assert_array_equal(batch["input_word_ids"], values["in_input_ids"])
     np.testing.assert_array_equal(batch["input_mask"], values["in_attention_mask"])
     model = bert_tf.load(folder)

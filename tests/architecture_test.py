@@ -194,3 +194,26 @@ def test_fields_of_configurations_have_one_meaning_and_a_help() -> None:
                 owner = next(one for one in group.__mro__ if field.name in one.__annotations__)
                 assert taken.setdefault(field.name, owner) is owner, f"{field.name} of {group}"
                 assert field.metadata["help"].endswith("."), field.name
+
+
+def test_files_and_functions_are_short() -> None:
+    """A file has at most 500 lines, a function at most 50 of code."""
+    long = []
+    for path in [*ROOT.glob("bert_tf/**/*.py"), *ROOT.glob("export/**/*.py")]:
+        text = path.read_text("utf8")
+        if text.count("\n") > 500:
+            long.append(path.name)
+        comments = {number for number, line in enumerate(text.split("\n"), 1) if is_no_code(line)}
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = {
+                    number for part in body for number in range(part.lineno, part.end_lineno + 1)
+                }
+                if len(lines - comments) > 50:
+                    long.append(f"{path.name} {node.name}")
+    assert long == []
+
+
+def is_no_code(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")

@@ -19,6 +19,7 @@ from bert_tf.text.tokenizer_json import (
     TOKENIZER_FILE,
     TokenizerJsonVocab,
     added_token_values,
+    check_packed_ids,
     read_added_tokens,
     read_merge,
     read_post_processor,
@@ -222,9 +223,11 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         expected = "one that puts the class token first"
         raise unsupported(path, "post_processor", content["post_processor"], expected)
     names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
+    tokens = tokens_in_id_order(path, ids)
+    check_packed_ids(path, content["post_processor"], tokens)
     return _build(
         path,
-        tokens=tokens_in_id_order(path, ids),
+        tokens=tokens,
         merges=[read_merge(path, merge) for merge in model["merges"]],
         added_tokens=tuple(token for token, _ in added.values()),
         # True if absent, as in `tokenizers`; in tokenizer_config.json absent means False.

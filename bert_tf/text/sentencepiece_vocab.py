@@ -20,6 +20,7 @@ from bert_tf.text.fast_tokenizers import check_pattern, check_token_lengths, mak
 from bert_tf.text.tokenizer_json import (
     TokenizerJsonVocab,
     added_token_values,
+    check_packed_ids,
     read_added_tokens,
     read_merge,
     read_post_processor,
@@ -272,6 +273,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
         merges = [read_merge(path, merge) for merge in model["merges"]]
         names["unk"] = model.get("unk_token") or "<unk>"
     _append_added(path, tokens, added)
+    check_packed_ids(path, content["post_processor"], tuple(tokens))
     rows = set()
     for token, index in added.values():
         # Written by `to_tokenizer_json(with_rows=True)`: the row exists, but no token has it.

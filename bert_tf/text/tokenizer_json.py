@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -156,6 +156,26 @@ def unsupported(path: pathlib.Path, part: str, received: object, expected: str) 
         f"{path}: {part} {json.dumps(received, ensure_ascii=False)[:200]} is not supported; "
         f"expected {expected}."
     )
+
+
+def check_packed_ids(path: pathlib.Path, processor: dict[str, Any], tokens: Sequence[str]) -> None:
+    """Raises ValueError if a post_processor gives a special token another id than the vocabulary.
+
+    Args:
+      path: the file, for messages.
+      processor: the post_processor of a tokenizer.json.
+      tokens: the tokens in id order.
+    """
+    for part in processor.get("processors", [processor]):
+        pairs = [part[name] for name in ("cls", "sep") if name in part]
+        for name, values in part.get("special_tokens", {}).items():
+            pairs += [(name, index) for index in values["ids"]]
+        for name, index in pairs:
+            if tokens[index : index + 1] != (name,):
+                raise ValueError(
+                    f"{path}: post_processor gives {name!r} the id {index}, where the vocabulary "
+                    f"has {tokens[index : index + 1]}; expected the same token."
+                )
 
 
 def read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -> dict[str, Any]:

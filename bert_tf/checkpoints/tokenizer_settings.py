@@ -1,0 +1,134 @@
+"""Settings of tokenizer_config.json that change ids, checked against the vocabulary that was read.
+
+In transformers this file changes what a tokenizer.json, a vocabulary or a .model says. What bert_tf
+does not read there, or reads from another file, is refused where it says something else.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any, TypeVar
+
+from bert_tf.system.files import json_field, read_optional_json
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
+from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE
+from bert_tf.text.vocab import Vocab
+
+ROLES = ("cls", "sep", "pad", "unk", "mask")
+FLAGS = ("lstrip", "rstrip")
+JsonVocabT = TypeVar("JsonVocabT", BpeVocab, SentencePieceVocab)
+# Settings of ALBERT's, DeBERTa's and XLNet's tokenizers: the step of a tokenizer.json, and whether
+# it is there where the setting is true.
+STEPS = {
+    "do_lower_case": ("Lowercase", True),
+    "keep_accents": ("StripAccents", False),
+    "split_by_punct": ("Punctuation", True),
+}
+HAVE_STEPS = {
+    "Albert": ("do_lower_case", "keep_accents"),
+    "XLNet": ("do_lower_case", "keep_accents"),
+    "DebertaV2": ("do_lower_case", "split_by_punct"),
+}
+
+
+def check_named_tokens(folder: pathlib.Path, vocab: AnyVocab) -> None:
+    """Raises ValueError if tokenizer_config.json names special tokens that the vocabulary lacks.
+
+    transformers gives a token that the other files do not have an id of its own, and finds a word
+    of the vocabulary that is named here anywhere in a text.
+    """
+    path = folder / "tokenizer_config.json"
+    values = read_optional_json(path)
+    if isinstance(vocab, Vocab):
+        known = {*vocab.special_tokens, *(t.content for t in vocab.options.added_tokens)}
+    else:
+        known = {token.content for token in vocab.added_tokens}
+        known |= {getattr(vocab, role) for role in ROLES}
+    for key, content in _named_tokens(values):
+        allowed = sorted(known)
+        role = key.removesuffix("_token")
+        # WordPiece checks the names of its special tokens itself.
+        if role in ROLES and not isinstance(vocab, Vocab):
+            allowed = [getattr(vocab, role)]
+        if content not in allowed:
+            raise ValueError(
+                f"{path}: {key} is {content!r}, but the vocabulary has {allowed[:20]} there; "
+                "correct the name, or save the tokenizer again."
+            )
+
+
+def _named_tokens(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns (key, token) for all special tokens that are named; a token may have flags."""
+    found = [(f"{role}_token", values.get(f"{role}_token")) for role in (*ROLES, "bos", "eos")]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        listed = values.get(key) or []
+        for token in listed.values() if isinstance(listed, dict) else listed:
+            found.append((key, token))
+    named = []
+    for key, token in found:
+        content = token.get("content") if isinstance(token, dict) else token
+        if isinstance(content, str):
+            named.append((key, content))
+    return named
+
+
+def with_stated_tokens(folder: pathlib.Path, vocab: JsonVocabT) -> JsonVocabT:
+    """Returns the vocabulary with the flags of `added_tokens_decoder`, which has the last word.
+
+    Raises:
+      ValueError: if a token is not among the added ones, or has another id.
+    """
+    path = folder / "tokenizer_config.json"
+    decoder = json_field(read_optional_json(path), "added_tokens_decoder", dict, path) or {}
+    added = {token.content: token for token in vocab.added_tokens}
+    for key, values in decoder.items():
+        content = values.get("content") if isinstance(values, dict) else None
+        if content not in added or str(vocab.ids[content]) != key:
+            raise ValueError(
+                f"{path}: added_tokens_decoder has {values!r:.200} for {key}, which is no added "
+                "token of the vocabulary; save the tokenizer as tokenizer.json."
+            )
+        if json_field(values, "single_word", bool, path):
+            raise ValueError(f"{path}: {content!r} has single_word, expected false.")
+        flags = {name: json_field(values, name, bool, path) for name in FLAGS}
+        stated = {name: flag for name, flag in flags.items() if flag is not None}
+        added[content] = dataclasses.replace(added[content], **stated)
+    return dataclasses.replace(vocab, added_tokens=tuple(added.values()))
+
+
+def check_steps(folder: pathlib.Path, vocab: SentencePieceVocab, name: str) -> None:
+    """Raises ValueError if settings of a tokenizer's class contradict the steps that were read.
+
+    Args:
+      folder: has tokenizer_config.json.
+      vocab: the vocabulary of a tokenizer.json or a .model.
+      name: the class of the tokenizer.
+    """
+    path = folder / "tokenizer_config.json"
+    values = read_optional_json(path)
+    steps = {step["type"] for step in (*vocab.normalizer_steps(), *vocab.pre_tokenizer_steps())}
+    for key in HAVE_STEPS.get(name, ()):
+        stated = json_field(values, key, bool, path, nullable=True)
+        step, is_there = STEPS[key]
+        if stated is not None and (step in steps) != (stated == is_there):
+            raise ValueError(
+                f"{path}: {key} is {json.dumps(stated)}, but the tokenizer "
+                f"{'has' if step in steps else 'lacks'} the step {step}; correct one of them."
+            )
+    is_prefixed = json_field(values, "add_prefix_space", bool, path, nullable=True)
+    schemes = {step.get("prepend_scheme") for step in vocab.pre_tokenizer_steps()}
+    # DeBERTa's tokenizer does not read the setting.
+    if is_prefixed is False and "never" not in schemes and name != "DebertaV2":
+        raise ValueError(
+            f"{path}: add_prefix_space is false, but the tokenizer puts a space before a text; "
+            "remove the setting, or save the tokenizer again."
+        )
+    ends = {key: values.get(key) for key in ("add_bos_token", "add_eos_token")}
+    is_usual = list(ends.values()) in ([None, None], [True, True])
+    # Only ALBERT's tokenizer reads them, and only to make one of a .model.
+    if name == "Albert" and not is_usual and not (folder / TOKENIZER_FILE).exists():
+        raise ValueError(
+            f"{path}: {ends} leaves out special tokens, which bert_tf always adds; remove both."
+        )

@@ -7,6 +7,7 @@ import pytest
 import bert_tf
 from bert_tf.tasks.classification.decisions import Decisions, calibrated
 from tests.fine_tune import LABELS, refuse, texts, write_folder, write_table
+from tests.programs import SMALL_BERT, fail, run
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,18 @@ def test_a_program_ends_with_an_error(folder):
     steps = {"train_batch_size": 12, "num_train_epochs": 1}
     refuse("run_classifier", **diverging(folder, "run", **steps))
     assert not list((folder / "run").glob("model.ckpt-*.index"))
+
+
+def test_pretraining_ends_with_an_error(folder):
+    vocab_file = folder / "model" / "vocab.txt"
+    (folder / "own.txt").write_text("a b c d\ne f g h\n\n" * 40)
+    shape = {**SMALL_BERT, "vocab_size": len(vocab_file.read_text().splitlines())}
+    steps = {"num_train_steps": 1, "num_warmup_steps": 0, "train_batch_size": 4}
+    files = {"input_file": folder / "own.txt", "vocab_file": vocab_file}
+    given = {"learning_rate": 1e30, "on_bad_loss": "skip", "do_train": "true", **steps, **files}
+    printed = fail(run("run_pretraining", output_dir=folder / "pretrained", **shape, **given))
+    assert printed.count("ERROR: ") == 1
+    assert not list((folder / "pretrained").glob("model.ckpt-*"))
 
 
 @pytest.mark.slow

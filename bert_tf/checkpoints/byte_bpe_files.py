@@ -5,7 +5,7 @@ import pathlib
 import re
 
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
-from bert_tf.checkpoints.tokenizer_settings import with_stated_tokens
+from bert_tf.checkpoints.tokenizer_settings import check_special_tokens, with_stated_tokens
 from bert_tf.system.files import json_field, read_optional_json
 from bert_tf.text.bpe_vocab import MERGES_FILE, VOCAB_FILE, BpeVocab
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
@@ -55,6 +55,7 @@ def read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> FoundTokenizer 
     if len(found) == 2:
         _check_same(found[0], found[1], folder)
     vocab = with_stated_tokens(folder, found[0])
+    check_special_tokens(folder, vocab)
     added_path = folder / "added_tokens.json"
     added = read_optional_json(added_path)
     unknown = [token for token, index in added.items() if vocab.ids.get(token) != index]

@@ -5,7 +5,11 @@ import pathlib
 import numpy as np
 
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
-from bert_tf.checkpoints.tokenizer_settings import check_steps, with_stated_tokens
+from bert_tf.checkpoints.tokenizer_settings import (
+    check_special_tokens,
+    check_steps,
+    with_stated_tokens,
+)
 from bert_tf.checkpoints.wordpiece_layouts import tokenizer_class
 from bert_tf.system.files import read_json, read_optional_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
@@ -48,6 +52,7 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
     vocab = next(iter(vocabs.values()))
     if TOKENIZER_FILE in vocabs:
         vocab = with_stated_tokens(folder, vocab)
+    check_special_tokens(folder, vocab)
     check_steps(folder, vocab, name)
     filled, notes = fill_up(vocab, num_rows, str(folder))
     return FoundTokenizer(filled, False, False, notes)

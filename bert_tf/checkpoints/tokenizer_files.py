@@ -15,7 +15,6 @@ from bert_tf.checkpoints.byte_bpe_files import read_byte_bpe
 from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
 from bert_tf.checkpoints.sentencepiece_files import read_sentencepiece
-from bert_tf.checkpoints.tokenizer_settings import check_named_tokens
 from bert_tf.checkpoints.wordpiece_reading import read_wordpiece
 from bert_tf.config import UNLIMITED
 from bert_tf.system.files import json_field, read_optional_json
@@ -51,11 +50,10 @@ def read_tokenizer(
             f"{path}: split_special_tokens is true, but bert_tf always reads special tokens as "
             "one token each; remove it."
         )
-    found = read_sentencepiece(folder, num_rows) or read_byte_bpe(folder, num_rows)
-    found = found or read_wordpiece(folder, num_rows, stated, as_transformers)
-    if found.vocab is not None:
-        check_named_tokens(folder, found.vocab)
-    return found
+    for read in (read_sentencepiece, read_byte_bpe):
+        if found := read(folder, num_rows):
+            return found
+    return read_wordpiece(folder, num_rows, stated, as_transformers)
 
 
 def model_max_length(folder: pathlib.Path) -> int | None:

@@ -7,14 +7,13 @@ does not read there, or reads from another file, is refused where it says someth
 import dataclasses
 import json
 import pathlib
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from bert_tf.system.files import json_field, read_optional_json
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.tokenizer_json import TOKENIZER_FILE
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE, TokenizerJsonVocab
 
 ROLES = ("cls", "sep", "pad", "unk", "mask")
 FLAGS = ("lstrip", "rstrip")
@@ -33,25 +32,26 @@ HAVE_STEPS = {
 }
 
 
-def check_named_tokens(folder: pathlib.Path, vocab: AnyVocab) -> None:
+def check_named_tokens(
+    folder: pathlib.Path, known: Iterable[str], roles: Mapping[str, str]
+) -> None:
     """Raises ValueError if tokenizer_config.json names special tokens that the vocabulary lacks.
 
     transformers gives a token that the other files do not have an id of its own, and finds a word
     of the vocabulary that is named here anywhere in a text.
+
+    Args:
+      folder: may have the file.
+      known: the special and added tokens.
+      roles: the special tokens by name: cls, sep, pad, unk, mask; those left out may be any.
     """
     path = folder / "tokenizer_config.json"
     values = read_optional_json(path)
-    if isinstance(vocab, Vocab):
-        known = {*vocab.special_tokens, *(t.content for t in vocab.options.added_tokens)}
-    else:
-        known = {token.content for token in vocab.added_tokens}
-        known |= {getattr(vocab, role) for role in ROLES}
+    known = {*known, *roles.values()}
     for key, content in _named_tokens(values):
         allowed = sorted(known)
-        role = key.removesuffix("_token")
-        # WordPiece checks the names of its special tokens itself.
-        if role in ROLES and not isinstance(vocab, Vocab):
-            allowed = [getattr(vocab, role)]
+        if (role := key.removesuffix("_token")) in roles:
+            allowed = [roles[role]]
         if content not in allowed:
             raise ValueError(
                 f"{path}: {key} is {content!r}, but the vocabulary has {allowed[:20]} there; "
@@ -72,6 +72,12 @@ def _named_tokens(values: dict[str, Any]) -> list[tuple[str, str]]:
         if isinstance(content, str):
             named.append((key, content))
     return named
+
+
+def check_special_tokens(folder: pathlib.Path, vocab: TokenizerJsonVocab) -> None:
+    """Raises ValueError if tokenizer_config.json names other special tokens than a vocabulary."""
+    added = [token.content for token in vocab.added_tokens]
+    check_named_tokens(folder, added, {role: getattr(vocab, role) for role in ROLES})
 
 
 def with_stated_tokens(folder: pathlib.Path, vocab: JsonVocabT) -> JsonVocabT:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
+from bert_tf.checkpoints.tokenizer_settings import check_named_tokens
 from bert_tf.checkpoints.wordpiece_files import (
     StatedRules,
     added_token,
@@ -126,6 +127,7 @@ def read_wordpiece(
         lower = check_casing(base, stated, str(folder))
         vocab, row_notes = fill_up(base, num_rows, str(folder))
         return FoundTokenizer(vocab, lower, stated, row_notes)
+    check_named_tokens(folder, (*base.special_tokens, *files.added), {})
     vocab, lower = _with_options(base, files, folder, num_rows, as_transformers)
     vocab, row_notes = fill_up(vocab, num_rows, str(folder))
     notes = (*files.notes, *row_notes)

@@ -1,6 +1,7 @@
 """Each package that the source imports is declared, and the lists of packages agree."""
 
 import ast
+import functools
 import pathlib
 import re
 import sys
@@ -39,6 +40,7 @@ def pinned(name: str) -> dict[str, str]:
     return {normal(m[1]): m[2] for m in matches if m}
 
 
+@functools.cache
 def distributions(path: pathlib.Path) -> set[str]:
     """Returns the distributions of the packages that a file imports."""
     found = set()

@@ -38,6 +38,7 @@ def test_a_program_ends_with_an_error(folder):
     assert not list((folder / "run").glob("model.ckpt-*.index"))
 
 
+@pytest.mark.slow
 def test_pretraining_ends_with_an_error(folder):
     vocab_file = folder / "model" / "vocab.txt"
     (folder / "own.txt").write_text("a b c d\ne f g h\n\n" * 40)

@@ -221,6 +221,8 @@ def test_lists_of_programs_are_complete() -> None:
 def test_the_page_of_the_export_lists_its_folder() -> None:
     page = text_of(ROOT / "export/README.md")
     entries = [path for path in (ROOT / "export").iterdir() if path.name[0] not in "_."]
+    # A folder that was removed may still hold what Python compiled there.
+    entries = [path for path in entries if path.is_file() or any(path.glob("*.*"))]
     names = [name_of(path) + "/" * path.is_dir() for path in entries if path.name != "README.md"]
     assert [name for name in names if f"`{name}`" not in page] == []
 

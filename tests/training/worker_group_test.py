@@ -79,6 +79,33 @@ def test_a_worker_ends_when_another_is_killed_or_stopped(tmp_path, victim, numbe
         assert f"Worker {victim} of 2 ({hosts[victim]})" in line
 
 
+@pytest.mark.parametrize(
+    ("error", "message", "named"),
+    [
+        ("UnavailableError", "from remote target /job:worker/replica:0/task:1: reset", "Worker 1 "),
+        ("InternalError", "Collective ops is aborted by: /job:worker/task:1", "Worker 1 "),
+        ("AbortedError", "no name", "another worker"),
+        ("InvalidArgumentError", "task:1 has a wrong shape", None),
+    ],
+)
+def test_an_error_of_the_network_ends_the_process(monkeypatch, capsys, error, message, named):
+    import tensorflow as tf
+
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(worker_group.os, "_exit", leave)
+    monkeypatch.setattr(worker_group, "call_roll", lambda *_: None)
+    monkeypatch.setenv("TF_CONFIG", tf_config(hosts_of(2), 0))
+    failure = getattr(tf.errors, error)(None, None, message)
+    with pytest.raises(SystemExit if named else type(failure)) as ended:  # noqa: SIM117
+        with joined_workers("multi_worker", {}):
+            raise failure
+    if named:
+        assert ended.value.code == 69
+        assert named in capsys.readouterr().err
+
+
 def join_all(hosts, values):
     """Calls the roll of workers, whose values are given by index; returns their errors or ""."""
 

@@ -12,7 +12,7 @@ from bert_tf.config import (
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.config.flag_rules import PRETRAINING_RULES
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.config.rules import Exclusion, check_rules, is_set
+from bert_tf.config.rules import Exclusion, Rule, check_rules, is_set
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES
 from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
@@ -53,3 +53,14 @@ def test_a_field_refuses_its_conflicts(given) -> None:
     with pytest.raises(ValueError, match=f"pack_rows .*{name}"):
         TrainingConfig(pack_rows=True, **given)
     TrainingConfig(pack_rows=True, distribution="mirrored")
+
+
+def test_the_first_broken_rule_is_reported() -> None:
+    rules = [
+        Rule(lambda c: c.vocab_size < 7, "not broken"),
+        Rule(lambda c: c.vocab_size > 7, "--vocab_size={c.vocab_size} is above 7"),
+        Rule(lambda c: True, "later"),
+    ]
+    with pytest.raises(ValueError, match="--vocab_size=8"):
+        check_rules(rules, ModelConfig(vocab_size=8))
+    check_rules(rules[:2], ModelConfig(vocab_size=7))

@@ -188,7 +188,7 @@ def test_server_that_cannot_be_reached():
             ServingClient(server, "toy", grpc=grpc)
 
 
-@pytest.mark.parametrize("way", slow_unless("grpc", ["rest", "grpc"]))
+@BOTH
 def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
     client = connect(timeout=5.0, retries=2)
     client.metadata()

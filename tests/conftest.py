@@ -111,11 +111,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-def keeps_graph_optimizer(item: pytest.Item) -> bool:
-    """Whether a test computes with the graph optimizer in the fast run, too."""
+def computes_as_in_use(item: pytest.Item) -> bool:
+    """Whether a test has the graph optimizer and compiled updates in the fast run, too."""
     folder = pathlib.Path(__file__).parent
     is_of_exports = item.path.is_relative_to(folder / "export")
-    return is_of_exports or item.get_closest_marker("graph_optimizer") is not None
+    return is_of_exports or item.get_closest_marker("as_in_use") is not None
 
 
 @pytest.hookimpl(trylast=True)  # After -m and -k: what they leave out is not counted.
@@ -132,11 +132,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "tensorflow" in sys.modules:
-        # The graph optimizer takes an eighth of the time of the fast run. Slow runs, SavedModels
-        # and comparisons with recorded runs have it, as users do.
+        # The graph optimizer takes an eighth of the time of the fast run. Slow runs and SavedModels
+        # have it, as users do.
         import tensorflow as tf
 
-        is_off = is_fast_run(item.config) and not keeps_graph_optimizer(item)
+        is_off = is_fast_run(item.config) and not computes_as_in_use(item)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": is_off})
     if item.get_closest_marker("gpu"):
         import tensorflow as tf
@@ -163,6 +163,19 @@ def _same_start() -> None:
         # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix
         # up those of two tests in one process, as its own tests would without this line.
         tf.distribute.MirroredStrategy._collective_key_base += 100_000
+
+
+@pytest.fixture(autouse=True)
+def _quick_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves the updates of variables to TensorFlow: XLA compiles one for each shape, a second."""
+    if "tensorflow" in sys.modules and is_fast_run(request.config):
+        import tensorflow as tf
+
+        from bert_tf.training.optimizers import AdamWeightDecay
+
+        if not computes_as_in_use(request.node):
+            traced = lambda _, update: tf.function(update, autograph=False)
+            monkeypatch.setattr(AdamWeightDecay, "_traced", traced)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ def diverging(folder, output_dir, **changed):
     }
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_an_error(folder):
     """One step, whose loss is finite and whose weights are useless."""
     steps = {"train_batch_size": 12, "num_train_epochs": 1}

@@ -164,6 +164,7 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         assert_close(record["embedding"], vector)
 
 
+@pytest.mark.slow
 def test_embeddings_in_bfloat16_are_nearly_the_same(folder):
     """Eight bits of precision; written as float32."""
     vectors = []
@@ -351,6 +352,7 @@ def test_golden_embeddings_of_minilm():
     assert_close(poolers.run(rows), golden["out_pooler_output"], OTHER_FRAMEWORK)
 
 
+@pytest.mark.slow
 def test_the_models_own_embedding(tmp_path):
     embedding = EmbeddingConfig(
         ("max", "cls"), normalize=True, max_seq_length=9, prompts={"p": "the "}, default_prompt="p",

@@ -124,6 +124,7 @@ def test_a_head_with_the_labels_of_the_task_in_another_order(folder, tmp_path):
         assert evaluate(folder, model, tmp_path / model) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_labels_of_a_table_in_another_case(folder, tmp_path):
     table = {"task_name": "", "eval_file": folder / "dev.csv", "problem_type": "single_label"}
     table |= {"do_predict": "true", "predict_file": folder / "dev.csv"}

@@ -323,6 +323,7 @@ def test_a_run_is_evaluated_often_enough_to_stop_early(steps, epoch, evaluations
     assert with_evaluations(training, steps, epoch).eval_steps == interval
 
 
+@pytest.mark.slow
 def test_early_stopping_without_an_interval_judges_each_epoch(folder, caplog):
     flags = {"early_stopping_evaluations": 1, "num_train_steps": 8, "learning_rate": 0}
     flags |= {"train_batch_size": 16, "eval_steps": 0}
@@ -372,6 +373,7 @@ def test_predictions_alone(folder, plain):
         assert (copy / name).read_bytes() == (plain / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_spelling_of_the_start_is_the_same_run(folder, plain):
     path = shutil.copytree(plain, folder / "spelled")
     spelled = f"{folder}/plain/../model"

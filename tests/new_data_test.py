@@ -40,6 +40,7 @@ def flags_of(folder, output, start, **changed):
     }
 
 
+@pytest.mark.slow
 def test_a_training_on_new_data_reads_them_as_the_earlier_run(folder, caplog):
     log = log_of(caplog, "run_classifier", **flags_of(folder, "new", "old"))
     assert "--text_column=said --label_column=is --delimiter=^" in log

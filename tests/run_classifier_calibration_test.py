@@ -196,6 +196,7 @@ def test_more_than_two_classes_have_no_thresholds(folder, tmp_path):
     assert "--choose_thresholds" in message and "3" in message
 
 
+@pytest.mark.slow
 def test_all_reports_are_of_the_calibrated_model(folder, run, caplog):
     caplog.set_level("INFO")
     evaluated = {"do_eval": "true", "eval_file": folder / "dev.csv", "output_dir": run}

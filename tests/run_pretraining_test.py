@@ -121,6 +121,7 @@ def test_masks_are_filled_in(one_device):
         assert probabilities == sorted(probabilities, reverse=True) and sum(probabilities) <= 1
 
 
+@pytest.mark.slow
 def test_whole_texts_are_filled_in_and_scored(one_device):
     model = {"output_dir": one_device[0]}
     text = "The [MASK] stood [GAP:1-2]."

@@ -21,6 +21,8 @@ from tests.roads.roads import largest_difference
 from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
 from tests.tiny_model import write_tiny_model
 
+pytestmark = pytest.mark.slow
+
 JOINT = {"span_head": "joint", "beam_size": 6, "version_2_with_negative": "true"}
 STEPS = {"num_train_steps": 60, "save_checkpoints_steps": 30}
 

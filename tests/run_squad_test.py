@@ -183,6 +183,7 @@ def test_version_2(folder, second):
     }
 
 
+@pytest.mark.slow
 def test_the_threshold_that_was_found_gives_the_best_f1(folder, second):
     odds, results = read(second / "null_odds.json"), read_results(second)
     before = (second / "nbest_predictions.json").read_bytes()
@@ -268,6 +269,7 @@ def test_a_labelled_file_is_judged_as_well_as_answered(folder, second):
     assert "worst_errors_test.tsv" in files_of(second)
 
 
+@pytest.mark.slow
 def test_a_model_of_version_2_answers_version_1(folder, second):
     flags = {"do_eval": "true", "do_predict": "true", "init_checkpoint": second}
     flags["version_2_with_negative"] = "false"

@@ -286,10 +286,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         variable = self._trainable_variables[index]
         key = (rule, self.jit_compile, variable.dtype, *variable.shape)
         if key not in self._updates:
-            self._updates[key] = tf.function(
-                update, autograph=False, jit_compile=self.jit_compile or None
-            )
+            self._updates[key] = self._traced(update)
         return self._updates[key]
+
+    def _traced(self, update: Callable[..., None]) -> Callable[..., None]:
+        return tf.function(update, autograph=False, jit_compile=self.jit_compile or None)
 
     def _update_variable(
         self,

@@ -255,6 +255,7 @@ def test_whatever_the_readers_look_for_is_fetched(tmp_path, monkeypatch):
     assert names - fetched == {"bert_tf.json"}  # Of exported models, which are not on hubs.
 
 
+@pytest.mark.slow
 def test_a_preset_of_keras_hub_is_read_by_its_name(tiny, tmp_path, monkeypatch):
     # As kagglehub lays out its cache; a version that is there is not asked for.
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))

@@ -139,6 +139,7 @@ def test_an_adapter_of_the_word_table_and_a_base_with_its_copy(made):
     assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_the_program_merges_into_the_base_that_is_given(made):
     edit(made, base_model_name_or_path="/nowhere/bert")
     with pytest.raises(ValueError, match=r"/nowhere/bert.*--base_model"):

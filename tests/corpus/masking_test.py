@@ -13,7 +13,7 @@ from bert_tf.corpus import masking
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import golden_file
-from tests.slow_variants import slow_where
+from tests.slow_variants import slow_unless, slow_where
 
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab((*SPECIAL, *(f"w{n}" for n in range(300)), *(f"##p{n}" for n in range(200))))
@@ -277,12 +277,12 @@ def test_the_mean_of_spans_is_the_one_that_the_help_states(span_length, mean):
     assert masking.mean_span(MaskingConfig()) == 1.0
 
 
-@pytest.mark.parametrize("separator", [127, 50], ids=["text", "pair"])
+@pytest.mark.parametrize("separator", [pytest.param(127, marks=pytest.mark.slow), 50])
 @pytest.mark.parametrize(
     ("fields", "mean", "longest"),
     [
         ({"span_length": 5.0}, 4.46, 10),
-        ({"span_length": 4.0}, 3.77, 10),
+        pytest.param({"span_length": 4.0}, 3.77, 10, marks=pytest.mark.slow),
         ({"ngram_length": 3}, 18 / 11, 3),
     ],
 )
@@ -313,7 +313,9 @@ def test_spans_have_the_stated_mean_and_every_position_is_equally_frequent(
     assert chi_square < len(counts) + 5 * np.sqrt(2 * longest * len(counts))
 
 
-@pytest.mark.parametrize("fields", [{"span_length": 5.0}, {"ngram_length": 3}])
+@pytest.mark.parametrize(
+    "fields", [pytest.param({"span_length": 5.0}, marks=pytest.mark.slow), {"ngram_length": 3}]
+)
 def test_spans_are_of_whole_words(fields):
     """Words of several tokens: none is split, and the count is nearly reached."""
     batch = full_rows(600, 128)
@@ -338,7 +340,7 @@ def test_spans_are_of_whole_words(fields):
     assert abs(num_words / num_runs / masking.mean_span(config) - 1) < 0.1
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("share", slow_unless(0.9, [0.5, 0.9, 1.0]))
 def test_any_share_can_be_masked_in_spans(share):
     batch = make_batch(200, 48, seed=9)
     config = MaskingConfig(

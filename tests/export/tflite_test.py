@@ -364,6 +364,7 @@ def broken(monkeypatch):
     return break_weights
 
 
+@pytest.mark.slow
 def test_file_that_loses_points_is_not_kept(tmp_path, broken):
     broken(lambda table: table[::-1])
     message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))

@@ -252,6 +252,7 @@ def cross_entropies(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return normalizers - np.take_along_axis(scores, labels[:, None], -1)[:, 0]
 
 
+@pytest.mark.slow
 def test_weights_of_classes_and_of_rows(folder):
     task = TASKS["classification"]
     model = make_model(folder, task, optimizer=keras.optimizers.SGD(0.0))
@@ -280,6 +281,7 @@ def test_tags_of_padding_do_not_count(folder):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_only_the_head_learns_if_the_encoder_is_frozen(folder):
     task = TASKS["classification"]
     model = make_model(folder, task)

@@ -296,6 +296,7 @@ def test_spellings_of_a_label_in_datasets(folder, labels, values, expected):
 LOGITS = np.array([[0.5, 1.0], [2.0, 0.0], [-1.0, 1.0]], np.float32)
 
 
+@pytest.mark.slow
 def test_labels_outside_the_classes_are_named_where_they_count(folder):
     model = start_model(folder)
     loss = tf.function(lambda y, weights: model.task_loss({}, y, LOGITS, weights).mean())
@@ -313,6 +314,7 @@ def test_labels_outside_the_classes_are_named_where_they_count(folder):
         model.evaluate(data, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_column_of_labels_is_one_of_places(folder):
     model, ids = start_model(folder), np.array([0, 1, 1])
     expected = cross_entropy(LOGITS, ids).mean()

@@ -21,7 +21,7 @@ from tests.roads.roads import (
     rest_rows,
     saved_model,
 )
-from tests.slow_variants import slow_where
+from tests.slow_variants import slow_unless
 from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH, TOP_K = 24, 3
@@ -106,7 +106,7 @@ def multilingual_roads(tmp_path_factory) -> Roads:
     return Roads(write_model(folder, "fill_mask", RUN, True, num_hidden_layers=1), "fill_mask")
 
 
-@pytest.mark.parametrize("road", slow_where(lambda road: road in ("run", "saved_model"), ROADS))
+@pytest.mark.parametrize("road", slow_unless("keras", ROADS))
 def test_masks_are_filled_alike(roads, road) -> None:
     expected = roads.model.fill_mask(TEXTS, top_k=TOP_K)
     assert [len(masks) for masks in expected] == [2, 1, 2, 2, 1]

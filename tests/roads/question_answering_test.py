@@ -57,7 +57,7 @@ QUESTIONS, CONTEXTS = make_questions()
     ("threshold", "is_multilingual", "n_best_size"),
     [
         pytest.param(None, False, 3, marks=pytest.mark.slow),
-        (-1.0, False, 20),
+        pytest.param(-1.0, False, 20, marks=pytest.mark.slow),
         pytest.param(5.0, False, 1, marks=pytest.mark.slow),
         pytest.param(-3.0, True, 2, marks=pytest.mark.slow),
     ],

@@ -29,7 +29,7 @@ def make_run(folder, loss, is_multilingual=False):
 @pytest.mark.parametrize(
     ("loss", "is_multilingual"),
     [
-        ("bce", False),
+        pytest.param("bce", False, marks=pytest.mark.slow),
         pytest.param("lambda", False, marks=pytest.mark.slow),
         pytest.param("bce", True, marks=pytest.mark.slow),
     ],

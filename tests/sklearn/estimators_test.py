@@ -110,6 +110,7 @@ def test_examples_of_weight_zero_are_left_out(folder):
     np.testing.assert_array_equal(weighted.predict_proba(TEXTS), fewer.predict_proba(TEXTS))
 
 
+@pytest.mark.slow
 def test_temperature_and_thresholds(folder, fitted):
     settings = {"temperature": 4.0, "thresholds": {"water": 0.0}}
     model = make_classifier(folder, **settings).fit(TEXTS, LABELS)
@@ -182,6 +183,7 @@ def test_a_copy_is_not_fitted(fitted):
         copy.predict(TEXTS)
 
 
+@pytest.mark.slow
 def test_numbers_are_learned_from_pairs(folder):
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
     numbers = [4.0, 5.0, 6.0] * 4
@@ -207,6 +209,7 @@ def test_embeddings_are_those_of_the_embedder(folder):
     )
 
 
+@pytest.mark.slow
 def test_a_union_of_features_in_a_search(folder):
     features = make_union(TfidfVectorizer(), BertEmbeddings(folder))
     pipeline = make_pipeline(features, LogisticRegression())

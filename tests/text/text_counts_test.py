@@ -80,6 +80,7 @@ def test_more_texts_than_before_are_spoken_of_again(folder, caplog):
     assert "2 of 3" in line and "1 of 3" in line
 
 
+@pytest.mark.slow
 def test_fit_says_it_of_both_parts(folder, caplog):
     model = BertClassifier.from_pretrained(folder, labels=["a", "b"], max_seq_length=LENGTH)
     data = [LONG, "cat"], ["a", "b"]

@@ -197,6 +197,7 @@ def test_weights_that_are_too_large_are_never_saved(tmp_path):
     assert not trainer.directory.steps()
 
 
+@pytest.mark.slow
 def test_a_run_does_not_end_with_skipped_steps(tmp_path):
     """Fewer steps than `max_bad_losses`, and a kill among them: they are counted on."""
     options = {"task": lambda *_, **__: ToyTask(DROPPING, nan_from_step=8), "on_bad_loss": "skip"}

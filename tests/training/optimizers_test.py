@@ -64,6 +64,7 @@ def test_first_step_by_hand():
     np.testing.assert_allclose(variable.numpy(), 2.0 - 0.318218, rtol=1e-5)
 
 
+@pytest.mark.as_in_use
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_update_is_traced_once_for_a_shape(jit_compile):
     names = ["a", "b", "bias", "c"]

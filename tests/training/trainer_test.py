@@ -162,6 +162,7 @@ def test_sigterm_saves_and_says_so(whole_run, tmp_path):
     assert ours.read_bytes() == expected.read_bytes()
 
 
+@pytest.mark.slow
 def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, ToyTask(DROPPING, nan_from_step=7))
     with pytest.raises(FloatingPointError, match=r"masked_lm_loss.*step 8 .*model.ckpt-5"):

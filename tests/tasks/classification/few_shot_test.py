@@ -34,6 +34,7 @@ def embedder(folder):
     return bert_tf.BertEmbedder.from_pretrained(folder, normalize=True, max_seq_length=16)
 
 
+@pytest.mark.slow
 def test_learns_and_is_saved(embedder, tmp_path):
     before = embedder.encode(TEXTS)
     keras.utils.set_random_seed(1)

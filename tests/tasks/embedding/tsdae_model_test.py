@@ -204,6 +204,7 @@ def test_only_the_vector_tells_of_the_damaged_text():
     assert np.abs(parts[1][table][21]).max() > 1e-5 and not parts[1][table][20].any()
 
 
+@pytest.mark.slow
 def test_dropout_and_recomputation(monkeypatch):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
     models = [denoiser(config, unpad=True, recompute=again) for again in (False, True)]

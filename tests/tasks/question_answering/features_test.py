@@ -329,6 +329,7 @@ def test_every_answer_of_train36_is_recovered(uncased):
     check_windows(pairs, uncased, 128)
 
 
+@pytest.mark.slow
 @pytest.mark.needs(data="squad")
 def test_answers_of_version_2_that_windows_cut(uncased):
     # Windows side by side: the original's numbers for the same flags.

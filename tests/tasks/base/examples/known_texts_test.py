@@ -10,7 +10,7 @@ from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.fine_tune import WORDS, fine_tune, write_table
-from tests.slow_variants import slow_where
+from tests.slow_variants import slow_unless
 from tests.tiny_model import write_tiny_model
 
 # The spelling of the second text differs from that of train, but its tokens do not.
@@ -48,9 +48,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", slow_where(lambda name: name not in ("classifier", "choice"), CASES)
-)
+@pytest.mark.parametrize("name", slow_unless("classifier", CASES))
 def test_fit_names_how_many_validation_texts_it_trains_on(folder, caplog, name):
     kind, train, dev = CASES[name]
     options = {"new_head": True}
@@ -72,6 +70,7 @@ def test_other_validation_texts_are_not_spoken_of(folder, caplog):
     assert not lines(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long_texts", ["head", pytest.param("windows", marks=pytest.mark.slow)])
 def test_the_program_names_them_by_file(folder, tmp_path, caplog, long_texts):
     rows = [{"label": "ab"[i % 2], "text": f"{text} " * 20} for i, text in enumerate(TRAIN)]
@@ -96,6 +95,7 @@ def test_the_program_names_them_by_file(folder, tmp_path, caplog, long_texts):
     assert "3 of 3" in dev and "1 of 2" in predicted
 
 
+@pytest.mark.slow
 def test_questions_with_their_contexts(folder, tmp_path, caplog):
     def write(name: str, *questions: tuple[str, str]) -> str:
         paragraphs = []

@@ -133,6 +133,7 @@ def test_tags_come_back_without_padding(options, tmp_path):
         assert outputs["num_words"][row] == len(words)
 
 
+@pytest.mark.slow
 def test_spans_come_back_whatever_the_batch(tmp_path):
     tuner, expected = make_tuner(tmp_path, "spans"), []
     for batch, scores in rows_alone("spans"):

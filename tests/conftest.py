@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -173,8 +173,10 @@ def _quick_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
         from bert_tf.training.optimizers import AdamWeightDecay
 
+        def traced(optimizer: AdamWeightDecay, update: Callable[..., None]) -> Callable[..., None]:
+            return tf.function(update, autograph=False)
+
         if not computes_as_in_use(request.node):
-            traced = lambda _, update: tf.function(update, autograph=False)
             monkeypatch.setattr(AdamWeightDecay, "_traced", traced)
 
 

@@ -351,9 +351,8 @@ def test_real_files(name, folder, counts):
         assert len(examples) == count
         assert len({example.id for example in examples}) == count
         assert all(example.text_a.strip() for example in examples)
-        assert all(
-            bool((example.text_b or "").strip()) == bool(task.text_b) for example in examples
-        )
+        seconds = [(example.text_b or "").strip() for example in examples]
+        assert all(bool(second) == bool(task.text_b) for second in seconds)
         if task.labels:
             is_unlabelled = split == "test" and name != "mrpc"
             labels = {-1} if is_unlabelled else set(range(len(task.labels)))

@@ -146,25 +146,6 @@ def test_fit_and_evaluate_in_keras(trained, folder):
         )
 
 
-@pytest.mark.slow
-def test_version_1(folder):
-    files = {
-        name: folder / f"{name.split('_')[0].replace('predict', 'dev')}1.json"
-        for name in ("train_file", "predict_file")
-    }
-    flags = flags_of(folder, "first", **ALL, **files, num_train_steps=2)
-    del flags["version_2_with_negative"]
-    assert fine_tune("run_squad", **flags) == 0
-    run = folder / "first"
-    assert not (run / "null_odds.json").exists()
-    assert all(read(run / "predictions.json").values())
-    assert read_checkpoint(run).heads.count("answerable") == 0
-    message = refuse(
-        "run_squad", "--do_predict", "--version_2_with_negative", f"--output_dir={run}"
-    )
-    assert "answerable" in message
-
-
 def test_what_is_refused(folder, trained):
     flags = flags_of(folder, "refused", do_train="true")
     message = refuse("run_squad", **flags, teacher=folder / "model")

@@ -57,16 +57,6 @@ def make_sentences(seed, count):
     return sentences
 
 
-def as_iob1(rows):
-    """Starts an entity with I-, but B- where one of its type ends just before."""
-    changed, before = [], "O"
-    for *columns, tag in rows:
-        starts = tag.startswith("B-") and before[1:] != tag[1:]
-        changed.append((*columns, "I-" + tag[2:] if starts else tag))
-        before = tag
-    return changed
-
-
 def as_conll(sentences, separator=" ", end="\n"):
     lines = ["-DOCSTART- -X- O".replace(" ", separator), ""]
     for rows in sentences:
@@ -100,8 +90,6 @@ def write_files(path):
     files = {
         "train.txt": as_conll(train),
         "dev.txt": as_conll(dev, "\t", "\r\n"),
-        "train.iob1": as_conll(map(as_iob1, train), "\t"),
-        "dev.iob1": as_conll(map(as_iob1, dev)),
         "train.conllu": as_conllu(train),
         "dev.conllu": as_conllu(dev),
     }
@@ -175,13 +163,6 @@ def test_names(folder, names):
 
 
 @pytest.mark.slow
-def test_names_in_iob1(folder):
-    assert fine_tune("run_tagger", **flags_of(folder, "iob1", "iob1")) == 0
-    check_names(folder / "iob1", folder / "dev.iob1", " ", make_sentences(2, 40), 50)
-    assert "B-LOC" in (folder / "iob1/labels.txt").read_text().split()  # one behind another
-
-
-@pytest.mark.slow
 def test_parts_of_speech(folder):
     sklearn = pytest.importorskip("sklearn.metrics")
     flags = flags_of(folder, "parts", "conllu", tag_column="upos", num_train_steps=30)
@@ -237,30 +218,11 @@ def test_any_file_comes_out_whole(folder, names):
     assert middle.count("B-PER") / len(middle) > 0.9 and found[-1] == ("Oslo", "B-LOC")
 
 
-@pytest.mark.slow
-def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
-    """Neither their columns nor their names; a word alone in a sentence gets the same tag."""
-    (folder / "plain.txt").write_text("Anna\n\nOslo\n")
-    (folder / "other.tsv").write_text("Anna\t\n\nOslo\tB-XYZ\n")
-    (folder / "second.txt").write_text("Oslo Anna\n\nAnna Oslo\n")
-    for word_column, name in ((0, "plain.txt"), (0, "other.tsv"), (1, "second.txt")):
-        flags = {"do_train": "false", "do_eval": "false", "tag_column": 2}
-        flags |= {"predict_file": folder / name, "word_column": word_column}
-        assert fine_tune("run_tagger", **flags_of(folder, "names", "txt", **flags)) == 0
-        lines = (names / "predictions.txt").read_text().split("\n")
-        assert [line.split()[-1:] for line in lines] == [["B-PER"], [], ["B-LOC"], []]
-
-
 BAD = [
     ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' .*2 columns, .*3 "),
-    ("Anna\tB-PER\n\tO\n", {}, r"bad.txt, line 2: '\\tO' .*word, .*column 0"),
-    ("Anna\tB-PER\nBen\t\n", {}, r"bad.txt, line 2: 'Ben\\t' .*tag, .*column 1"),
     ("Anna\n", {}, "bad.txt line 1: "),
     ("Anna B-PER\n", {"tag_column": 3}, "bad.txt, line 1: tag_column .*3, .*2 columns"),
-    ("Anna B-PER\n", {"tag_column": "upos"}, "tag_column .*'upos', .*2 columns"),
     ("Anna B-PER\n\xe9 O\n".encode("latin1"), {}, r"bad.txt, line 2: .*b'\\xe9' .*11 "),
-    ("\n\n", {}, "bad.txt: .*sentences; "),
-    ("1\tAnna\t_\tX\t_\t_\t0\t_\t_\t_\n3" + "\tx" * 9 + "\n", {}, r"line 2: '3\\tx\\tx"),
 ]
 
 

@@ -40,7 +40,7 @@ from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
 from bert_tf.tasks.base.serving.metadata import CARD_NAME, OPTIONAL_ROW_OUTPUTS, ROW_OUTPUTS
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, function_of_ids
-from bert_tf.tasks.base.serving.saving.functions import save_functions
+from bert_tf.tasks.base.serving.saving.writing import save_functions
 from bert_tf.tasks.embedding import model as embedder
 from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.text_input import check_text_input, make_packer

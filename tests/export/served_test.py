@@ -16,10 +16,10 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood, score_words
 from bert_tf.tasks.base.serving.model import IDS
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.question_answering.answers import make_predictions
+from bert_tf.tasks.question_answering.answers import SquadPredictions, rank_spans
+from bert_tf.tasks.question_answering.features import make_examples
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.questions import SquadQuestion
-from bert_tf.tasks.question_answering.task import make_examples
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.model import BertTokenClassifier
@@ -193,15 +193,11 @@ def test_answers(tmp_path, monkeypatch, version_2) -> None:
     logits = BertSpanLabeler.from_pretrained(folder)(batch)
     is_piece = batch["input_mask"] > 0  # What the model says of padding does not count.
     starts, ends = (np.where(is_piece, logits[f"{name}_logits"], -1e9) for name in ("start", "end"))
-    expected = make_predictions(
-        questions,
-        examples.features,
-        starts,
-        ends,
-        version_2,
-        max_answer_length=4,
-        null_score_diff_threshold=-1.0,
+    config = SquadConfig(
+        version_2_with_negative=version_2, max_answer_length=4, null_score_diff_threshold=-1.0
     )
+    ranked = rank_spans(questions, examples.features, starts, ends, config)
+    expected = SquadPredictions.of_ranked(ranked, config)
     found = answers(served, [q.question for q in questions], [q.context for q in questions])
     texts = [answer.decode() for answer in found["answer"]]
     assert texts == [text if text != "empty" else "" for text in expected.predictions.values()]

@@ -10,6 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.corpus.example_shards import write_shards
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm
@@ -17,7 +18,7 @@ from bert_tf.corpus.token_store import TokenStore, write_part
 from bert_tf.diagnosis.examples import Examples, find_faults
 from bert_tf.pretraining.masked_words.answers import read_masked_text
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
-from bert_tf.tasks.question_answering.answers import make_predictions
+from bert_tf.tasks.question_answering.answers import SquadPredictions, rank_spans
 from bert_tf.tasks.question_answering.features import make_features
 from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
 from bert_tf.tasks.question_answering.serving import QuestionAnsweringServing
@@ -72,7 +73,9 @@ def test_no_answer_is_the_class_token_at_the_end_of_each_window():
     for row, feature in enumerate(features):
         starts[row, feature.class_position] = 2.0 + row
         starts[row, feature.context_start] = 1.0
-    found = make_predictions([question], features, starts, starts.copy(), True)
+    config = SquadConfig(version_2_with_negative=True)
+    ranked = rank_spans([question], features, starts, starts.copy(), config)
+    found = SquadPredictions.of_ranked(ranked, config)
     assert found.null_odds["q"] == pytest.approx(2 * 2.0 - 2 * 1.0)
     assert found.predictions["q"] == ""
 

@@ -1,17 +1,6 @@
 """Registers embedders and plain encoders as kinds of models that can be loaded and exported."""
 
-import typing
-
 from bert_tf.tasks.base.serving.kind import Kind
-
-if typing.TYPE_CHECKING:
-    from bert_tf.checkpoints.checkpoint import Checkpoint
-
-
-def always(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns True: any encoder can compute embeddings."""
-    return True
-
 
 EMBEDDINGS = Kind(
     name="embeddings",
@@ -20,7 +9,7 @@ EMBEDDINGS = Kind(
     methods=("encode", "encode_query", "encode_document"),
     model="bert_tf.tasks.embedding.model.BertEmbedder",
     serving="bert_tf.tasks.embedding.serving.EmbeddingServing",
-    is_default=always,
+    is_default=lambda checkpoint, folder: True,  # Any encoder can compute embeddings.
     options=("pooling", "normalize", "side"),
     model_options={"use_pooler": False},
 )
@@ -30,5 +19,5 @@ ENCODER = Kind(
     head="",
     methods=(),
     model="bert_tf.network.encoder.BertEncoder",
-    serving="bert_tf.tasks.base.serving.encoder.EncoderServing",
+    serving="bert_tf.tasks.embedding.serving.EncoderServing",
 )

@@ -1,4 +1,4 @@
-"""Serving functions of embedders."""
+"""Serving functions of embedders, and of the encoder without a head."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,3 +54,24 @@ class EmbeddingServing(Serving):
         (text,) = texts
         text = self.prompt + text if self.prompt else text
         return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)
+
+
+class EncoderServing(Serving):
+    """Serves the encoder without a head.
+
+    Outputs:
+      sequence_output: float32 [B, T, D].
+      pooled_output: float32 [B, D], if the model has a pooler.
+      input_word_ids, input_mask: int32 [B, T], the tokens that the vectors belong to.
+    """
+
+    kind = "encoder"
+
+    def from_ids(self, batch: Batch) -> Outputs:
+        encoded = self.call_model(batch)
+        outputs = {"sequence_output": encoded["sequence_output"]}
+        if "pooled_output" in encoded:
+            outputs["pooled_output"] = encoded["pooled_output"]
+        outputs["input_word_ids"] = batch["input_word_ids"]
+        outputs["input_mask"] = batch["input_mask"]
+        return outputs

@@ -25,8 +25,8 @@ Reference: write_predictions in google-research/bert's run_squad.py.
 import abc
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -114,6 +114,13 @@ class QuestionAnswers(abc.ABC):
         """Returns the outputs of each row by name, without padding."""
         raise NotImplementedError
 
+    @staticmethod
+    def rank(
+        examples: SquadExamples, outputs: "RowOutputs", config: SquadConfig
+    ) -> Iterator["Ranked"]:
+        """Yields the candidates of each question from the outputs of all rows."""
+        return rank_outputs(examples, outputs, config)
+
     @counts_texts
     def answer(
         self,
@@ -160,82 +167,13 @@ class QuestionAnswers(abc.ABC):
     ) -> list[dict[str, Any]]:
         """Returns the answers of `answer`; `config` is `reading` with the options of the call."""
         examples = make_examples(asked, self.tokenizer, self.max_seq_length, self.reading)
-        outputs = []
+        outputs: dict[str, list[np.ndarray]] = {}
         # Contexts without words have no windows.
         if len(examples.rows):
-            outputs = self.compute_rows(examples.rows, batch_size)
-        return [answer._asdict() for answer in self.find_answers(examples, outputs, config)]
-
-    @counts_texts
-    def find_answers(
-        self, examples: SquadExamples, outputs: list[dict[str, np.ndarray]], config: SquadConfig
-    ) -> list[Answer]:
-        """Returns the answer to each question from the outputs of all rows."""
-        starts = pad_scores([row[START] for row in outputs])
-        ends = pad_scores([row[END] for row in outputs])
-        return best_answers(examples.questions, examples.features, starts, ends, config)
-
-
-def pad_scores(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Pads the scores of rows with `NO_SCORE`, float32 [R, T]."""
-    padded = np.full([len(rows), max(map(len, rows), default=0)], NO_SCORE, np.float32)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded
-
-
-class SquadPredictions(NamedTuple):
-    """The contents of the original's three output files, in the order of the questions."""
-
-    predictions: dict[str, str]
-    nbest: dict[str, list[dict[str, Any]]]
-    null_odds: dict[str, float]  # empty for version 1
-
-
-def make_predictions(
-    questions: Iterable[SquadQuestion],
-    features: Sequence[SquadFeature],
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    version_2: bool,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
-    null_score_diff_threshold: float = 0.0,
-) -> SquadPredictions:
-    """Finds the answer to each question in all of its windows.
-
-    Args:
-      questions: the questions.
-      features: their windows, in order within a question; a question may have no window.
-      start_logits, end_logits: [features, T], a row for each window.
-      version_2: whether a question may have no answer.
-      n_best_size: number of starts and of ends that are considered in each window, and of entries
-        in an n-best list, which may have "" as a further entry.
-      max_answer_length: maximum number of tokens of an answer.
-      null_score_diff_threshold: "" is predicted if the null odds are above it.
-
-    Raises:
-      ValueError: if the logits do not fit the features or are not finite, or a size is below 1.
-    """
-    if n_best_size < 1 or max_answer_length < 1:
-        raise ValueError(
-            f"n_best_size is {n_best_size}, max_answer_length {max_answer_length}; expected at "
-            "least 1."
-        )
-    nbest: dict[str, list[dict[str, Any]]] = {}
-    null_odds: dict[str, float] = {}
-    all_ranked = _rank(
-        questions, features, start_logits, end_logits, version_2, n_best_size, max_answer_length
-    )
-    for ranked in all_ranked:
-        nbest[ranked.question.id] = to_json(ranked.entries)
-        if version_2:
-            null_odds[ranked.question.id] = ranked.null_odds
-    if version_2:
-        predictions = choose_answers(nbest, null_odds, null_score_diff_threshold)
-    else:
-        predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
-    return SquadPredictions(predictions, nbest, null_odds)
+            for row in self.compute_rows(examples.rows, batch_size):
+                for name, values in row.items():
+                    outputs.setdefault(name, []).append(values)
+        return [ranked.answer(config)._asdict() for ranked in self.rank(examples, outputs, config)]
 
 
 class Ranked(NamedTuple):
@@ -246,20 +184,17 @@ class Ranked(NamedTuple):
       best: the best span; None if there is no span.
       null_odds: see `Answer`.
       entries: the n-best list.
+      null_probability: probability of no answer, if the n-best list has no entry for it.
     """
 
     question: SquadQuestion
     best: Candidate | None
     null_odds: float
     entries: list[Candidate]
+    null_probability: float | None = None
 
-    def answer(self, config: SquadConfig, null_probability: float | None = None) -> Answer:
-        """Returns the answer.
-
-        Args:
-          config: options for selecting the answer.
-          null_probability: probability of no answer, if the n-best list has no entry for it.
-        """
+    def answer(self, config: SquadConfig) -> Answer:
+        """Returns the answer; `config` selects it."""
         # The texts of an n-best list are different, so that they can be keys.
         probability_of_text = {}
         for entry, probability in zip(self.entries, probabilities(self.entries), strict=True):
@@ -269,6 +204,7 @@ class Ranked(NamedTuple):
             return Answer("", -1, -1, 0.0, self.null_odds, 1.0)
         score = self.best.score
         if config.version_2_with_negative and self.null_odds > config.null_score_diff_threshold:
+            null_probability = self.null_probability
             if null_probability is None:
                 null_probability = probability_of_text.get("", 0.0)
             return Answer("", -1, -1, score, self.null_odds, null_probability)
@@ -277,49 +213,81 @@ class Ranked(NamedTuple):
         return Answer(text, self.best.start, self.best.end, score, self.null_odds, probability)
 
 
-def best_answers(
+class SquadPredictions(NamedTuple):
+    """The contents of the original's three output files, in the order of the questions."""
+
+    predictions: dict[str, str]
+    nbest: dict[str, list[dict[str, Any]]]
+    null_odds: dict[str, float]  # empty for version 1
+
+    @classmethod
+    def of_ranked(cls, all_ranked: Iterable[Ranked], config: SquadConfig) -> Self:
+        """Selects the answers of questions."""
+        nbest: dict[str, list[dict[str, Any]]] = {}
+        null_odds: dict[str, float] = {}
+        for ranked in all_ranked:
+            nbest[ranked.question.id] = to_json(ranked.entries)
+            if config.version_2_with_negative:
+                null_odds[ranked.question.id] = ranked.null_odds
+        predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
+        if config.version_2_with_negative:
+            predictions = choose_answers(nbest, null_odds, config.null_score_diff_threshold)
+        return cls(predictions, nbest, null_odds)
+
+
+# The outputs of all rows by name: for each an array per row, without padding.
+RowOutputs = Mapping[str, Sequence[np.ndarray]]
+
+
+def rank_outputs(
+    examples: SquadExamples, outputs: RowOutputs, config: SquadConfig
+) -> Iterator[Ranked]:
+    """Yields the candidates of each question from a model's scores; {} if there are no rows."""
+    starts = pad_scores(outputs.get(START, ()))
+    ends = pad_scores(outputs.get(END, ()))
+    return rank_spans(examples.questions, examples.features, starts, ends, config)
+
+
+def pad_scores(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Pads the scores of rows with `NO_SCORE`, float32 [R, T]."""
+    padded = np.full([len(rows), max(map(len, rows), default=0)], NO_SCORE, np.float32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def rank_spans(
     questions: Iterable[SquadQuestion],
     features: Sequence[SquadFeature],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     config: SquadConfig,
-) -> list[Answer]:
-    """Returns the answer to each question that `make_predictions` predicts, with its position."""
-    all_ranked = _rank(
-        questions,
-        features,
-        start_logits,
-        end_logits,
-        config.version_2_with_negative,
-        config.n_best_size,
-        config.max_answer_length,
-    )
-    return [ranked.answer(config) for ranked in all_ranked]
-
-
-def _rank(
-    questions: Iterable[SquadQuestion],
-    features: Sequence[SquadFeature],
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    version_2: bool,
-    n_best_size: int,
-    max_answer_length: int,
 ) -> Iterator[Ranked]:
-    """Yields the candidates of each question; in version 2 "no answer" is in the n-best list."""
+    """Yields the candidates of each question; in version 2 "no answer" is in the n-best list.
+
+    Args:
+      features: their windows, in order within a question; a question may have no window.
+      start_logits, end_logits: [features, T], a row for each window.
+      config: its `n_best_size` is the number of starts and of ends that are considered in each
+        window, and of entries in an n-best list, which may have "" as a further entry.
+    """
     start_logits = np.asarray(start_logits)
     end_logits = np.asarray(end_logits)
     _check_logits(features, start_logits, end_logits)
+    size = config.n_best_size
     for question, rows in with_rows(questions, features):
         # Sums are in float64, like those of the original's Python floats.
         starts = start_logits[rows].astype(np.float64)  # [windows of the question, T]
         ends = end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(windows, starts, ends)
-        spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
+        spans = _find_spans(windows, starts, ends, size, config.max_answer_length)
         best = best_candidate(question, windows, spans)
-        entries = n_best(question, windows, spans, null if version_2 else None, n_best_size)
-        yield Ranked(question, best, _null_odds(null, best), entries)
+        listed_null = null if config.version_2_with_negative else None
+        entries = n_best(question, windows, spans, listed_null, size)
+        # Differs from the original, which fails if no span is allowed; here "" is predicted.
+        odds = NO_SPAN_ODDS if best is None else null.score - best.start_logit - best.end_logit
+        yield Ranked(question, best, odds, entries)
 
 
 def with_rows(
@@ -337,12 +305,7 @@ def with_rows(
 def choose_answers(
     nbest: dict[str, list[dict[str, Any]]], null_odds: dict[str, float], threshold: float
 ) -> dict[str, str]:
-    """Returns the predictions of version 2: "" above the threshold, otherwise the best text.
-
-    Args:
-      nbest, null_odds: results of `make_predictions`, or the contents of its files.
-      threshold: `null_score_diff_threshold` of `make_predictions`.
-    """
+    """Returns the predictions of version 2: "" above the threshold, otherwise the best text."""
     predictions = {}
     for name, entries in nbest.items():
         # In version 2 the list also contains "", which only the odds may choose.
@@ -442,13 +405,3 @@ def to_json(entries: Sequence[Candidate]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _null_odds(null: Candidate, best: Candidate | None) -> float:
-    """Returns the score of no answer minus the score of the best span.
-
-    Differs from the original, which fails if no span is allowed; here "" is predicted.
-    """
-    if best is None:
-        return NO_SPAN_ODDS
-    return null.score - best.start_logit - best.end_logit

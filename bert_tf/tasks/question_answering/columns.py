@@ -13,7 +13,6 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
 
     Args:
       x: a tuple of two columns, questions and contexts; or a list of pairs (question, context).
-      name: name of the first column in messages.
 
     Raises:
       ValueError: if x is neither, the columns have different lengths, or a value is not a text.
@@ -48,11 +47,6 @@ def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
     Args:
       value: a substring of the context; or a dict of `text` and `answer_start`, or of lists of
         these.
-      context: the context.
-      where: for messages.
-
-    Raises:
-      ValueError: if the context does not contain the answer.
     """
     if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
         text = value["text"]

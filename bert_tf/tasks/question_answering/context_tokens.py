@@ -7,12 +7,7 @@ from bert_tf.tasks.base.serving.model import Outputs
 
 
 class ContextTokens:
-    """Tokens of contexts with their offsets, which are those of `SquadFeature.span_offsets`.
-
-    Args:
-      contexts: string [B].
-      tokens: the tokens of the contexts.
-    """
+    """Tokens of contexts with their offsets, which are those of `SquadFeature.span_offsets`."""
 
     def __init__(self, contexts: tf.Tensor, tokens: GraphTokens) -> None:
         self.tokens = tokens

@@ -113,14 +113,8 @@ def make_features(
     end is before its start.
 
     Args:
-      question: a question of `read_squad`.
-      tokenizer: tokenizes question and context.
-      max_seq_length: maximum length of a row.
       doc_stride: distance between the starts of two windows; less if the windows are shorter.
       max_query_length: maximum number of tokens of the question, which is truncated.
-
-    Raises:
-      ValueError: if the lengths leave no room for a window, or doc_stride is below 1.
     """
     vocab = tokenizer.vocab
     check_room(vocab, max_seq_length, doc_stride, max_query_length)

@@ -7,11 +7,7 @@ from bert_tf.tasks.question_answering.questions import SquadQuestion, read_squad
 
 
 def read_questions(configs: Configs, files: dict[str, str]) -> dict[str, list[SquadQuestion]]:
-    """Reads the questions of `run_squad`.
-
-    Raises:
-      ValueError: if a file has not SQuAD's format, or a file to evaluate lacks answers.
-    """
+    """Reads the questions of `run_squad`."""
     given: SquadRunConfig = configs.task
     version_2 = given.version_2_with_negative
     questions = read_inputs(files, lambda use, file: read_squad(file, use == "train", version_2))

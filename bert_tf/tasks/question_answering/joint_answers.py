@@ -22,11 +22,8 @@ import numpy as np
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import (
     NO_SPAN_ODDS,
-    Answer,
     Ranked,
-    SquadPredictions,
-    choose_answers,
-    to_json,
+    RowOutputs,
     with_rows,
 )
 from bert_tf.tasks.question_answering.candidates import (
@@ -37,7 +34,7 @@ from bert_tf.tasks.question_answering.candidates import (
     may_be_answers,
     n_best,
 )
-from bert_tf.tasks.question_answering.features import SquadFeature
+from bert_tf.tasks.question_answering.features import SquadExamples, SquadFeature
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 # Names of the model's outputs.
@@ -66,14 +63,7 @@ class Beams(NamedTuple):
 
     @classmethod
     def of_rows(cls, outputs: Mapping[str, Sequence[Any]]) -> Self:
-        """Stacks the outputs of all rows.
-
-        Args:
-          outputs: by name, a list of the outputs of rows.
-
-        Raises:
-          ValueError: if there are no rows, or a score is not finite.
-        """
+        """Stacks the outputs of all rows."""
         scores = {}
         for name in (START_SCORES, END_SCORES, NO_ANSWER):
             if name in outputs:
@@ -89,88 +79,43 @@ class Beams(NamedTuple):
             no_answer=scores.get(NO_ANSWER),
         )
 
-    @classmethod
-    def without_rows(cls, is_answerable: bool) -> Self:
-        """Returns the beams of contexts without words, which have no windows.
 
-        Args:
-          is_answerable: whether the head has a score for no answer.
-        """
-        return cls(
-            # No row is looked up, so that any K will do.
-            starts=np.zeros([0, 1], np.int32),
-            start_scores=np.zeros([0, 1]),
-            ends=np.zeros([0, 1, 1], np.int32),
-            end_scores=np.zeros([0, 1, 1]),
-            no_answer=np.zeros(0) if is_answerable else None,
-        )
+def rank_beam_outputs(
+    examples: SquadExamples, outputs: RowOutputs, config: SquadConfig
+) -> Iterator[Ranked]:
+    """Yields the candidates of each question from the joint head's outputs of all rows, by name."""
+    # Contexts without words have no windows, and no outputs to stack.
+    beams = Beams.of_rows(outputs) if outputs else None
+    return rank_beams(examples.questions, examples.features, beams, config)
 
 
-def make_beam_predictions(
+def rank_beams(
     questions: Iterable[SquadQuestion],
     features: Sequence[SquadFeature],
-    beams: Beams,
-    config: SquadConfig,
-) -> SquadPredictions:
-    """Finds the answer to each question in the beams of all of its windows.
-
-    Args:
-      questions: the questions.
-      features: their windows, in order within a question; a question may have no window.
-      beams: a row for each window.
-      config: options for selecting answers.
-
-    Raises:
-      ValueError: if questions may have no answer, but the head has no score for it.
-    """
-    nbest: dict[str, list[dict[str, Any]]] = {}
-    null_odds: dict[str, float] = {}
-    for ranked in _rank(questions, features, beams, config):
-        nbest[ranked.question.id] = to_json(ranked.entries)
-        if config.version_2_with_negative:
-            null_odds[ranked.question.id] = ranked.null_odds
-    predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
-    if config.version_2_with_negative:
-        predictions = choose_answers(nbest, null_odds, config.null_score_diff_threshold)
-    return SquadPredictions(predictions, nbest, null_odds)
-
-
-def best_beam_answers(
-    questions: Iterable[SquadQuestion],
-    features: Sequence[SquadFeature],
-    beams: Beams,
-    config: SquadConfig,
-) -> list[Answer]:
-    """Returns the answer to each question that `make_beam_predictions` predicts, with its position.
-
-    The probability of no answer is that of its class, or 1 if there is no span.
-    """
-    answers = []
-    for ranked in _rank(questions, features, beams, config):
-        # The logistic function, in a form that does not overflow.
-        null_probability = 0.5 + 0.5 * math.tanh(0.5 * ranked.null_odds)
-        answers.append(ranked.answer(config, null_probability))
-    return answers
-
-
-def _rank(
-    questions: Iterable[SquadQuestion],
-    features: Sequence[SquadFeature],
-    beams: Beams,
+    beams: Beams | None,
     config: SquadConfig,
 ) -> Iterator[Ranked]:
-    """Yields the candidates of each question."""
-    if config.version_2_with_negative and beams.no_answer is None:
+    """Yields the candidates of each question, from the beams of all of its windows.
+
+    The probability of no answer is that of its class, or 1 if there is no span.
+
+    Args:
+      features: their windows, in order within a question; a question may have no window.
+      beams: a row for each window; None if there are no windows.
+    """
+    if config.version_2_with_negative and beams and beams.no_answer is None:
         raise ValueError(
             "This joint head has no score for no answer, because it was trained on questions that "
             "all have an answer. Train with version_2_with_negative."
         )
     for question, rows in with_rows(questions, features):
         windows = [features[row] for row in rows]
-        spans = _find_spans(windows, rows, beams, config.max_answer_length)
+        spans = best_first([])
+        if beams:
+            spans = _find_spans(windows, rows, beams, config.max_answer_length)
         entries = n_best(question, windows, spans, None, config.n_best_size)
         best = best_candidate(question, windows, spans)
-        if best is None:
+        if best is None or beams is None:
             odds = NO_SPAN_ODDS
             if config.version_2_with_negative:
                 entries = [Candidate("", 0.0, 0.0)]
@@ -180,7 +125,9 @@ def _rank(
         else:
             # A window without the answer scores no answer high, so that the lowest score counts.
             odds = float(beams.no_answer[rows].min())
-        yield Ranked(question, best, odds, entries)
+        # The logistic function, in a form that does not overflow.
+        null_probability = 0.5 + 0.5 * math.tanh(0.5 * odds)
+        yield Ranked(question, best, odds, entries, null_probability)
 
 
 def _find_spans(

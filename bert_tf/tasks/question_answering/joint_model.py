@@ -13,9 +13,7 @@ from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
-from bert_tf.tasks.question_answering.answers import Answer
-from bert_tf.tasks.question_answering.features import SquadExamples
-from bert_tf.tasks.question_answering.joint_answers import Beams, best_beam_answers
+from bert_tf.tasks.question_answering.joint_answers import rank_beam_outputs
 from bert_tf.tasks.question_answering.joint_head import (
     END,
     NO_ANSWER,
@@ -58,6 +56,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
     """
 
     head_name = "joint_squad"
+    rank = staticmethod(rank_beam_outputs)
     others_reading = ()
 
     def __init__(self, config: ModelConfig, answerable: bool = True, **options: Any) -> None:
@@ -100,18 +99,6 @@ class BertJointSpanLabeler(BertSpanLabeler):
             # It reads the start scores as well: they weight the tokens of its second vector.
             outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])
         return outputs
-
-    def find_answers(
-        self, examples: SquadExamples, outputs: list[dict[str, Any]], config: SquadConfig
-    ) -> list[Answer]:
-        # Without windows there are no outputs to stack.
-        beams = Beams.without_rows(self.answerable is not None)
-        if outputs:
-            columns = {}
-            for name in outputs[0]:
-                columns[name] = [row[name] for row in outputs]
-            beams = Beams.of_rows(columns)
-        return best_beam_answers(examples.questions, examples.features, beams, config)
 
     @property
     def reading(self) -> SquadConfig:

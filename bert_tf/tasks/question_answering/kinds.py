@@ -5,26 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.tasks.base.serving.kind import Kind
+from bert_tf.tasks.base.serving.kind import Kind, has_head
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
-def finds_spans(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint has the plain or the joint head of spans."""
-    return "squad" in checkpoint.heads or "joint_squad" in checkpoint.heads
-
-
 def recorded_reading(
     settings: Mapping[str, str], without: Sequence[str] = ()
 ) -> SquadConfig | None:
-    """Returns the options with which a run split contexts and selected answers, if recorded.
-
-    Args:
-      settings: the settings of a checkpoint's run, by name.
-      without: fields of `SquadConfig` to leave out.
-    """
+    """Returns the options with which a run split contexts and selected answers, if recorded."""
     recorded = {name: value for name, value in settings.items() if name not in without}
     is_recorded = any(recorded.get(name) for name in SquadConfig.names())
     return SquadConfig.from_texts(recorded) if is_recorded else None
@@ -55,7 +45,7 @@ QUESTION_ANSWERING = Kind(
     serving_of_heads={
         "joint_squad": "bert_tf.tasks.question_answering.serving.JointQuestionAnsweringServing"
     },
-    is_default=finds_spans,
+    is_default=has_head("squad", "joint_squad"),
     recorded=recorded_windows,
     options=("null_score_diff_threshold",),
     inputs=("question", "context"),

@@ -12,8 +12,6 @@ def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dic
     """Returns the cross-entropies of start and end, by name of the output, float32 [B] each.
 
     Args:
-      outputs: outputs of `BertSpanLabeler`.
-      input_mask: int32 [B, T].
       positions: int32 [B], by name of the output.
     """
     losses = {}
@@ -28,10 +26,8 @@ def soft_span_losses(
     """Returns the mean of the distillation losses of start and end, float32 [B].
 
     Args:
-      outputs: outputs of `BertSpanLabeler`.
       teacher: the teacher's scores of starts and ends, float32 [B, T, 2].
       input_mask: int32 [B, T].
-      temperature: see `soft_class_losses`.
     """
     losses = []
     for index, name in enumerate((START, END)):

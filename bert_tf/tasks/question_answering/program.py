@@ -16,12 +16,11 @@ from bert_tf.tasks.base.programs.results import write_texts
 from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.question_answering.answers import SquadPredictions
-from bert_tf.tasks.question_answering.features import QUESTION_REMEDY
+from bert_tf.tasks.question_answering.features import QUESTION_REMEDY, SquadExamples, make_examples
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
-from bert_tf.tasks.question_answering.joint_task import JointSquadTask
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.report import worst_answers_text
-from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
+from bert_tf.tasks.question_answering.task import JointSquadTask, SquadTask
 from bert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.config.fine_tuning_config import reading_of_rows
-from bert_tf.tasks.base.serving.graph_tokens import GraphTokens, find_tokens
+from bert_tf.tasks.base.serving.graph_tokens import GraphTokens, find_tokens, first_of_largest
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
-from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
 from bert_tf.tasks.question_answering.context_tokens import ContextTokens
 from bert_tf.tasks.question_answering.joint_answers import (
@@ -183,13 +182,7 @@ class QuestionAnsweringServing(Serving):
         return dict.fromkeys(LOGITS, tf.float32)
 
     def candidates(self, outputs: Outputs, batch: Batch, windows: Windows) -> Candidates:
-        """Returns the candidate spans, the better start first, then the better end.
-
-        Args:
-          outputs: the model's outputs for the rows of the windows.
-          batch: these rows.
-          windows: the windows.
-        """
+        """Returns the candidate spans, the better start first, then the better end."""
         # The best starts and ends never include padding, whose logits are arbitrary.
         is_token = batch["input_mask"] > 0
         start_logits, end_logits = (tf.where(is_token, outputs[name], NO_SPAN) for name in LOGITS)
@@ -218,8 +211,6 @@ class QuestionAnsweringServing(Serving):
         """Returns the score of no answer, float64 [B]: the lowest of all windows.
 
         Args:
-          outputs: the model's outputs for the rows of all windows.
-          class_positions: positions of [CLS] in these rows.
           by_question: the question of each window, and the number of questions.
         """
         null = tf.zeros_like(class_positions, tf.float64)  # [R]
@@ -229,12 +220,7 @@ class QuestionAnsweringServing(Serving):
         return tf.math.unsorted_segment_min(null, *by_question)
 
     def null_odds(self, null: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
-        """Returns the odds of no answer, float64 [B].
-
-        Args:
-          null: float64 [B], the scores of no answer.
-          score: float64 [B], the score of the best span of each question.
-        """
+        """Returns the odds of no answer, float64 [B]."""
         return null - score
 
     def may_be_answers(
@@ -243,9 +229,6 @@ class QuestionAnsweringServing(Serving):
         """Returns whether spans are allowed, bool [R, N, N], as `answers.may_be_answers` does.
 
         Args:
-          spans: the spans of the windows.
-          windows: the windows.
-          rows: the tokens of the windows.
           shows_most: bool ragged [R, (tokens)], whether a span may begin at a token.
         """
         # Counted from the window's first token: negative in the question. [R, N] and [R, N, N]
@@ -272,13 +255,7 @@ class QuestionAnsweringServing(Serving):
     def n_best_scores(
         self, spans: Candidates, windows: Windows, context: ContextTokens
     ) -> tf.Tensor:
-        """Returns the scores of the n-best lists without "no answer", float64 [B, N].
-
-        Args:
-          spans: the spans of the windows.
-          windows: the windows.
-          context: the contexts.
-        """
+        """Returns the scores of the n-best lists without "no answer", float64 [B, N]."""
         indices = tf.where(spans.scores > NO_SPAN)  # [S, 3]: window, start, end
         window = indices[:, 0]
         questions = tf.gather(windows.questions, window)
@@ -299,7 +276,6 @@ class QuestionAnsweringServing(Serving):
 
         Args:
           listed: float64 [B, N], results of `n_best_scores`.
-          null: float64 [B], the scores of no answer.
           is_answer: bool [B], whether the answer is a span.
         """
         # The best span is in the first column, and no answer in the last.
@@ -363,7 +339,6 @@ def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.Ragge
     """Returns whether a window shows a token with more context than other windows.
 
     Args:
-      windows: the windows.
       context_lengths: int64 [B].
 
     Returns:

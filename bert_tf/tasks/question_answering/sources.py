@@ -157,11 +157,7 @@ def _text(value: Any) -> str:
 
 
 def field(values: Any, key: str, kind: type, where: str) -> Any:
-    """Returns a required field.
-
-    Raises:
-      ValueError: if the field is missing or has another type.
-    """
+    """Returns a required field; ValueError if it is missing or has another type."""
     if not isinstance(values, dict):
         raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
     if key not in values:

@@ -8,29 +8,27 @@ import tensorflow as tf
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.network.losses import WeightedSum
+from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.question_answering.answers import (
     END,
     START,
     SquadPredictions,
     choose_answers,
-    make_predictions,
-    pad_scores,
+    rank_outputs,
 )
 from bert_tf.tasks.question_answering.features import SquadExamples
-from bert_tf.tasks.question_answering.features import make_examples as make_examples
+from bert_tf.tasks.question_answering.joint_answers import rank_beam_outputs
+from bert_tf.tasks.question_answering.joint_head import BEAM, NO_ANSWER, joint_losses
 from bert_tf.tasks.question_answering.losses import position_losses, soft_span_losses
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.training.task import Batch
 
 
 class SquadTask(RowsTask):
-    """Trains and evaluates a `BertSpanLabeler`.
+    """Trains and evaluates a `BertSpanLabeler`."""
 
-    Args:
-      *arguments, **keywords: arguments of `RowsTask`.
-      config: options for selecting answers.
-    """
+    rank = staticmethod(rank_outputs)
 
     def __init__(self, *arguments: Any, config: SquadConfig, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -61,17 +59,8 @@ class SquadTask(RowsTask):
 
     def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
         """Returns the contents of the original's three output files."""
-        config = self.config
-        return make_predictions(
-            examples.questions,
-            examples.features,
-            pad_scores(outputs[START]),
-            pad_scores(outputs[END]),
-            config.version_2_with_negative,
-            config.n_best_size,
-            config.max_answer_length,
-            config.null_score_diff_threshold,
-        )
+        ranked = self.rank(examples, outputs, self.config)
+        return SquadPredictions.of_ranked(ranked, self.config)
 
     def metrics(self, examples: SquadExamples, outputs: Any) -> dict[str, float]:
         """Returns the mean loss of windows, and the official script's metrics, in percent."""
@@ -92,6 +81,30 @@ class SquadTask(RowsTask):
         answers = choose_answers(predictions.nbest, predictions.null_odds, float("inf"))
         best = evaluate_v2(dataset, answers, predictions.null_odds, float("inf"))
         return results | {name: best[name] for name in best if name.startswith("best_")}
+
+
+class JointSquadTask(SquadTask):
+    """Trains and evaluates a `BertJointSpanLabeler`; arguments are those of `SquadTask`.
+
+    Differs from the original, which sums the losses of a batch instead of averaging them. The
+    evaluation loss is that of training, with ends given the annotated start; there it has no part
+    for the ends.
+    """
+
+    rank = staticmethod(rank_beam_outputs)
+
+    def _losses(self, batch: Batch, outputs: Outputs) -> Any:
+        return joint_losses(
+            outputs,
+            batch["start_positions"],
+            batch["end_positions"],
+            batch["is_impossible"],
+        )
+
+    def predictions(self, batch: Batch, outputs: Outputs) -> dict[str, tf.Tensor]:
+        """Returns the beam, the score of no answer and the loss of each row."""
+        kept = {name: outputs[name] for name in (*BEAM, NO_ANSWER) if name in outputs}
+        return {**kept, "loss": self._losses(batch, outputs)}
 
 
 def official_format(questions: list[SquadQuestion]) -> dict[str, Any]:

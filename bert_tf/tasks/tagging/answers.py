@@ -136,12 +136,7 @@ class TaggerAnswers:
 
 
 def best_tags(scores: np.ndarray, labels: Sequence[str]) -> list[tuple[str, float]]:
-    """Returns the label of each word and its probability.
-
-    Args:
-      scores: float [W, C], logits or log-probabilities.
-      labels: names of the C tags.
-    """
+    """Returns the label of each word and its probability."""
     if not len(scores):
         return []
     best = scores.argmax(axis=-1)
@@ -159,9 +154,7 @@ def gather_words(
     """Collects the outputs at the first tokens of words from all windows of each sentence.
 
     Args:
-      rows: all rows of `make_tag_rows`, in any order.
       outputs: for each row an array [T or more, ...], a value for each token; padding is ignored.
-      sentences: the sentences from which the rows were made.
 
     Returns:
       For each sentence an array [W, ...], with the type of the outputs.
@@ -203,7 +196,6 @@ def words_of_outputs(text: str, outputs: Mapping[str, Any]) -> list[Word]:
     """Converts the outputs of an exported tagger for one text to the format of `tag`.
 
     Args:
-      text: the text.
       outputs: `tags`, `scores`, `starts` and `ends` of its words, [W]; after the last word the
         tags are "".
     """
@@ -231,9 +223,7 @@ def entities_of_outputs(
     """Converts the outputs of an exported tagger to the format of `find_entities`.
 
     Args:
-      labels: names of the tags.
       outputs: outputs of all texts, [B, W].
-      texts: the B texts.
     """
     entities = []
     for index, text in enumerate(texts):

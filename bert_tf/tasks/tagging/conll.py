@@ -94,17 +94,7 @@ def write_conll(
     tags: Sequence[Sequence[str]],
     word_column: int,
 ) -> None:
-    """Copies files line by line, and adds a tag to each word; see `files.write_tagged`.
-
-    Args:
-      names: the files, which are written one after the other.
-      path_out: the output file; it may be one of them.
-      tags: one tag per word, for each sentence of the files.
-      word_column: as for `files.read_tagged`.
-
-    Raises:
-      ValueError: see `files.write_tagged`.
-    """
+    """Copies files line by line, and adds a tag to each word; see `files.write_tagged`."""
     # All files are read before the output is opened, which may be one of them.
     files = [_parse(name, word_column, None) for name in names]
     _check_tags(files, tags, ", ".join(names))

@@ -109,7 +109,6 @@ def make_tag_rows(
 
     Args:
       sentences: sentences of `read_tagged`; their tags are ignored.
-      tokenizer: tokenizes the words.
       max_seq_length: maximum length of a row, [CLS] and [SEP] included.
 
     Raises:
@@ -144,11 +143,7 @@ def make_tag_rows(
 def truncation_report(
     sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
 ) -> Truncations:
-    """Counts the sentences and words that `make_tag_rows`, with the same arguments, changes.
-
-    Raises:
-      ValueError: if max_seq_length leaves no room for a word.
-    """
+    """Counts the sentences and words that `make_tag_rows`, with the same arguments, changes."""
     room = _room(max_seq_length)
     counts = Counter(itertools.chain.from_iterable(sentence.words for sentence in sentences))
     # Each distinct word is tokenized once: words repeat far more often than they differ.
@@ -187,11 +182,7 @@ def make_examples(
     max_seq_length: int,
     is_labelled: bool,
 ) -> TaggedExamples:
-    """Tokenizes sentences, with labels at the first tokens of words.
-
-    Raises:
-      ValueError: if a tag is not in `labels`.
-    """
+    """Tokenizes sentences, with labels at the first tokens of words."""
     tag_rows = make_tag_rows(sentences, tokenizer, max_seq_length)
     ids = tag_ids(sentences, labels) if is_labelled else None
     token_labels = []

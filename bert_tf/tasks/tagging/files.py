@@ -1,7 +1,7 @@
 """Files of words and their tags: CoNLL (see `conll`), JSON and tables (see `tables`)."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -68,11 +68,7 @@ def read_tagged(
 def _with_tags_only(
     sentences: list[TaggedSentence], path: str | os.PathLike, reading: TableConfig | None
 ) -> list[TaggedSentence]:
-    """Returns the sentences with tags.
-
-    Raises:
-      ValueError: if sentences without tags are not to be skipped, or no sentence has tags.
-    """
+    """Returns the sentences with tags."""
     tagged = [sentence for sentence in sentences if sentence.tags is not None]
     untagged = [sentence for sentence in sentences if sentence.tags is None]
     if untagged and tagged and reading and reading.skip_unlabelled:
@@ -164,34 +160,26 @@ def predictions_name(path: str | os.PathLike) -> str:
 def with_entity_tags(
     sentences: list[TaggedSentence], labels: Sequence[str] = ()
 ) -> list[TaggedSentence]:
-    """Returns the sentences with tags of entities in the spelling B-LOC, see `schemes`.
-
-    Args:
-      sentences: all sentences of a use.
-      labels: the labels of a model; (): not known.
-    """
+    """Returns the sentences with tags of entities in the spelling B-LOC, see `schemes`."""
     names = {tag for sentence in sentences for tag in sentence.tags or ()}
     spelled = respelled_tags(names, labels)
-    if not spelled:
-        return sentences
-    respelled = []
-    for sentence in sentences:
-        if sentence.tags:
-            tags = tuple(spelled.get(tag, tag) for tag in sentence.tags)
-            sentence = sentence._replace(tags=tags)
-        respelled.append(sentence)
-    return respelled
+    return _respelled(sentences, lambda tag: spelled.get(tag, tag))
 
 
 def with_known_tags(
     sentences: Iterable[TaggedSentence], labels: Sequence[str]
 ) -> list[TaggedSentence]:
     """Returns the sentences with tags in the spelling of the labels."""
-    known = LabelNames(labels)
+    return _respelled(sentences, LabelNames(labels).name_of)
+
+
+def _respelled(
+    sentences: Iterable[TaggedSentence], spelling: Callable[[str], str]
+) -> list[TaggedSentence]:
     respelled = []
     for sentence in sentences:
         if sentence.tags:
-            sentence = sentence._replace(tags=tuple(map(known.name_of, sentence.tags)))
+            sentence = sentence._replace(tags=tuple(map(spelling, sentence.tags)))
         respelled.append(sentence)
     return respelled
 

@@ -13,9 +13,6 @@ from bert_tf.tasks.tagging.sentences import TaggedSentence
 class TaggedInputs:
     """The sentences of `run_tagger`.
 
-    Args:
-      configs, files: see `Program`.
-
     Attributes:
       labelled: sentences with tags, by use: "train", "eval".
     """
@@ -54,9 +51,6 @@ class TaggedInputs:
 
         Args:
           labels: tags recorded with the weights; () if the weights have no record.
-
-        Raises:
-          ValueError: if there is no sentence with tags.
         """
         if "train" not in self.labelled and labels:
             return labels

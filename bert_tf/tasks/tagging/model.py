@@ -23,7 +23,6 @@ from bert_tf.tasks.base.models.label_checks import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
-from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.tasks.tagging.schemes import respelled_tags, with_entity_names
 from bert_tf.tasks.tagging.sentences import TaggedSentence, read_sentences
 from bert_tf.text.packing import INPUTS
@@ -158,7 +157,7 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
         if len(weights.shape) == 1:
             weights = weights[:, None]  # [B, 1]: one weight for all tokens of a row
         ids = checked_ids(y, weights, self.num_labels)
-        losses = word_losses(outputs, ids, label_loss)  # [B, T]
+        losses = (label_loss or LabelLoss()).losses("single_label", outputs, ids)  # [B, T]
         # The sum of weights is the number of words, so that weights need their full shape.
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
 

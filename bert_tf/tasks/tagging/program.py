@@ -14,22 +14,17 @@ from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.tasks.tagging.features import truncation_report
+from bert_tf.tasks.tagging.features import TaggedExamples, make_examples, truncation_report
 from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
-from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
+from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.text.tokenization import Tokenizer
 
 
 class Tagger(Program):
-    """See `Program`.
-
-    Args:
-      configs, files: see `Program`.
-      tagged: the sentences of the files.
-    """
+    """See `Program`; `tagged` has the sentences of the files."""
 
     head = "tagger"
     needs_pooler = False

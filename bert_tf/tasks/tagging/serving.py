@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.system.type_names import Tensor
-from bert_tf.tasks.base.serving.graph_tokens import Characters, replace_malformed
+from bert_tf.tasks.base.serving.graph_tokens import Characters, first_of_largest, replace_malformed
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving, Signatures
-from bert_tf.tasks.base.serving.segments import first_of_largest
 from bert_tf.text.byte_level import SPACES
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer

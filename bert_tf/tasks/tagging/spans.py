@@ -62,15 +62,7 @@ class Span(NamedTuple):
 
 
 def read_spans(values: object, key: str, where: str) -> list[Span]:
-    """Reads spans given as lists [start, end, label] or as objects; returns them sorted.
-
-    Args:
-      values: the list.
-      key, where: the key of its row, and file and line, for messages.
-
-    Raises:
-      RowError: if this is no list of spans.
-    """
+    """Reads spans given as lists [start, end, label] or as objects; returns them sorted."""
     if not isinstance(values, list):
         raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")
     spans = []
@@ -84,14 +76,10 @@ def read_spans(values: object, key: str, where: str) -> list[Span]:
 
 
 def read_text_spans(values: object, key: str, text: str, unit: str, where: str) -> list[Span]:
-    """Reads spans of a text, in code points; the other arguments are those of `read_spans`.
+    """Reads spans of a text, in code points; see `read_spans`.
 
     Args:
-      text: the text.
       unit: the unit of their offsets, see `offsets`.
-
-    Raises:
-      RowError: as `read_spans`; also if a span ends after the end of the text.
     """
     spans = []
     for span in read_spans(values, key, where):
@@ -118,13 +106,7 @@ def tags_of_spans(
     Args:
       spans: sorted spans of characters, end excluded; without offsets, spans of words, end
         included.
-      words: the words.
       offsets: start and end of each word in the text; () if the spans are of words.
-      where: for messages.
-
-    Raises:
-      RowError: if a span is outside the text, contains no word, cuts a word or overlaps another
-        span.
     """
     tags = ["O"] * len(words)
     for span in spans:

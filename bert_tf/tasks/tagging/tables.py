@@ -80,17 +80,13 @@ class TableSentence(NamedTuple):
     """A sentence of a table.
 
     Attributes:
-      words: its words.
-      tags: one tag per word; None for an untagged sentence.
       where: "FILE line N" of its row, or of its first row.
-      row: the row; {} in tables with one word per row.
       offsets: start and end of each word in the row's text; () if the row has a list of words.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     where: str
-    row: Row
     offsets: tuple[tuple[int, int], ...] = ()
 
 
@@ -139,12 +135,7 @@ def _header_of(path: str) -> set[str]:
 
 
 def check_is_no_table(path: str, first_line: str) -> None:
-    """Raises ValueError for a .csv that would be read as words that contain commas.
-
-    Args:
-      path: a file for which `is_tagged_table` is False.
-      first_line: its first line with a word.
-    """
+    """Raises ValueError for a .csv that would be read as words that contain commas."""
     if ".csv" not in pathlib.PurePath(path).name.lower():
         return
     has_blanks = re.search("[ \t]", first_line.strip()) is not None
@@ -168,10 +159,8 @@ def read_tagged_table(
     """Reads the sentences of a table; rows without words are left out.
 
     Args:
-      path: the file.
       tag_column: name of the column or key of the tags; with a number, the column is found by its
         usual names; None: tags are not read.
-      reading: options for reading tables; None: the defaults.
       reads_tags: False: the words are those that are read with the tags of `tag_column`, but
         without the tags; the column may be missing.
 
@@ -302,7 +291,7 @@ def _sentence_of(rows: Sequence[_WordRow]) -> TableSentence:
     tags = tuple(row.tag for row in rows if row.tag is not None)
     # A sentence in which some words lack a tag cannot be trained on.
     is_tagged = len(tags) == len(words)
-    return TableSentence(words, tags if is_tagged else None, rows[0].where, {})
+    return TableSentence(words, tags if is_tagged else None, rows[0].where)
 
 
 # One sentence per row ---------------------------------------------------------------------------
@@ -314,14 +303,8 @@ def _tag_column(
     """Returns the column of the tags; "" if the row has none.
 
     Args:
-      row: the row.
-      columns: see `_first`.
       names: the usual names of the column, in lower case.
       wanted: the column that --tag_column names; "": the first of `names`.
-      where: for messages.
-
-    Raises:
-      ValueError: if the wanted column does not exist.
     """
     if not wanted:
         return _first(columns, names)
@@ -344,11 +327,11 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "
         key = _tag_column(row, columns, TAGS, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         if given is None or is_missing(given):
-            return TableSentence(words, None, where, row)
+            return TableSentence(words, None, where)
         if _has_word_spans(row, word_key, key):
             tags = tags_of_spans(read_spans(given, key, where), words, (), where)
-            return TableSentence(words, tags, where, row)
-        return TableSentence(words, _read_tags(given, words, key, where), where, row)
+            return TableSentence(words, tags, where)
+        return TableSentence(words, _read_tags(given, words, key, where), where)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
         # A row may have both spans and a label of the whole text: columns with spans come first.
@@ -359,17 +342,17 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "
         words = tuple(text.split())
         if isinstance(given, list) and given and isinstance(given[0], str):
             # Kaggle's: a list of tags, one for each word between white space.
-            return TableSentence(words, _read_tags(given, words, key, where), where, row)
+            return TableSentence(words, _read_tags(given, words, key, where), where)
         if not has_tags and _has_tag_list(row, _find_tags(row, columns, tag_name), len(words)):
             # The words must be those that are read with tags, for which predictions are written.
-            return TableSentence(words, None, where, row)
+            return TableSentence(words, None, where)
         offsets = tuple(word_offsets(text))
         words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
-            return TableSentence(words, None, where, row, offsets)
+            return TableSentence(words, None, where, offsets)
         spans = read_text_spans(given, key, text, unit, where)
         tags = tags_of_spans(spans, words, offsets, where)
-        return TableSentence(words, tags, where, row, offsets)
+        return TableSentence(words, tags, where, offsets)
     raise RowError(
         f"{where} has {', '.join(map(repr, row))}",
         'Expected {"tokens": [...], "ner_tags": [...]}, {"text": ..., "label": [[start, end, '
@@ -383,13 +366,7 @@ def _are_objects(values: object) -> bool:
 
 
 def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
-    """Returns whether the tags of a row with a list of words are spans of words, as in GLiNER's.
-
-    Args:
-      row: the row.
-      word_key: the key of its words.
-      tag_key: the key of its tags; "" if it has none.
-    """
+    """Returns whether the tags of a row with a list of words are spans of words, as in GLiNER's."""
     if not tag_key:
         return False
     # GLiNER's list of spans may be empty.
@@ -444,9 +421,7 @@ def with_predictions(
     format. A table gets a column "predicted_tags" and is written as CSV.
 
     Args:
-      path: the file.
       tags: tags of each sentence that `read_tagged_table` returns.
-      reading: options for reading tables; None: the defaults.
       tag_column: as for `read_tagged_table`; which words a text has may depend on it.
     """
     tag_name = tag_column if isinstance(tag_column, str) else ""

@@ -14,8 +14,6 @@ from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples
-from bert_tf.tasks.tagging.features import make_examples as make_examples
-from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.training.task import Batch
 
 ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
@@ -29,13 +27,7 @@ def are_entities(labels: Sequence[str]) -> bool:
 def tag_metrics(
     labels: Sequence[str], true: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Returns the accuracy of words; for tags of entities also scores in percent, as conlleval.
-
-    Args:
-      labels: names of the tags.
-      true: the tag of each word of each sentence.
-      tags: the answers, likewise.
-    """
+    """Returns the accuracy of words; for tags of entities also scores in percent, as conlleval."""
     if are_entities(labels):
         report = evaluate_entities(true, tags)
         overall = report.overall
@@ -52,13 +44,7 @@ def tag_metrics(
 
 
 class TaggingTask(RowsTask):
-    """Trains and evaluates a `BertTokenClassifier` on sentences.
-
-    Args:
-      *arguments, **keywords: of `RowsTask`.
-      labels: names of the tags.
-      label_loss: the loss of training; None: plain cross-entropy.
-    """
+    """Trains and evaluates a `BertTokenClassifier` on sentences."""
 
     sum_names = ("loss", "accuracy")
 
@@ -71,7 +57,7 @@ class TaggingTask(RowsTask):
     ) -> None:
         super().__init__(*arguments, **keywords)
         self.labels = tuple(labels)
-        self.label_loss = label_loss
+        self.label_loss = label_loss or LabelLoss()
         self.best_metric = "f1" if are_entities(labels) else "accuracy"
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -81,7 +67,7 @@ class TaggingTask(RowsTask):
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the weighted sums of the words' losses and of the correct tags."""
         is_word = _is_word(batch)
-        losses = word_losses(outputs, batch["tag_ids"], self.label_loss)  # [B, T]
+        losses = self.label_loss.losses("single_label", outputs, batch["tag_ids"])  # [B, T]
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, is_word),
@@ -91,10 +77,10 @@ class TaggingTask(RowsTask):
     def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
         """Returns the tag of each token [B, T], and the summed loss of each row's words [B]."""
         is_word = _is_word(batch)
-        losses = word_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
+        losses = LabelLoss().losses("single_label", outputs, batch["tag_ids"])  # [B, T]
         return {
             "tag_ids": tf.argmax(outputs, axis=-1, output_type=tf.int32),
-            "loss": tf.reduce_sum(losses, axis=-1),
+            "loss": tf.reduce_sum(losses * is_word, axis=-1),
             "num_words": tf.reduce_sum(is_word, axis=-1),
         }
 

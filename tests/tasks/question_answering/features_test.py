@@ -313,22 +313,6 @@ def uncased() -> WordPiece:
     return WordPiece(vocab, do_lower_case=True)
 
 
-@pytest.mark.needs(data="squad")
-@pytest.mark.slow
-def test_every_answer_of_train36_is_recovered(uncased):
-    # google-research/bert's read_squad_examples and convert_examples_to_features keep as many
-    # questions and windows. The 33 are parts of words: "Japan" in "Japanese", "4" in "12-4".
-    pairs = features_of_file(uncased, "v1.1-train36.json", False)
-    assert sum(len(features) for _, features in pairs) == 8934
-    assert count_answers(pairs) == {
-        "recovered": 8653,
-        "within a word": 33,
-        "in no window": 0,
-        "impossible": 0,
-    }
-    check_windows(pairs, uncased, 128)
-
-
 @pytest.mark.slow
 @pytest.mark.needs(data="squad")
 def test_answers_of_version_2_that_windows_cut(uncased):

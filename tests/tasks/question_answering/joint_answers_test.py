@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.tasks.question_answering.answers import choose_answers
+from bert_tf.tasks.question_answering.answers import SquadPredictions, choose_answers
 from bert_tf.tasks.question_answering.features import make_examples
 from bert_tf.tasks.question_answering.joint_answers import (
     Beams,
-    best_beam_answers,
-    make_beam_predictions,
+    rank_beams,
 )
 from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.text.bpe_training import train_bpe_vocab
@@ -32,6 +31,12 @@ def examples(tmp_path, tiny_vocab):
     write(tmp_path / "a.json", True)
     questions = read_squad(tmp_path / "a.json", True, True)
     return make_examples(questions, WordPiece(tiny_vocab, True), LENGTH, config_of())
+
+
+def predict(examples, beams, config):
+    """Returns the contents of the files, and the answers."""
+    ranked = list(rank_beams(examples.questions, examples.features, beams, config))
+    return SquadPredictions.of_ranked(ranked, config), [one.answer(config) for one in ranked]
 
 
 def draw_beams(features, seed):
@@ -99,8 +104,7 @@ def twin_of(question, features, lists, no_answer, config):
 def test_predictions_are_the_twins(examples, seed):
     config = config_of(null_score_diff_threshold=-0.8)
     beams, lists, no_answer = draw_beams(examples.features, seed)
-    found = make_beam_predictions(examples.questions, examples.features, beams, config)
-    answers = best_beam_answers(examples.questions, examples.features, beams, config)
+    found, answers = predict(examples, beams, config)
     assert list(found.predictions) == [question.id for question in examples.questions]
     for question, answer in zip(examples.questions, answers, strict=True):
         entries, odds = twin_of(question, examples.features, lists, no_answer, config)
@@ -127,24 +131,23 @@ def test_predictions_are_the_twins(examples, seed):
 def test_without_any_span_there_is_no_answer(examples):
     beams, _, _ = draw_beams(examples.features, 0)
     beams = beams._replace(starts=np.zeros_like(beams.starts))
-    of = examples.questions, examples.features, beams, config_of(null_score_diff_threshold=9.0)
-    found = make_beam_predictions(*of)
+    found, answers = predict(examples, beams, config_of(null_score_diff_threshold=9.0))
     assert set(found.predictions.values()) == {""} and set(found.null_odds.values()) == {1e6}
     assert [len(entries) for entries in found.nbest.values()] == [1] * 4
-    assert best_beam_answers(*of) == [("", -1, -1, 0.0, 1e6, 1.0)] * 4
+    assert answers == [("", -1, -1, 0.0, 1e6, 1.0)] * 4
 
 
 def test_version_1_has_no_odds_and_needs_no_class(examples):
     beams, lists, no_answer = draw_beams(examples.features, 0)
     bare = beams._replace(no_answer=None)
     config = config_of(version_2_with_negative=False)
-    found = make_beam_predictions(examples.questions, examples.features, bare, config)
+    found, _ = predict(examples, bare, config)
     assert found.null_odds == {}
     for question in examples.questions:
         entries, _ = twin_of(question, examples.features, lists, no_answer, config)
         assert found.predictions[question.id] == (entries[0][0] if entries else "empty")
     with pytest.raises(ValueError, match="version_2_with_negative"):
-        make_beam_predictions(examples.questions, examples.features, bare, config_of())
+        predict(examples, bare, config_of())
 
 
 def test_a_window_without_the_answer_of_a_question_is_not_impossible(examples):

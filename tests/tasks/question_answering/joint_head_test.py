@@ -182,34 +182,6 @@ def test_the_beam_is_the_twins(case, size):
         assert float(no_answer[row]) == pytest.approx(case.twin.no_answer(row), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow)],
-    ids=["float32", "mixed"],
-)
-def test_a_beam_of_all_starts_is_a_search_of_all_spans(options):
-    """The model itself, asked for the ends of each start alone."""
-    reading = {"span_head": "joint", "beam_size": 11}
-    model = with_random_weights(BertJointSpanLabeler(CONFIG, reading=reading, **options))
-    batch = make_batch(5, 11, holes=False)
-    found = {name: value.numpy() for name, value in model(batch).items()}
-    table = np.zeros((5, 11, 11))
-    for start in range(11):
-        outputs = model({**batch, "start_positions": np.full(5, start, np.int32)})
-        first = tf.nn.log_softmax(outputs["start_logits"])[:, start, None]
-        table[:, start] = first + tf.nn.log_softmax(outputs["end_logits"])
-    of_beam = np.zeros_like(table)
-    rows = np.arange(5)[:, None, None]
-    places = rows, found["start_top_index"][:, :, None], found["end_top_index"]
-    of_beam[places] = found["start_top_log_probs"][:, :, None] + found["end_top_log_probs"]
-    may_be = answer_mask(batch).numpy() > 0
-    spans = may_be[:, :, None] & may_be[:, None]
-    assert spans.sum() > 100 and (of_beam[~spans] < -9000).all()
-    close = {"rtol": 1e-5, "atol": 1e-4 if not options else 0.3}
-    np.testing.assert_allclose(of_beam[spans], table[spans], **close)
-    assert found["start_logits"].dtype == found["no_answer_logit"].dtype == np.float32
-
-
 def test_training_has_no_beam_and_needs_starts():
     model = BertJointSpanLabeler(CONFIG, answerable=False)
     batch = make_batch(2, 6, holes=False)

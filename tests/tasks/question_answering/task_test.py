@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
+from bert_tf.metrics.squad import evaluate_v2
 from bert_tf.tasks.question_answering.answers import choose_answers
+from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
 from bert_tf.tasks.question_answering.questions import read_squad
-from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
+from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.float_bounds import assert_close
@@ -144,18 +145,6 @@ def test_scores_at_the_marked_places_answer_everything_that_fits(tmp_path, tiny_
     results = task.metrics(examples, outputs)
     assert results["loss"] == np.mean(range(len(examples.features)))
     assert (results["exact"], results["NoAns_exact"]) == (75.0, 100.0)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_version_1_is_judged_like_the_script(tmp_path, tiny_vocab, seed):
-    content = write(tmp_path / "a.json", False)
-    examples = examples_of(tmp_path / "a.json", tiny_vocab, False)
-    task, outputs = make_task(), outputs_of(examples, seed)
-    found = task.answers(examples, outputs)
-    results = task.metrics(examples, outputs)
-    assert results == {"loss": results["loss"], **evaluate_v1(content, found.predictions)}
-    assert found.null_odds == {}
-    assert task.best_metric == "f1" and task.score(results) == results["f1"]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -14,11 +14,9 @@ from bert_tf.tasks.tagging.features import (
     row_labels,
     truncation_report,
 )
-from bert_tf.tasks.tagging.files import read_tagged, tag_ids, tag_names
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import golden_file, shared_data
 
 LETTERS = "abcxyz019.,!'#[]-@éÉß漢字ıﬁ한\u0301\u200b\u00a0\u3000\u00ad\x01\ufeff\ufffd\U0001f600"
 
@@ -215,30 +213,3 @@ def test_memory_grows_with_the_words_of_a_sentence_only(tokenizer):
         return used
 
     assert peak(8000) < 6 * peak(2000)  # scores of each window for each word would take 16 times
-
-
-# The counts are those of Hugging Face's tokenizer (is_split_into_words), counted by word_ids().
-@pytest.mark.needs(data="ner/wnut17")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("parts", "length", "expected"),
-    [
-        (("ner", "wnut17", "wnut17train.conll"), 32, Truncations(1813, 6, 0)),
-        (("ner", "wnut17", "emerging.dev.conll"), 128, Truncations(0, 0, 0)),
-        (("pos", "ud-ewt", "en_ewt-ud-train.rebuilt.conllu.xz"), 128, Truncations(7, 0, 0)),
-    ],
-)
-def test_real_files(parts, length, expected):
-    """Labels go to the first pieces of the words, and come back, of each word of a real file."""
-    tokenizer = WordPiece(Vocab.read(golden_file("vocab", "bert-base-cased-vocab.txt")), False)
-    sentences = read_tagged(shared_data(*parts))
-    rows = make_tag_rows(sentences, tokenizer, length)
-    assert truncation_report(sentences, tokenizer, length) == expected
-    firsts = [[(tokenizer.encode(word) or [100])[0] for word in s.words] for s in sentences]
-    for row in rows:
-        here = [firsts[row.sentence][word] for word in row.words]
-        assert [row.text.ids[position] for position in row.positions] == here
-        assert len(row.text.ids) <= length
-    ids = tag_ids(sentences, tag_names(sentences))
-    labels = [row_labels(row, ids[row.sentence]) for row in rows]
-    assert as_lists(gather_words(rows, labels, sentences)) == as_lists(ids)

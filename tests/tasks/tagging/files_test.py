@@ -12,7 +12,6 @@ import pytest
 
 from bert_tf.tasks.tagging.files import read_tagged, tag_ids, tag_names, write_tagged
 from bert_tf.tasks.tagging.sentences import TaggedSentence
-from tests.shared_data import shared_data
 
 CONLL = """\
 -DOCSTART- -X- -X- O
@@ -371,51 +370,6 @@ def test_round_trip_of_random_files(tmp_path):
 
 
 # Real files -----------------------------------------------------------------------------------
-
-
-def blocks(text: str) -> list[list[list[str]]]:
-    """Returns sentences, lines and columns, found as simply as one can."""
-    parted = text.replace("\n\t\n", "\n\n").split("\n\n")
-    return [[line.split("\t") for line in b.split("\n")] for b in map(str.strip, parted) if b]
-
-
-@pytest.mark.needs(data="ner/wnut17")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "count"), [("wnut17train.conll", 3394), ("emerging.dev.conll", 1009)]
-)
-def test_wnut17(tmp_path, name, count):
-    path = shared_data("ner", "wnut17", name)
-    sentences = read_tagged(path)
-    expected = [[tuple(row) for row in rows] for rows in blocks(path.read_text("utf8"))]
-    assert plain(sentences) == expected and len(sentences) == count
-    assert len(tag_names(sentences)) == 13 and tag_names(sentences)[0] == "O"
-    write_tagged(path, tmp_path / "out", [sentence.tags or () for sentence in sentences])
-    again = blocks((tmp_path / "out").read_text("utf8"))
-    assert [[(w, t) for w, t, p in rows if p == t] for rows in again] == expected
-
-
-@pytest.mark.needs(data="pos/ud-ewt")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "count"), [("train.rebuilt.conllu.xz", 12544), ("dev.conllu.xz", 2001)]
-)
-def test_ud_english_ewt(tmp_path, name, count):
-    path = shared_data("pos", "ud-ewt", f"en_ewt-ud-{name}")
-    sentences = read_tagged(path)
-    text = lzma.open(path, "rt", encoding="utf8").read()
-    expected = [[(row[1], row[3]) for row in rows if row[0].isdigit()] for rows in blocks(text)]
-    assert plain(sentences) == expected and len(sentences) == count
-    assert len(tag_names(sentences)) == 17
-    out = tmp_path / "out.conllu"
-    write_tagged(path, out, [sentence.tags or () for sentence in sentences])
-    new = out.read_text("utf8")
-    assert new.count("Predicted=") == sum(map(len, expected))
-    assert plain(read_tagged(out)) == expected
-    restored = new.replace("|Predicted=", "\tPredicted=").split("\n")
-    for line, old in zip(restored, text.split("\n"), strict=True):
-        kept, _, tag = line.partition("\tPredicted=")
-        assert kept == old if not tag or kept == old else kept + "\t_" == old
 
 
 def test_all_bad_lines_are_named_at_once(tmp_path):

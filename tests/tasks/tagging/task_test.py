@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks.tagging.files import read_tagged, write_tagged
-from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, are_entities, make_examples
+from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
+from bert_tf.tasks.tagging.files import read_tagged
+from bert_tf.tasks.tagging.task import TaggingTask, are_entities
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests import entity_twin
@@ -144,54 +145,3 @@ def test_a_tag_that_is_no_label(tmp_path, tiny_vocab):
 
 
 # Odd files --------------------------------------------------------------------------------------
-
-ODD = "ab19.,-_|é漢한\u0301\u200b\u00ad\u00a0\u3000\u2028\x85\x0b\x0c\x01\x1f\ufeff\ufffd\U0001f600"
-
-
-def random_file(seed: int) -> tuple[bytes, bytes, list[list[str]]]:
-    """Returns a file of words and tags, what parts its columns, and its words by sentence."""
-    draw = random.Random(seed)
-    separator = draw.choice((" ", "\t"))
-    end = draw.choice(("\n", "\r\n"))
-    sentences = []
-    lines = [draw.choice(("", "-DOCSTART-", " "))]
-    for size in (1, draw.randint(2, 9), draw.randint(100, 400), 3):
-        longest = draw.choice((1, 4, 60))
-        words = [
-            draw.choice("xyz") + "".join(draw.choices(ODD, k=draw.randint(0, longest)))
-            if draw.random() < 0.8
-            else "".join(draw.choices(ODD[10:], k=draw.randint(1, 3)))
-            for _ in range(size)
-        ]
-        sentences.append(words)
-        lines += [separator.join((word, draw.choice(ENTITIES))) for word in words]
-        lines += draw.choice(([""], ["", " ", ""], ["\t", ""]))
-    text = end.join(lines).rstrip() + draw.choice((end, "", 3 * end))
-    return text.encode("utf8"), separator.encode(), sentences
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_words_of_odd_files_come_back_with_a_tag_each(tmp_path, tiny_vocab, seed):
-    content, separator, words = random_file(seed)
-    path, out = tmp_path / "in", tmp_path / "out"
-    path.write_bytes(content)
-    tokenizer, length = WordPiece(tiny_vocab, True), random.Random(seed).choice((3, 8, 33))
-    sentences = read_tagged(path)
-    assert [list(sentence.words) for sentence in sentences] == words
-    examples = make_examples(sentences, ENTITIES, tokenizer, length, False)
-    outputs = outputs_of(examples, lambda piece: piece % 5)
-    write_tagged(path, out, make_task(ENTITIES).answers(examples, outputs))
-    unknown = tokenizer.vocab.unk_id
-    expected = [
-        (word, ENTITIES[(tokenizer.encode(word) or [unknown])[0] % 5])
-        for sentence in words
-        for word in sentence
-    ]
-    rows = [
-        [column.strip(b" ") for column in line.rstrip(b"\r\n").split(separator)]
-        for line in out.read_bytes().split(b"\n")
-        if line.strip(b" \t\r\n") and not line.startswith(b"-DOCSTART-")
-    ]
-    assert [(row[0].decode(), row[-1].decode()) for row in rows] == expected
-    assert out.read_bytes().count(b"\n") == content.count(b"\n")
-    assert out.read_bytes().count(b"\r") == content.count(b"\r")

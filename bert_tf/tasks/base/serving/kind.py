@@ -21,6 +21,11 @@ def never(checkpoint: "Checkpoint", folder: str) -> bool:
     return False
 
 
+def has_head(*heads: str) -> Callable[["Checkpoint", str], bool]:
+    """Returns the `is_default` of kinds whose checkpoints have one of these heads."""
+    return lambda checkpoint, folder: any(head in checkpoint.heads for head in heads)
+
+
 def no_options(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """The `recorded` of kinds whose runs record no options of requests."""
     return {}

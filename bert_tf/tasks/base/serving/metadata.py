@@ -60,15 +60,7 @@ LARGEST_COUNT = 1 << 31
 
 
 def parse_metadata(content: bytes, source: str | os.PathLike) -> Metadata:
-    """Parses and checks a bert_tf.json.
-
-    Args:
-      content: the content of the file.
-      source: the file, for messages.
-
-    Raises:
-      ValueError: if it is not JSON, or a field has a type or range that exports do not write.
-    """
+    """Parses and checks a bert_tf.json."""
     return check_metadata(parse_json(content, source), source)
 
 
@@ -125,11 +117,9 @@ def check_outputs(
     """Checks that a model has the outputs that its metadata describes.
 
     Args:
-      metadata: the result of `check_metadata`.
       shapes: shapes of the model's outputs, by name; () for an unknown shape, None or -1 for any
         size.
       ranks: `TEXT_OUTPUTS` or `ROW_OUTPUTS`.
-      source: the model, for messages.
 
     Raises:
       ValueError: if an output is missing or has another rank, or the number of labels differs.

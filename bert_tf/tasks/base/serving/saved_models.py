@@ -51,11 +51,7 @@ def size_of(folder: pathlib.Path) -> int:
 
 
 def read_card(folder: pathlib.Path) -> Metadata:
-    """Reads the metadata of a SavedModel, bert_tf.json.
-
-    Raises:
-      ValueError: if the file is missing, or was not written by an export.
-    """
+    """Reads the metadata of a SavedModel, bert_tf.json."""
     path = folder / EXTRA / CARD_NAME
     if not path.is_file():
         raise ValueError(f"{folder} has no {EXTRA}/{CARD_NAME}; export it again.")
@@ -95,15 +91,7 @@ def check_files(folder: pathlib.Path) -> None:
 
 
 def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
-    """Loads a SavedModel of texts; returns its functions by the signature's name.
-
-    Args:
-      folder: the folder of the version.
-      metadata: the content of its bert_tf.json.
-
-    Raises:
-      ValueError: if the model takes ids, is damaged, or does not match its metadata.
-    """
+    """Loads a SavedModel of texts; returns its functions by the signature's name."""
     check_files(folder)
 
     import tensorflow as tf

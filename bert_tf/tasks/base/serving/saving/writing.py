@@ -6,16 +6,20 @@ NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
 """
 
 import contextlib
+import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.system.files import write_json
+from bert_tf.system.startup_lines import hidden_lines
+from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import IDS, Serving, Signatures
 from bert_tf.tasks.base.serving.saved_models import EXTRA, write_checksums
-from bert_tf.tasks.base.serving.saving.functions import save_functions
 from bert_tf.tasks.base.serving.saving.version_folders import (
     check_new,
     flush,
@@ -46,15 +50,8 @@ def save(
     """Writes both SavedModels (a search has only one); returns their folders, the text model first.
 
     Args:
-      serving: the result of `bert_tf.inference.serving_models.load`.
       folder: folder of the text model; the ids model is written next to it.
       version: a new version of both.
-      source: the model that was loaded, for bert_tf.json.
-      options: the options of `load`, for bert_tf.json.
-
-    Raises:
-      ValueError: if the version exists.
-      OSError: if they cannot be written, for example because the disk is full; no files are left.
     """
     check_new(folder, version)
     samples = {name: tf.constant(SAMPLES[name]) for name in serving.texts}
@@ -112,3 +109,23 @@ def _write(
     write_json(extra / CARD_NAME, {**metadata, "signatures": sorted(signatures)})
     write_checksums(folder)
     flush(folder)
+
+
+def save_functions(
+    folder: str | os.PathLike, functions: dict[str, Any], tokenizers: Sequence[Any] = ()
+) -> None:
+    """Writes a SavedModel of functions and the objects they use, without gradients and layers."""
+    variables: list[Tensor] = []
+    for function in functions.values():
+        variables.extend(function.variables)
+    module = tf.Module()
+    module.weights = variables
+    module.tokenizers = list(tokenizers)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file that it writes.
+    try:
+        with hidden_lines():  # The graph optimizer speaks of oneDNN.
+            tf.saved_model.save(module, str(folder), functions, options)
+    finally:
+        logging.set_verbosity(before)

@@ -18,8 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags, logging
 
-from bert_tf.config import TrainingConfig, config_flags
-from bert_tf.search.language_flag import define_language
+from bert_tf.config import config_flags
+from bert_tf.config.given_flags import check_given, check_needs
+from bert_tf.search.index_flags import define_index_flags
+from bert_tf.search.progress import TextProgress
 from bert_tf.system.files import new_folder_path
 from bert_tf.system.model_names import absolute_path
 from bert_tf.text.text_counts import Remedy, counting_texts
@@ -29,42 +31,15 @@ if typing.TYPE_CHECKING:
     from bert_tf.search.manifest import Manifest
     from bert_tf.search.segments import Batch
 
-config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
-INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
-DTYPE = flags.DEFINE_enum(
-    "dtype",
-    "float32",
-    ["float32", "float16", "int8"],
-    "Format of the vectors; int8 reads a quarter of the bytes per search and scores the best "
-    "exactly; on disk it takes a quarter more than float32.",
-)
-SIMILARITY = flags.DEFINE_enum(
-    "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."
-)
-POOLING = flags.DEFINE_enum(
-    "pooling",
-    "",
-    ["", "cls", "mean", "max"],
-    "Pooling; empty: that of the model's folder, or else mean.",
-)
-LENGTH = flags.DEFINE_integer(
-    "max_seq_length",
-    0,
-    "Tokens per text; 0: with --add as before, else the value in the model's folder, or 256.",
-    0,
-)
-LANGUAGE = define_language()
-BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
+define_index_flags()
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
-TEXTS = flags.DEFINE_bool(
-    "keep_texts", True, "Store the texts, so that they can be shown and reranked."
-)
 FAISS = flags.DEFINE_enum(
     "faiss",
     "",
     ["", "flat", "ivf_pq", "hnsw"],
     "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
 )
+FLAGS = flags.FLAGS
 INPUT_FLAGS = (
     "init_checkpoint",
     "dtype",
@@ -75,34 +50,31 @@ INPUT_FLAGS = (
     "add",
     "keep_texts",
 )
-SECONDS_BETWEEN_LINES = 10.0
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
 def main(_: list[str]) -> None:
-    training = config_flags.from_flags(TrainingConfig)
-    folder = training.output_dir
-    if not folder:
-        raise ValueError("Give the directory of the index as --output_dir.")
-    is_language_alone = LANGUAGE.present and not INPUT.value
-    if not INPUT.value and not FAISS.value and not is_language_alone:
+    check_given("output_dir", advice="give the directory of the index")
+    folder = FLAGS.output_dir
+    is_language_alone = FLAGS["language"].present and not FLAGS.input_file
+    if not FLAGS.input_file and not FAISS.value and not is_language_alone:
         raise ValueError("Give documents as --input_file.")
-    if INPUT.value:
-        if not (training.init_checkpoint or ADD.value):
+    if FLAGS.input_file:
+        if not (FLAGS.init_checkpoint or ADD.value):
             raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
         for name in ("dtype", "similarity", "pooling", "language"):
-            if ADD.value and flags.FLAGS[name].present:
+            if ADD.value and FLAGS[name].present:
                 raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
         if not ADD.value:
             new_folder_path(folder, "give --add, or another --output_dir")
-        write(training.init_checkpoint, folder)
-    elif ignored := [name for name in INPUT_FLAGS if flags.FLAGS[name].present]:
-        raise ValueError(f"--{ignored[0]} needs --input_file: the existing vectors are used.")
+        write(FLAGS.init_checkpoint, folder)
+    else:
+        check_needs(dict.fromkeys(INPUT_FLAGS, "input_file"))
     if is_language_alone:
         from bert_tf.search.index import record_language
 
-        record_language(folder, LANGUAGE.value)
-        logging.info("%s: words are those of --language=%s.", folder, LANGUAGE.value)
+        record_language(folder, FLAGS.language)
+        logging.info("%s: words are those of --language=%s.", folder, FLAGS.language)
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index
@@ -110,7 +82,7 @@ def main(_: list[str]) -> None:
         try:
             logging.info("Wrote %s", build_faiss(Index(folder), FAISS.value))
         except (ValueError, OSError, MemoryError, RuntimeError) as error:
-            if not INPUT.value:
+            if not FLAGS.input_file:
                 raise
             raise ValueError(
                 f"{folder} is written, but not its FAISS index: {error} To add it, give "
@@ -129,12 +101,12 @@ def write(model: str, folder: str) -> None:
     if ADD.value:
         length = length_of_added(Manifest.read(pathlib.Path(folder)), folder)
         count = count_documents(folder)
-        embedder = embedder_of_index(folder, model, length, BATCH.value)
+        embedder = embedder_of_index(folder, model, length, FLAGS.batch_size)
     else:
         count = count_documents(folder)
-        embedder = SearchEmbedder(model, POOLING.value, LENGTH.value, BATCH.value)
+        embedder = SearchEmbedder(model, FLAGS.pooling, FLAGS.max_seq_length, FLAGS.batch_size)
     start = time.monotonic()
-    embedded = batches(embedder.documents, read_documents(INPUT.value))
+    embedded = batches(embedder.documents, read_documents(FLAGS.input_file), count)
     embedding = embedder.model.embedding
     with counting_texts("") as text_counts:
         if ADD.value:
@@ -145,11 +117,11 @@ def write(model: str, folder: str) -> None:
                 embedded,
                 model=embedder.fingerprint,
                 source=absolute_path(model),
-                dtype=DTYPE.value,
-                similarity=SIMILARITY.value or stated_similarity(embedding.similarity),
-                pooling=POOLING.value,
+                dtype=FLAGS.dtype,
+                similarity=FLAGS.similarity or stated_similarity(embedding.similarity),
+                pooling=FLAGS.pooling,
                 max_seq_length=embedding.max_seq_length,
-                language=LANGUAGE.value,
+                language=FLAGS.language,
             )
     seconds = time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6
@@ -183,27 +155,18 @@ def log_int8_recall(folder: str) -> None:
 
 
 def length_of_added(manifest: "Manifest", folder: str) -> int:
-    """Returns the tokens that texts are cut to, as in the index; 0: the model's default.
-
-    Raises:
-      ValueError: if --max_seq_length differs from the index.
-    """
+    """Returns the tokens that texts are cut to, as in the index; 0: the model's default."""
     recorded = manifest.max_seq_length
-    if recorded and LENGTH.value not in (0, recorded):
+    if recorded and FLAGS.max_seq_length not in (0, recorded):
         raise ValueError(
-            f"--max_seq_length={LENGTH.value}, but the texts of {folder} were cut to {recorded} "
-            "tokens; leave it out."
+            f"--max_seq_length={FLAGS.max_seq_length}, but the texts of {folder} were cut to "
+            f"{recorded} tokens; leave it out."
         )
-    return recorded or LENGTH.value
+    return recorded or FLAGS.max_seq_length
 
 
 def count_documents(folder: str) -> int:
-    """Counts the documents, and finds faults in them before they are embedded.
-
-    Raises:
-      ValueError: if a document cannot be read, an id is repeated or exists in the index, there are
-        no documents, or too few for the FAISS index.
-    """
+    """Counts the documents, and finds faults in them before they are embedded."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.faiss_index import check_faiss
     from bert_tf.search.index import Index
@@ -211,35 +174,30 @@ def count_documents(folder: str) -> int:
     # Only the ids are needed here; `add_to_index` compares the checksums.
     existing = set(Index(folder, checks_files=False).ids) if ADD.value else set()
     count = 0
-    for document in read_documents(INPUT.value):
+    for document in read_documents(FLAGS.input_file):
         if document.id in existing:
             raise ValueError(f"{folder} already has a document {document.id!r}; leave it out.")
         count += 1
     if not count:
         raise ValueError(
-            f"--input_file={INPUT.value} has no documents; give JSONL, CSV, TSV or text files."
+            f"--input_file={FLAGS.input_file} has no documents; give JSONL, CSV, TSV or text files."
         )
     if FAISS.value:
         check_faiss(FAISS.value, len(existing) + count)
     return count
 
 
-def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:
-    """Yields embedded documents; logs their number every few seconds."""
+def batches(embed: typing.Any, documents: Iterable["Document"], count: int) -> Iterator["Batch"]:
+    """Yields `count` documents, embedded."""
     from bert_tf.search.segments import Batch
 
-    start = last = time.monotonic()
-    done = 0
+    progress = TextProgress(count)
     documents = iter(documents)
-    while chunk := list(itertools.islice(documents, CHUNK_BATCHES * BATCH.value)):
+    while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
         ids = [document.id for document in chunk]
         texts = [document.text for document in chunk]
-        yield Batch(ids, embed(texts), texts if TEXTS.value else None)
-        done += len(chunk)
-        now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            logging.info("%d documents, %.1f per second.", done, done / (now - start))
+        yield Batch(ids, embed(texts), texts if FLAGS.keep_texts else None)
+        progress.add(len(chunk))
 
 
 if __name__ == "__main__":

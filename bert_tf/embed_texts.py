@@ -16,7 +16,8 @@ from typing import Any
 
 from absl import flags, logging
 
-from bert_tf.config import DataConfig, TrainingConfig, config_flags
+from bert_tf.config import DataConfig, config_flags
+from bert_tf.config.given_flags import check_given, check_needs
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -26,14 +27,14 @@ from bert_tf.search.bulk import (
     make_job,
     read_file,
 )
-from bert_tf.search.language_flag import define_language
+from bert_tf.search.index_flags import define_index_flags
+from bert_tf.search.progress import TextProgress
 from bert_tf.search.runners import RUNNERS, run
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import exclusive, new_folder_path, read_json, real_path, write_json
 
-config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
+define_index_flags()
 config_flags.define_flags(DataConfig, only=("num_workers",))
-INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
 RUNNER = flags.DEFINE_enum(
     "runner", "local", RUNNERS, "Processes of this machine, Apache Beam, or Spark. Same files."
 )
@@ -47,38 +48,31 @@ SPARK = flags.DEFINE_string(
     "empty: num_workers concurrent tasks on this machine.",
 )
 SHARD = flags.DEFINE_integer("shard_size", 8192, "Documents in a shard.", 1, 1 << 17)
-BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
-POOLING = flags.DEFINE_enum(
-    "pooling", "", ["", "cls", "mean", "max"], "Pooling; empty: the model's, or else mean."
-)
-LENGTH = flags.DEFINE_integer(
-    "max_seq_length", 0, "Tokens per text; 0: the value in the model's folder, or else 256.", 0
-)
 INDEX = flags.DEFINE_string("index_dir", "", "Index to write after embedding.")
-DTYPE = flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "float16", "int8"], "Type of the vectors in the index."
-)
-SIMILARITY = flags.DEFINE_enum(
-    "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."
-)
-LANGUAGE = define_language()
-TEXTS = flags.DEFINE_bool("keep_texts", True, "Store the texts in the index and in Qdrant.")
 QDRANT = flags.DEFINE_string("qdrant", "", "Qdrant to write to: URL of a server, or a folder.")
 COLLECTION = flags.DEFINE_string(
     "collection",
     "documents",
     "Name to search in Qdrant, an alias of the written collection.",
 )
-SECONDS_BETWEEN_LINES = 10.0
+FLAGS = flags.FLAGS
+# Of the other flags, those of which each flag needs one.
+NEEDS = {
+    "dtype": "index_dir",
+    "language": "index_dir",
+    "similarity": "index_dir qdrant",
+    "keep_texts": "index_dir qdrant",
+    "collection": "qdrant",
+    "beam_options": "runner=beam",
+    "spark_options": "runner=spark",
+}
 
 
 def main(_: list[str]) -> None:
-    training = config_flags.from_flags(TrainingConfig)
-    given = {name: getattr(training, name) for name in ("init_checkpoint", "output_dir")}
-    for name, value in {**given, "input_file": INPUT.value}.items():
-        if not value:
-            raise ValueError(f"--{name} is empty; give it.")
-    check_flags()
+    check_given("init_checkpoint", "output_dir", "input_file")
+    check_needs(NEEDS)
+    if "://" not in QDRANT.value and ":" in QDRANT.value:
+        raise ValueError(f"--qdrant={QDRANT.value}: give the URL of a server with http://.")
 
     from bert_tf.search.embedding import stated_similarity
     from bert_tf.search.qdrant import open_qdrant, write_qdrant
@@ -86,16 +80,16 @@ def main(_: list[str]) -> None:
     if QDRANT.value:
         open_qdrant(QDRANT.value, COLLECTION.value).close()  # Fail now instead of after embedding.
     job, similarity = make_job(
-        INPUT.value,
-        training.init_checkpoint,
-        training.output_dir,
-        pooling=POOLING.value,
-        max_seq_length=LENGTH.value,
-        batch_size=BATCH.value,
+        FLAGS.input_file,
+        FLAGS.init_checkpoint,
+        FLAGS.output_dir,
+        pooling=FLAGS.pooling,
+        max_seq_length=FLAGS.max_seq_length,
+        batch_size=FLAGS.batch_size,
         shard_size=SHARD.value,
     )
     if INDEX.value or QDRANT.value:
-        similarity = SIMILARITY.value or stated_similarity(similarity)
+        similarity = FLAGS.similarity or stated_similarity(similarity)
     if INDEX.value:
         check_index(job)
     folder = pathlib.Path(job.folder)
@@ -112,33 +106,14 @@ def main(_: list[str]) -> None:
         if QDRANT.value:
             # Each job has its own collection; the old one is searched until the new is complete.
             version = f"{file_crc(folder / 'job.json')}-{similarity}"
-            embedded = batches(job, list(counts), TEXTS.value)
+            embedded = batches(job, list(counts), FLAGS.keep_texts)
             count = write_qdrant(QDRANT.value, COLLECTION.value, version, embedded, similarity)
             logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
 
 
-def check_flags() -> None:
-    """Raises ValueError for a flag that would have no effect."""
-    needs = {
-        "dtype": ("index_dir",),
-        "language": ("index_dir",),
-        "similarity": ("index_dir", "qdrant"),
-        "keep_texts": ("index_dir", "qdrant"),
-        "collection": ("qdrant",),
-    }
-    for name, others in needs.items():
-        if flags.FLAGS[name].present and not any(flags.FLAGS[other].value for other in others):
-            raise ValueError(f"--{name} needs --{' or --'.join(others)}.")
-    if QDRANT.value and "://" not in QDRANT.value and ":" in QDRANT.value:
-        raise ValueError(f"--qdrant={QDRANT.value}: give the URL of a server with http://.")
-    for name in ("beam", "spark"):
-        if flags.FLAGS[f"{name}_options"].present and RUNNER.value != name:
-            raise ValueError(f"--{name}_options needs --runner={name}.")
-
-
 def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
     options = {"beam": BEAM.value, "spark": SPARK.value}.get(RUNNER.value, "")
-    return run(RUNNER.value, step, job, keys, flags.FLAGS.num_workers, options)
+    return run(RUNNER.value, step, job, keys, FLAGS.num_workers, options)
 
 
 def read(job: Job) -> dict[str, int]:
@@ -149,7 +124,7 @@ def read(job: Job) -> dict[str, int]:
     counts = job.shards()
     total = sum(counts.values())
     if not total:
-        raise ValueError(f"--input_file={INPUT.value} has no documents.")
+        raise ValueError(f"--input_file={FLAGS.input_file} has no documents.")
     check_ids(job, list(counts))
     logging.info(
         "%d documents of %d files in %d shards, read in %.0f s.",
@@ -166,17 +141,11 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     # Damaged vectors are embedded again as well, but only reading them would show that.
     todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
     logging.info("%d documents to embed.", todo)
-    start = last = time.monotonic()
-    done = 0
+    start = time.monotonic()
+    progress = TextProgress(todo)
+    # Beam returns no counts, and Spark returns all at the end.
     for count in run_step(embed_shard, job, list(counts)):
-        done += int(count)
-        now = time.monotonic()
-        # Beam returns no counts, and Spark returns all at the end.
-        if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
-            last = now
-            rate = done / (now - start)
-            left = max(0, todo - done) / rate  # damaged vectors are embedded again as well
-            logging.info("%d of %d, %.1f texts per second, %.0f s left.", done, todo, rate, left)
+        progress.add(int(count))
     # Counted on the disk, because Beam returns no results.
     if lost := [name for name in counts if not job.vectors(name).exists()]:
         raise OSError(f"{job.vectors(lost[0])} is missing; run the same command again.")
@@ -223,10 +192,10 @@ def index_values() -> dict[str, Any]:
     """Returns the settings of an index besides its documents."""
     return {
         "index": str(index_folder()),
-        "dtype": DTYPE.value,
-        "similarity": SIMILARITY.value,
-        "language": LANGUAGE.value,
-        "keep_texts": TEXTS.value,
+        "dtype": FLAGS.dtype,
+        "similarity": FLAGS.similarity,
+        "language": FLAGS.language,
+        "keep_texts": FLAGS.keep_texts,
     }
 
 
@@ -245,14 +214,14 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     write_json(index_record(job), index_values())
     manifest = build_index(
         folder,
-        batches(job, names, TEXTS.value),
+        batches(job, names, FLAGS.keep_texts),
         model=job.model,
         source=job.source,
-        dtype=DTYPE.value,
+        dtype=FLAGS.dtype,
         similarity=similarity,
         pooling=job.pooling,
         max_seq_length=job.max_seq_length,
-        language=LANGUAGE.value,
+        language=FLAGS.language,
     )
     write_json(index_record(job), {**index_values(), "vectors": manifest.vector_crcs()})
     size = sum(size for size, _ in manifest.files.values()) / 1e6

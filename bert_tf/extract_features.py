@@ -19,7 +19,6 @@ import json
 import pathlib
 import re
 import sys
-import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -27,9 +26,11 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig, config_flags
+from bert_tf.config.given_flags import check_given, check_needs, check_new_file
 from bert_tf.config.pooled_layers import POOLINGS
 from bert_tf.corpus.corpus_format import open_decompressed
 from bert_tf.corpus.text_lines import read_whole_lines
+from bert_tf.search.progress import TextProgress
 from bert_tf.system.files import atomic_write
 from bert_tf.tasks.base.examples.tables import is_table
 from bert_tf.text.packing import PackedText
@@ -38,14 +39,13 @@ from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.embedding.text_model import EmbedderTextModel, TextModel
+    from bert_tf.tasks.embedding.text_encoder import PromptedEmbedder, TextEncoder
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 # Texts are sorted by length, and results are kept in memory, over this many full batches.
 CHUNK_BATCHES = 4
 DECIMALS = 6
-SECONDS_BETWEEN_LINES = 5.0
 ToLine = Callable[[int, PackedText, np.ndarray], str]
 
 
@@ -79,9 +79,9 @@ def main(_: list[str]) -> None:
     import tensorflow as tf
 
     from bert_tf.network.pooling import pooling_of
-    from bert_tf.tasks.embedding.text_model import (
-        EmbedderTextModel,
-        TextModel,
+    from bert_tf.tasks.embedding.text_encoder import (
+        PromptedEmbedder,
+        TextEncoder,
         layers_of,
         pooled,
         read_encoder,
@@ -103,7 +103,7 @@ def main(_: list[str]) -> None:
     if FLAGS.pooling == "own":
         if not FLAGS["max_seq_length"].present:  # Use the length of the model.
             del sizes["max_seq_length"]
-        model: TextModel | EmbedderTextModel = EmbedderTextModel.from_checkpoint(
+        model: TextEncoder | PromptedEmbedder = PromptedEmbedder.from_checkpoint(
             checkpoint, **sizes
         )
     elif FLAGS.pooling:
@@ -111,22 +111,16 @@ def main(_: list[str]) -> None:
             logging.info("%s defines its pooling; use it by --pooling=own.", FLAGS.init_checkpoint)
         pooling = pooling_of(FLAGS.pooling, checkpoint.config.pooled_token)
         select = pooled(pooling, FLAGS.normalize)
-        model = TextModel.from_checkpoint(checkpoint, select, **sizes)
+        model = TextEncoder.from_checkpoint(checkpoint, select, **sizes)
     else:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
-        model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
+        model = TextEncoder.from_checkpoint(checkpoint, layers_of(layers), **sizes)
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
     write_lines(model, to_line, checkpoint.config.longest_row)
 
 
-def write_lines(model: "TextModel | EmbedderTextModel", to_line: ToLine, positions: int) -> None:
-    """Writes the output of a model for each line of the input.
-
-    Args:
-      model: computes the features or the embedding of a text.
-      to_line: makes a line of JSON of them.
-      positions: tokens of the longest text that the model reads.
-    """
+def write_lines(model: "TextEncoder | PromptedEmbedder", to_line: ToLine, positions: int) -> None:
+    """Writes the output of a model for each line of the input."""
     log_typed_tokens(read_texts(FLAGS.input_file), model.tokenizer.vocab)
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
     # Counted in advance, for the remaining time in the log.
@@ -143,9 +137,7 @@ def write_lines(model: "TextModel | EmbedderTextModel", to_line: ToLine, positio
 
 def check_flags() -> None:
     """Raises ValueError for errors that can be found before a model is read."""
-    for name in ("input_file", "output_file", "init_checkpoint"):
-        if not FLAGS[name].value:
-            raise ValueError(f"--{name} is empty; give texts, a new file and a model.")
+    check_given("input_file", "output_file", "init_checkpoint")
     if not pathlib.Path(FLAGS.input_file).is_file():
         raise ValueError(
             f"--input_file {FLAGS.input_file} is not a file; give a file with one text per line."
@@ -156,23 +148,17 @@ def check_flags() -> None:
             "column of texts alone into a .txt. bert_tf.embed_texts reads tables with the columns "
             "id and text."
         )
-    if pathlib.Path(FLAGS.output_file).expanduser().exists():
-        raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
+    check_new_file("output_file")
     if FLAGS.pooling and FLAGS["layers"].present:
         raise ValueError("--pooling uses the last layer; leave --layers or --pooling out.")
     parse_layers(FLAGS.layers, sys.maxsize)  # Checks the form; the number of layers is unknown yet.
     if FLAGS.normalize and FLAGS.pooling == "own":
         raise ValueError("--pooling=own normalizes only if the model does; leave --normalize out.")
-    if FLAGS.normalize and not FLAGS.pooling:
-        raise ValueError("--normalize is for embeddings; give --pooling as well.")
+    check_needs({"normalize": "pooling"})
 
 
 def parse_layers(text: str, num_layers: int) -> list[int]:
-    """Returns the numbers in a list such as `-1,-2`.
-
-    Raises:
-      ValueError: if the text is not a list of numbers, or the model has no such layer.
-    """
+    """Returns the numbers in a list such as `-1,-2`."""
     try:
         layers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -187,11 +173,7 @@ def parse_layers(text: str, num_layers: int) -> list[int]:
 
 
 def read_texts(path: str) -> Iterator[tuple[str, str]]:
-    """Yields both texts of each line; the second is empty if there is only one.
-
-    Raises:
-      ValueError: naming the line, if it is not UTF-8.
-    """
+    """Yields both texts of each line; the second is empty if there is only one."""
     with open_decompressed(path) as file:
         for _, line in read_whole_lines(file, path, 0, sys.maxsize):
             yield split_pair(line)
@@ -208,26 +190,21 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def json_lines(
-    model: "TextModel | EmbedderTextModel",
+    model: "TextEncoder | PromptedEmbedder",
     rows: Iterable[PackedText],
     num_rows: int,
     to_line: ToLine,
 ) -> Iterator[str]:
-    """Yields one line per text, in order; only a few texts are in memory at once.
-
-    Args:
-      model: the model.
-      rows: packed texts.
-      num_rows: the number of texts, for the log.
-      to_line: returns the line for (index of the text, packed text, array).
-    """
+    """Yields one line per text, in order; only a few texts are in memory at once."""
     index = 0
     # Tokens are counted, so that long texts do not need more memory.
     chunks = _chunks(rows, CHUNK_BATCHES * model.batch_size * model.max_seq_length)
-    for chunk in logged(chunks, num_rows):
+    progress = TextProgress(num_rows)
+    for chunk in chunks:
         for row, values in zip(chunk, model.run(chunk), strict=True):
             yield to_line(index, row, values)
             index += 1
+        progress.add(len(chunk))
 
 
 def _chunks(rows: Iterable[PackedText], max_tokens: int) -> Iterator[list[PackedText]]:
@@ -242,21 +219,6 @@ def _chunks(rows: Iterable[PackedText], max_tokens: int) -> Iterator[list[Packed
             num_tokens = 0
     if chunk:
         yield chunk
-
-
-def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
-    """Yields the chunks; logs progress, speed and remaining time every few seconds."""
-    start = last = time.monotonic()
-    done = 0
-    for chunk in chunks:
-        yield chunk
-        done += len(chunk)
-        now = time.monotonic()
-        if done == total or now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            rate = done / max(now - start, 1e-9)
-            text = "%d of %d texts (%.0f %%), %.1f texts/s, %.0f s left."
-            logging.info(text, done, total, 100 * done / total, rate, (total - done) / rate)
 
 
 def features_line(

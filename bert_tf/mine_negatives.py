@@ -22,8 +22,8 @@ from absl import flags
 
 from bert_tf.config import DataConfig, TrainingConfig, config_flags
 from bert_tf.config.fine_tuning_config import FineTuningConfig
+from bert_tf.config.given_flags import check_given, check_new_file
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.system.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -109,12 +109,8 @@ def main(_: list[str]) -> None:
 
 def check_flags() -> None:
     """Raises ValueError for errors that can be found before a model is read."""
-    for name in ("init_checkpoint", "output_file"):
-        if not FLAGS[name].value:
-            raise ValueError(f"--{name} is empty; give a model and a new file.")
-    if pathlib.Path(FLAGS.output_file).expanduser().exists():
-        raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
-    check_writable(FLAGS.output_file, "output_file")
+    check_given("init_checkpoint", "output_file")
+    check_new_file("output_file")
     if bool(FLAGS.data_dir) == bool(FLAGS.train_file):
         raise ValueError("Give either a BEIR folder as --data_dir, or pairs as --train_file.")
     if FLAGS.range_max <= FLAGS.range_min:

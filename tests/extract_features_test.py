@@ -19,14 +19,13 @@ from bert_tf.extract_features import (
     embedding_line,
     features_line,
     json_lines,
-    parse_layers,
     read_texts,
     split_pair,
 )
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import POOLINGS
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.text_model import EmbedderTextModel, TextModel, layers_of, pooled
+from bert_tf.tasks.embedding.text_encoder import PromptedEmbedder, TextEncoder, layers_of, pooled
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -164,20 +163,6 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         assert_close(record["embedding"], vector)
 
 
-@pytest.mark.slow
-def test_embeddings_in_bfloat16_are_nearly_the_same(folder):
-    """Eight bits of precision; written as float32."""
-    vectors = []
-    for precision in ("float32", "mixed_bfloat16"):
-        name = f"{precision}.jsonl"
-        status, printed = extract(folder, name, "--pooling=mean", f"--precision={precision}")
-        assert status == 0, printed
-        lines = (folder / name).read_text(encoding="utf8").splitlines()
-        vectors.append(np.array([json.loads(line)["embedding"] for line in lines]))
-    difference = np.abs(vectors[1] - vectors[0]).max() / np.abs(vectors[0]).max()
-    assert 1e-4 < difference < 0.03
-
-
 def test_bad_flags_end_in_one_line(folder):
     cases = [
         ({"input_file": ""}, "ERROR: --input_file "),
@@ -185,6 +170,7 @@ def test_bad_flags_end_in_one_line(folder):
         ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling .*--layers"),
         ({"normalize": "true"}, "ERROR: --normalize .*--pooling "),
         ({"pooling": "sum"}, re.escape(f"<|own|{'|'.join(POOLINGS)}>")),
+        ({"layers": "last"}, "ERROR: --layers .*'last'; .*-1,-2"),
         ({"layers": "-1,3"}, r"ERROR: --layers: .*\[3\], .* 3 layers.* -3 .. 2"),
         ({"do_lower_case": "false"}, "--do_lower_case=False, .* True"),
     ]
@@ -200,14 +186,6 @@ def test_a_table_is_not_taken_for_lines(folder, tmp_path, name):
     status, printed = extract(folder, "refused.jsonl", input_file=tmp_path / name)
     assert status == 1 and str(tmp_path / name) in printed and "Traceback" not in printed
     assert not list(folder.glob("*refused.jsonl*"))
-
-
-def test_layers_are_numbers_in_range():
-    assert parse_layers("-1,0, 2,-3", 3) == [-1, 0, 2, -3]
-    with pytest.raises(ValueError, match=r"--layers: .*\[-4, 3\], .* 3 layers; .*-3 \.\. 2"):
-        parse_layers("-4,1,3", 3)
-    with pytest.raises(ValueError, match="--layers .*'last'; .*-1,-2"):
-        parse_layers("last", 3)
 
 
 def test_lines_are_split_as_by_the_original():
@@ -253,7 +231,7 @@ def test_embeddings_are_written_to_the_last_digit():
 )
 def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
     select = pooled(pooling, normalize=False)
-    model = TextModel(*encoder_and_tokenizer(), select, max_seq_length=LENGTH, batch_size=3)
+    model = TextEncoder(*encoder_and_tokenizer(), select, max_seq_length=LENGTH, batch_size=3)
     texts = [line for line in LINES if "|||" not in line]
     vectors = model.run([model.pack(text) for text in texts])
     pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
@@ -264,7 +242,7 @@ def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
 
 def test_few_texts_are_read_ahead(monkeypatch):
     monkeypatch.setattr("bert_tf.extract_features.CHUNK_BATCHES", 2)
-    model = TextModel(*encoder_and_tokenizer(), MEAN, max_seq_length=LENGTH, batch_size=2)
+    model = TextEncoder(*encoder_and_tokenizer(), MEAN, max_seq_length=LENGTH, batch_size=2)
     rows = [model.pack(split_pair(line)[0]) for line in LINES * 20]
     read = []
     lines = json_lines(model, map(lambda row: read.append(0) or row, rows), 160, embedding_line)
@@ -278,32 +256,19 @@ def test_few_texts_are_read_ahead(monkeypatch):
     assert len(counts) <= 1 + sum(len(row.ids) for row in rows) // (2 * 2 * LENGTH)
 
 
-def test_texts_of_like_length_share_a_batch(monkeypatch):
-    model = TextModel(*encoder_and_tokenizer(), MEAN, max_seq_length=40, batch_size=4)
-    shapes, compute = [], model._compute
-
-    def recorded(batch):
-        shapes.append(batch["input_word_ids"].shape)
-        return compute(batch)
-
-    monkeypatch.setattr(model, "_compute", recorded)
-    model.run([model.pack(text) for text in ["a", "stone " * 30, "mill"] * 4])
-    assert shapes == [(4, 32), (4, 3), (4, 3)]
-
-
 def test_what_the_model_cannot_take_is_an_error():
     encoder, tokenizer = encoder_and_tokenizer()
     with pytest.raises(
         ValueError, match="max_seq_length .*41,.*40 positions; .*--max_seq_length=40"
     ):
-        TextModel(encoder, tokenizer, MEAN, max_seq_length=41)
-    one_type = TextModel.from_checkpoint(made_checkpoint(type_vocab_size=1), MEAN, 16)
+        TextEncoder(encoder, tokenizer, MEAN, max_seq_length=41)
+    one_type = TextEncoder.from_checkpoint(made_checkpoint(type_vocab_size=1), MEAN, 16)
     assert one_type.pack("a").type_ids == [0, 0, 0]
     with pytest.raises(ValueError, match="'b'"):
         one_type.pack("a", "b")
     bare = Checkpoint("here", "made", encoder.config, made_checkpoint().weights)
     with pytest.raises(ValueError, match="--vocab_file"):
-        TextModel.from_checkpoint(bare, layers_of([0]))
+        TextEncoder.from_checkpoint(bare, layers_of([0]))
 
 
 def test_layers_are_those_of_the_original():
@@ -317,7 +282,7 @@ def test_layers_are_those_of_the_original():
     encoder = BertEncoder.from_pretrained(folder)
     layers = [-1, 0, -2, 1]
     tokenizer = encoder_and_tokenizer()[1]  # Not used: the rows are packed.
-    model = TextModel(encoder, tokenizer, layers_of(layers), max_seq_length=32, batch_size=3)
+    model = TextEncoder(encoder, tokenizer, layers_of(layers), max_seq_length=32, batch_size=3)
     num_layers = encoder.config.num_hidden_layers
     for index, (row, values) in enumerate(zip(rows, model.run(rows), strict=True)):
         for place, layer in enumerate(layers):
@@ -333,7 +298,7 @@ def test_golden_embeddings_of_minilm():
     golden = np.load(golden_file("minilm-hf-golden.npz"))
     folder = pathlib.Path(spec.origin).parent / "model"
     checkpoint = read_checkpoint(folder)
-    model = TextModel.from_checkpoint(checkpoint, pooled("mean", normalize=True))
+    model = TextEncoder.from_checkpoint(checkpoint, pooled("mean", normalize=True))
     golden_ids = [ids[ids > 0].tolist() for ids in golden["out_input_ids"]]
     # A word of 150 characters: to Hugging Face, whose limit is 100, it is one [UNK]; to
     # google-research/bert, whose limit is 200, and to us it has pieces.
@@ -348,7 +313,9 @@ def test_golden_embeddings_of_minilm():
     embedder = BertEmbedder.from_checkpoint(checkpoint)
     received = embedder.encode([str(golden["sentences"][index]) for index in same])
     assert_close(received, expected[same], OTHER_FRAMEWORK)
-    poolers = TextModel(model.encoder, model.tokenizer, lambda outputs, _: outputs["pooled_output"])
+    poolers = TextEncoder(
+        model.encoder, model.tokenizer, lambda outputs, _: outputs["pooled_output"]
+    )
     assert_close(poolers.run(rows), golden["out_pooler_output"], OTHER_FRAMEWORK)
 
 
@@ -361,10 +328,10 @@ def test_the_models_own_embedding(tmp_path):
     checkpoint = dataclasses.replace(made_checkpoint(), embedding=embedding)
     model = BertEmbedder.from_checkpoint(checkpoint)
     texts = [line for line in LINES if "|||" not in line]
-    own = EmbedderTextModel.from_checkpoint(checkpoint, batch_size=2)
+    own = PromptedEmbedder.from_checkpoint(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
     assert_close(vectors, model.encode(texts))
     with pytest.raises(ValueError, match="--pooling=mean"):
-        EmbedderTextModel.from_checkpoint(made_checkpoint())
+        PromptedEmbedder.from_checkpoint(made_checkpoint())
     with pytest.raises(ValueError, match="'b'"):
         own.pack("a", "b")

@@ -19,6 +19,7 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf.config import TrainingConfig, config_flags
+from bert_tf.config.given_flags import check_given, check_needs
 from bert_tf.system import printable
 from bert_tf.system.files import check_writable, typed_lines
 from bert_tf.system.printable import escaped
@@ -63,14 +64,24 @@ IGNORE = flags.DEFINE_bool(
     "Drop the document whose id equals the query's id (ArguAna, Quora).",
 )
 OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
+# Of the other flags, those of which each flag needs one.
+NEEDS = {
+    **dict.fromkeys(("split", "output_file", "ignore_identical_ids"), "data_dir"),
+    "rerank_k": "rerank",
+    **dict.fromkeys(("fusion", "vector_weight"), "mode=hybrid"),
+    **dict.fromkeys(("faiss", "init_checkpoint", "max_seq_length"), "mode=vectors mode=hybrid"),
+}
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
 MAX_SHOWN = 300  # characters of a text
 
 
 def main(_: list[str]) -> None:
-    if not INDEX.value:
-        raise ValueError("Give the directory of an index as --index.")
-    check_flags()
+    check_given("index", advice="give the directory of an index")
+    check_needs(NEEDS)
+    if DATA_DIR.value and QUERY.value:
+        raise ValueError("Give either --query or --data_dir, not both.")
+    if OUTPUT.value:
+        check_writable(OUTPUT.value, "output_file")
 
     from bert_tf.search.searcher import Searcher
     from bert_tf.tasks.embedding.beir import read_beir
@@ -134,28 +145,6 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
     if OUTPUT.value:  # After the metrics: writing fails if an id contains white space.
         write_run(pathlib.Path(OUTPUT.value).expanduser(), run)
         logging.info("Wrote %s", OUTPUT.value)
-
-
-def check_flags() -> None:
-    """Raises ValueError for a flag that would have no effect."""
-    dependent = {
-        "data_dir": ("split", "output_file", "ignore_identical_ids"),
-        "rerank": ("rerank_k",),
-    }
-    for needed, names in dependent.items():
-        for name in names:
-            if flags.FLAGS[name].present and not flags.FLAGS[needed].value:
-                raise ValueError(f"--{name} needs --{needed}.")
-    for name in ("fusion", "vector_weight"):
-        if flags.FLAGS[name].present and MODE.value != "hybrid":
-            raise ValueError(f"--{name} needs --mode=hybrid.")
-    for name in ("faiss", "init_checkpoint", "max_seq_length"):
-        if MODE.value == "words" and flags.FLAGS[name].value:
-            raise ValueError(f"--{name} applies to vectors, which --mode=words does not use.")
-    if DATA_DIR.value and QUERY.value:
-        raise ValueError("Give either --query or --data_dir, not both.")
-    if OUTPUT.value:
-        check_writable(OUTPUT.value, "output_file")
 
 
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:

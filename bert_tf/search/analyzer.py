@@ -103,10 +103,7 @@ _LONGEST_KNOWN = 32  # Longer chunks, such as sentences of Chinese, hardly ever 
 
 
 class Analyzer:
-    """Cuts texts into words.
-
-    Args:
-      language: of the texts, one of `STEMMERS`.
+    """Cuts texts of a language of `STEMMERS` into words.
 
     Raises:
       ValueError: if the language is unknown, or it has a stemmer and PyStemmer is not installed.

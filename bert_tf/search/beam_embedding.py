@@ -80,11 +80,7 @@ class SavedModelEmbeddings(EmbeddingsManager):
 
 
 class ShardHandler(ModelHandler):
-    """Embeds whole shards of a job, in the same batches as every other runner.
-
-    Args:
-      job: the job; elements are names of its shards.
-    """
+    """Embeds whole shards of a job, in the same batches as every other runner."""
 
     def __init__(self, job: Job) -> None:
         # A shard is a batch to Beam; the embedder forms the batches of its texts.

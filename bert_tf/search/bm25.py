@@ -22,11 +22,7 @@ B = 0.4  # Length normalization, 0 (none) to 1.
 
 
 class Bm25:
-    """An inverted index of words, in memory.
-
-    Args:
-      texts: the texts of the documents.
-      language: of texts and queries, one of `analyzer.STEMMERS`.
+    """An inverted index of words, in memory; the language is one of `analyzer.STEMMERS`.
 
     Raises:
       ValueError: if there are no documents, the language is unknown, or bm25s is not installed.
@@ -55,9 +51,6 @@ class Bm25:
         Returns:
           scores float32 [Q, k], descending, 0 where no word is shared, and rows int64 [Q, k];
           equal scores are ordered by row.
-
-        Raises:
-          ValueError: if k is out of range.
         """
         check_k(k, self._count)
         return best_of_queries(self._scores(queries), k)

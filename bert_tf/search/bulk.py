@@ -92,11 +92,7 @@ class Job:
         return counts
 
     def open(self) -> None:
-        """Creates the folder, or checks that it belongs to this job.
-
-        Raises:
-          ValueError: if it belongs to another job, or contains other files.
-        """
+        """Creates the folder, or checks that it belongs to this job."""
         values = dataclasses.asdict(self)
         for name in LOCATIONS:
             del values[name]
@@ -145,12 +141,6 @@ def make_job(
 ) -> tuple[Job, str]:
     """Returns a job, and the similarity that its model uses to compare vectors.
 
-    Args:
-      input_file: files and globs of documents, comma-separated.
-      model: a checkpoint in any form.
-      folder: where the results go.
-      pooling, max_seq_length: see `embedding_of`; batch_size, shard_size: see `Job`.
-
     Raises:
       ValueError: if a file is missing, or the model cannot be read or cannot embed texts this long.
     """
@@ -196,14 +186,7 @@ def make_job(
 
 
 def read_file(job: Job, number: int) -> list[int]:
-    """Splits the input file `job.inputs[number]` into shards of texts, unless they are complete.
-
-    Returns:
-      The number of documents in each shard.
-
-    Raises:
-      ValueError: naming file and line, if a document cannot be read.
-    """
+    """Splits the input file `job.inputs[number]` into shards, unless they are complete."""
     marker = read_marker(job, number)
     # A list, as it is read back from JSON.
     source = list(job.inputs[number])
@@ -285,13 +268,10 @@ def digest(name: str) -> int:
 
 
 def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) -> None:
-    """Finds an id that two documents share, in memory that does not grow with the job.
+    """Raises ValueError for an id that two documents share; the memory does not grow with the job.
 
     All input files must be read; `names` are those of the shards, and `at_once` is the number of
     digests in memory.
-
-    Raises:
-      ValueError: naming the id and the files.
     """
     files = [_ids_path(job, number) for number in range(len(job.inputs))]
     repeated = _repeated_digests(files, at_once)
@@ -372,10 +352,6 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
 
     Returns:
       How many documents were embedded; 0 if the vectors were already complete.
-
-    Raises:
-      ValueError: if the model is not the job's, or a vector contains numbers that are not finite.
-      OSError: if the file of texts is corrupt.
     """
     path = job.vectors(name)
     texts = job.texts(name)

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
+from bert_tf.corpus.corpus_format import JSON_OBJECT, plain_ending
 from bert_tf.corpus.sentences import sentence_spans
-from bert_tf.corpus.text_lines import numbered_lines
 from bert_tf.corpus.unspaced_text import cut_units, join_lines, word_spans
-from bert_tf.system.files import not_utf8
-from bert_tf.tasks.base.examples.tables import list_tables, read_rows
+from bert_tf.tasks.base.examples.tables import decoded_lines, list_tables, read_rows
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
 PASSAGE_WORDS = 100
@@ -55,9 +53,6 @@ def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
     """Yields (location, document) for each document of a file; ids may repeat.
 
     Generated ids begin with `name`, by default the path.
-
-    Raises:
-      ValueError: naming file and line, if a row cannot be read or has no column `text`.
     """
     if plain_ending(path) in TABLES or path.startswith("tfds:"):
         return _rows(path, name or path)
@@ -143,44 +138,36 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
 
     A single line that is too long is cut between sentences. A sentence that is too long is cut
     between words, in scripts without spaces at a space, a comma or between two graphemes.
-
-    Raises:
-      ValueError: if a line cannot be read, or the first line is JSON.
     """
     lines: list[str] = []
     first = 1
     words = 0
-    with open_decompressed(path) as file:
-        for number, line in numbered_lines(file, path):
-            try:
-                # A byte order mark may precede the first line.
-                text = line.decode("utf8" if number > 1 else "utf-8-sig").strip()
-            except UnicodeDecodeError as error:
-                raise not_utf8(f"{path} line {number}", path, error) from None
-            if number == 1 and JSON_OBJECT.match(text):
-                raise ValueError(
-                    f"{path} begins with a JSON object; rename it to end in .jsonl if its rows are "
-                    "documents, or leave it out."
-                )
-            count = len(word_spans(text))
-            # A line that is too long by itself is cut; all its runs have its number.
-            if count > PASSAGE_WORDS:
-                if lines:
-                    yield first, join_lines(lines)
-                    lines = []
-                for run in _runs(text):
-                    yield number, run
-                continue
-            if text:
-                if not lines:
-                    first = number
-                    words = 0
-                words += count
-                lines.append(text)
-            # A blank line ends a paragraph; a paragraph that has become long ends at this line.
-            if lines and (not text or words >= PASSAGE_WORDS):
+    for number, line in enumerate(decoded_lines(path), 1):
+        text = line.strip()
+        if number == 1 and JSON_OBJECT.match(text):
+            raise ValueError(
+                f"{path} begins with a JSON object; rename it to end in .jsonl if its rows are "
+                "documents, or leave it out."
+            )
+        count = len(word_spans(text))
+        # A line that is too long by itself is cut; all its runs have its number.
+        if count > PASSAGE_WORDS:
+            if lines:
                 yield first, join_lines(lines)
                 lines = []
+            for run in _runs(text):
+                yield number, run
+            continue
+        if text:
+            if not lines:
+                first = number
+                words = 0
+            words += count
+            lines.append(text)
+        # A blank line ends a paragraph; a paragraph that has become long ends at this line.
+        if lines and (not text or words >= PASSAGE_WORDS):
+            yield first, join_lines(lines)
+            lines = []
     if lines:
         yield first, join_lines(lines)
 

@@ -17,15 +17,8 @@ from bert_tf.tasks.embedding.model import BertEmbedder
 class SearchEmbedder:
     """Embeds queries and documents.
 
-    Args:
-      path: a checkpoint in any form.
-      pooling, max_seq_length: see `checkpoints.checkpoint.embedding_of`.
-      batch_size: texts per batch.
-
     Attributes:
-      model: computes the vectors.
       fingerprint: changes with the model; see `bert_tf.search.fingerprint`.
-      dimension: size of the vectors.
 
     Raises:
       ValueError: if it cannot be read.
@@ -60,9 +53,6 @@ def embedder_of_index(
 
     `model` is its current path; "": its path when the index was built. The other arguments are
     those of `SearchEmbedder`.
-
-    Raises:
-      ValueError: naming the model, if it cannot be read.
     """
     source = model_of_index(folder, model)
     pooling = Manifest.read(pathlib.Path(folder)).pooling

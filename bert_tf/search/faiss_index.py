@@ -34,11 +34,7 @@ BLOCK_ROWS = 1 << 16
 
 
 def build_faiss(index: Index, kind: str) -> pathlib.Path:
-    """Writes a FAISS index of a kind of `KINDS` into the index's folder; returns the file.
-
-    Raises:
-      ValueError: if the kind is unknown, or see `check_faiss`.
-    """
+    """Writes a FAISS index of a kind of `KINDS` into the index's folder; returns the file."""
     size = index.manifest.dimension
     count = len(index)
     check_faiss(kind, count)
@@ -83,10 +79,6 @@ def check_faiss(kind: str, count: int) -> None:
 
 class FaissIndex:
     """Searches a file of `build_faiss`.
-
-    Args:
-      index: the index that the file was built from.
-      kind: one of `KINDS`.
 
     Raises:
       ValueError: if the file is missing or damaged, or was built from other vectors.

@@ -18,7 +18,6 @@ documents by rounded vectors are rescored with the exact vectors. The scores are
 only a document that is not among these candidates can be missed.
 """
 
-import collections
 import contextlib
 import dataclasses
 import os
@@ -48,7 +47,6 @@ class Index:
     """An open index; vectors are memory-mapped.
 
     Args:
-      folder: the directory.
       model: fingerprint of the model that embeds queries; "" skips the comparison.
       checks_files: whether to compare the checksum of every file; sizes are always compared.
 
@@ -91,9 +89,6 @@ class Index:
             self._exact.append(self._load("exact", number, "float32", shape))
             shape = (2, manifest.dimension)
             self._ranges.append(self._load("ranges", number, "float32", shape))
-        if len(set(self.ids)) != len(self.ids):
-            twice = collections.Counter(self.ids).most_common(1)[0][0]
-            raise ValueError(f"{folder} contains document {twice!r} twice; build the index again.")
         # The row of each segment's first document, and the number of all documents.
         self._starts = np.cumsum([0, *manifest.segments])
 
@@ -115,14 +110,10 @@ class Index:
 
         Args:
           queries: float [Q, D].
-          k: 1 <= k <= number of documents.
           chunk_rows: see `top_k`.
 
         Returns:
           scores float32 [Q, k], descending, and rows int64 [Q, k]; equal scores are ordered by row.
-
-        Raises:
-          ValueError: if k is above the number of documents, or the dimension differs.
         """
         self.check_k(k)
         queries = self.as_queries(queries)
@@ -183,11 +174,7 @@ class Index:
             )
 
     def as_queries(self, queries: np.ndarray) -> np.ndarray:
-        """Returns queries prepared for the index's similarity, float32 [Q, D].
-
-        Raises:
-          ValueError: if the dimension differs, or `queries` is a single vector.
-        """
+        """Returns queries prepared for the index's similarity, float32 [Q, D]."""
         queries = np.asarray(queries)
         if queries.ndim != 2:
             raise ValueError(
@@ -214,7 +201,6 @@ class Index:
         Args:
           queries: the result of `as_queries`.
           rows: int64 [Q, c], c >= k, all different; -1 marks an empty slot.
-          k: how many are kept.
         """
         # Empty slots keep -inf, so they come last.
         scores = np.full(rows.shape, -np.inf, np.float32)
@@ -247,11 +233,7 @@ class Index:
         return vectors
 
     def _load(self, name: str, number: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Maps an array of a segment into memory.
-
-        Raises:
-          ValueError: if its type or shape differs from the manifest.
-        """
+        """Maps an array of a segment into memory."""
         path = self.folder / f"{name}-{number:05}.npy"
         values = map_array(path)
         if values.dtype != dtype or values.shape != shape:
@@ -340,10 +322,6 @@ def build_index(
 def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: str) -> Manifest:
     """Adds documents to an index, atomically.
 
-    Args:
-      folder: the index.
-      batches, model: see `build_index`.
-
     Raises:
       ValueError: if the folder is not an index, the model or dimension differs, or an id exists.
     """
@@ -365,11 +343,7 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
 
 
 def record_language(folder: str | os.PathLike, language: str) -> Manifest:
-    """Records a language and the present word rule in an index; vectors and texts stay.
-
-    Raises:
-      ValueError: if the folder is not an index, it is damaged, or the language is unknown.
-    """
+    """Records a language and the present word rule in an index; vectors and texts stay."""
     check_language(language)
     folder = pathlib.Path(folder).expanduser()
     with _locked(folder, folder / ".lock"):

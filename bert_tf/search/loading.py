@@ -32,11 +32,8 @@ def load_search(
 
     Args:
       model_dir: the model that the index was made with; "": its folder at that time.
-      max_seq_length, unpad: see `load`; 0: as the model's folder states.
       index: directory of `bert_tf.build_index`.
       store: form of the vectors, of `VectorStore`; "": that of the index.
-      rerank: a cross-encoder; "" leaves the order of the search.
-      rerank_k: number of documents that the cross-encoder reads.
 
     Raises:
       ValueError: if model and index disagree, or there are no texts to rerank.

@@ -77,8 +77,6 @@ class Rules(NamedTuple):
         """Returns the negatives of a query, the highest score first.
 
         Args:
-          query: index of the query; it seeds the random choice.
-          ranked: documents, the nearest first, without the positives.
           scores: score of each document that the limits apply to.
           positive: the lowest score of the query's positives.
         """
@@ -116,13 +114,10 @@ def mine(
     """Writes the negatives of each query as one JSON line; see `mine_negatives`.
 
     Args:
-      path: path of the embedding model.
-      output_file: the file to write.
       collection, rules: the texts, and which documents become negatives.
       max_seq_length: tokens a text is cut to; 0: the model's default.
       reranker: path of a cross-encoder whose scores decide; "": the embeddings' scores decide.
       write_margins: whether to write a line per positive, with its score margins.
-      batch_size: texts per batch.
 
     Raises:
       ValueError: if a model cannot be read, or no query has a negative.

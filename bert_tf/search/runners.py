@@ -33,7 +33,6 @@ def run(
 
     Args:
       runner: one of `RUNNERS`.
-      step, job, keys: see above.
       num_workers: processes on this machine; 0: one per core.
       options: options of Beam or Spark; see `by_beam` and `by_spark`.
 

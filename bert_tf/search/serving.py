@@ -48,12 +48,7 @@ class VectorStore(tf.Module):
             self.parts[name] = tf.Variable(values, trainable=False, name=name)
 
     def search(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the k nearest: scores float32 [B, k], descending, and rows int32 [B, k].
-
-        Args:
-          queries: float32 [B, D].
-          k: int32 [], at most N.
-        """
+        """Returns scores float32 [B, k], descending, and rows int32 for queries float32 [B, D]."""
         wanted = tf.minimum(self.count, RESCORED * k) if self.dtype == "int8" else k
         scores, rows = self._scan(queries, wanted)
         if self.dtype != "int8":

@@ -13,19 +13,15 @@ from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.metrics.sparse import SparseVectors, sparse_row
 from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.embedding.splade_model import BertSplade
-from bert_tf.tasks.embedding.text_model import TextModel
+from bert_tf.tasks.embedding.text_encoder import TextEncoder
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
-class SparseEncoder(TextModel):
+class SparseEncoder(TextEncoder):
     """Encodes texts with a masked LM that was trained as SPLADE.
 
-    Args:
-      model: a model trained as SPLADE.
-      tokenizer: the tokenizer of the model.
-      max_seq_length: tokens a text is cut to; 0: 256, or all positions if the model has fewer.
-      batch_size: texts computed at once.
+    By default they are cut to 256 tokens, or to all positions if the model has fewer.
 
     Raises:
       ValueError: if the model has fewer positions.
@@ -61,11 +57,7 @@ class SparseEncoder(TextModel):
 
     @counts_texts
     def encode(self, texts: Sequence[str]) -> SparseVectors:
-        """Returns the vectors of texts, in their order.
-
-        Raises:
-          ValueError: if `texts` is a single string, or holds something else.
-        """
+        """Returns the vectors of texts, in their order."""
         packed = [self.pack(text) for text in (read_texts(texts) if len(texts) else [])]
         return SparseVectors.from_tokens(self.run(packed, sparse_row))
 

@@ -5,14 +5,11 @@ python -m tests.search.bulk_stand_in FOLDER FILE ...    # both steps, in two pro
 
 import dataclasses
 import pathlib
-import sys
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file
-from bert_tf.search.runners import run
+from bert_tf.search.bulk import Job, embed_shard, read_file
 
 
 class Stand:
@@ -42,23 +39,3 @@ def embed_all(job: Job) -> None:
         read_file(job, number)
     for name in job.shards():
         embed_shard(job, name, Stand())  # type: ignore[arg-type]
-
-
-def embed_slowly(job: Job, name: str) -> int:
-    time.sleep(0.01)
-    return embed_shard(job, name, Stand())  # type: ignore[arg-type]
-
-
-def main(folder: str, *files: str) -> None:
-    job = make(pathlib.Path(folder), *map(pathlib.Path, files))
-    job.open()
-    list(run("local", read_file, job, range(len(files)), 2))
-    names = list(job.shards())
-    check_ids(job, names)
-    list(run("local", embed_slowly, job, names, 2))
-
-
-if __name__ == "__main__":
-    from tests.search import bulk_stand_in  # Workers do not import __main__.
-
-    bulk_stand_in.main(*sys.argv[1:])

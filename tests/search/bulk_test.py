@@ -4,9 +4,6 @@ import dataclasses
 import json
 import pathlib
 import random
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +13,7 @@ from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker
 from bert_tf.system.model_names import absolute_path
 from tests.damaged import flip_a_bit
-from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, embed_all, make
-from tests.shared_data import ROOT
 
 
 def write(path: pathlib.Path, ids: Sequence[str]) -> pathlib.Path:
@@ -147,28 +142,6 @@ def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
         embed_all(job)
         assert list(job.shards().values()) == [3, 3]
         assert everything(job.folder) == expected, targets
-
-
-@pytest.mark.slow
-def test_twenty_kills_leave_the_same_bytes(tmp_path: pathlib.Path) -> None:
-    files = [write(tmp_path / f"{i}.jsonl", [f"{i}x{j}" for j in range(90)]) for i in range(4)]
-    command = [sys.executable, "-m", "tests.search.bulk_stand_in"]
-    killed, draw, seen = tmp_path / "killed", random.Random(0), set()
-    for pattern in (*["out/texts*"] * 4, *["out/vectors*"] * 16):
-        process = subprocess.Popen([*command, killed, *files], cwd=ROOT)
-        before = len(list(killed.glob(pattern)))
-        deadline = time.monotonic() + 100
-        while len(list(killed.glob(pattern))) <= before and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(draw.random() / 10)
-        process.kill()
-        process.wait()
-        seen.add(len(list(killed.glob("out/vectors*"))))
-    assert len(seen) > 10, seen  # Killed at so many places.
-    for folder in (killed, tmp_path / "whole"):
-        bulk_stand_in.main(str(folder), *map(str, files))
-    assert everything(str(killed / "out")) == everything(str(tmp_path / "whole" / "out"))
 
 
 def test_vectors_are_those_of_the_texts_in_their_order(tmp_path: pathlib.Path) -> None:

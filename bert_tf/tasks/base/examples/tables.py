@@ -169,7 +169,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
     where another delimiter gives several.
     """
     usual = DELIMITERS[table_ending(path)]
-    first = next(_read_lines(path), "").strip("\r\n")
+    first = next(decoded_lines(path), "").strip("\r\n")
     if match := _SEPARATOR_LINE.fullmatch(first):
         return match[1], True
     headers: dict[str, list[str]] = {}
@@ -197,11 +197,7 @@ def _is_quoted(path: str, delimiter: str) -> bool:
 def read_cells(
     path: str, *, delimiter: str | None = None, is_quoted: bool | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields (location, cells) of each row, the header included; rows may differ in length.
-
-    Raises:
-      ValueError: see `read_table`.
-    """
+    """Yields (location, cells) of each row, the header included; rows may differ in length."""
     if delimiter is None and table_ending(path) in EXCEL:
         yield from read_workbook(path)
         return
@@ -229,12 +225,8 @@ def read_cells(
 
 
 def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
-    """Yields (where, line) of every line of a .txt that is not blank, without its end.
-
-    Raises:
-      ValueError: naming file and line, if it cannot be read or is not UTF-8.
-    """
-    for number, line in enumerate(_read_lines(path), 1):
+    """Yields (where, line) of every line of a .txt that is not blank, without its end."""
+    for number, line in enumerate(decoded_lines(path), 1):
         if not line.isspace():
             yield f"{path} line {number}", line.rstrip("\r\n")
 
@@ -330,7 +322,7 @@ def is_table(path: str) -> bool:
         return False
 
 
-def _read_lines(path: str) -> Iterator[str]:
+def decoded_lines(path: str) -> Iterator[str]:
     """Yields the lines with their line ends, without the byte order mark."""
     try:
         with open_decompressed(path) as file:
@@ -346,14 +338,14 @@ def _read_lines(path: str) -> Iterator[str]:
 
 def _tsv(path: str, delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
     """Yields (line number, cells) of each row; quotes are ordinary characters."""
-    for number, line in enumerate(_read_lines(path), 1):
+    for number, line in enumerate(decoded_lines(path), 1):
         text = line.removesuffix("\n").removesuffix("\r")
         yield number, text.split(delimiter) if text else []
 
 
 def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yields (number of the first line, cells) of each row."""
-    lines = _without_spaces_before_quotes(_read_lines(path), delimiter)
+    lines = _without_spaces_before_quotes(decoded_lines(path), delimiter)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         # A quoted text may have line breaks, so a row is named by its first line.
@@ -414,7 +406,7 @@ def _check_header(names: list[str], where: str) -> list[str]:
 
 def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
     """Yields (where, object) of JSON Lines, or of one list, whatever the file's name."""
-    lines = (line for line in enumerate(_read_lines(path), 1) if line[1].strip())
+    lines = (line for line in enumerate(decoded_lines(path), 1) if line[1].strip())
     first = next(lines, None)
     if first is None:
         raise ValueError(f"{path} is empty; expected a JSON object on each line.")

@@ -24,17 +24,10 @@ from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 def read_encoder(
     path: str, config_file: str, vocab_file: str, allow_unexpected: str, given: dict[str, Any]
 ) -> Checkpoint:
-    """Reads a checkpoint, optionally with another vocabulary.
-
-    Args:
-      path: path of the checkpoint, in any format.
-      config_file: bert_config.json; "": that of the checkpoint.
-      vocab_file: file of the vocabulary; "": that of the checkpoint.
-      allow_unexpected: prefixes of names of weights that may be unused, separated by commas.
-      given: fields of the configuration that the checkpoint must not contradict.
+    """Reads a checkpoint, optionally with another vocabulary; arguments are named as the flags.
 
     Raises:
-      ValueError: if the checkpoint cannot be read, or contradicts the given fields.
+      ValueError: if the checkpoint cannot be read, or contradicts the `given` fields.
     """
     checkpoint = read_checkpoint(path, config_file)
     checkpoint.check(starts_of_names(allow_unexpected))
@@ -46,15 +39,13 @@ def read_encoder(
     return checkpoint
 
 
-class TextModel:
+class TextEncoder:
     """Computes a selection of an encoder's outputs for each text.
 
     Args:
       encoder: the encoder, which is called in inference mode.
-      tokenizer: tokenizer with the vocabulary and the casing of the encoder.
       select: function of the encoder's outputs and the mask that returns a tensor [B, ...].
       max_seq_length: maximum number of tokens of a text, special tokens included.
-      batch_size: texts per batch.
 
     Raises:
       ValueError: if the encoder has fewer positions than max_seq_length.
@@ -121,7 +112,6 @@ class TextModel:
         Rows of similar length share a batch, because padding costs as much as text.
 
         Args:
-          rows: results of `pack`.
           keep: function of a row's output that returns the part to keep, as a copy: a view would
             keep the whole batch in memory.
 
@@ -136,13 +126,8 @@ class TextModel:
         return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 
 
-class EmbedderTextModel:
-    """A `BertEmbedder` with the methods of `TextModel` that `extract_features` needs.
-
-    Args:
-      model: an embedder with a vocabulary; texts get its default prompt.
-      batch_size: texts per batch.
-    """
+class PromptedEmbedder:
+    """A `BertEmbedder` with the methods of `TextEncoder`; texts get its default prompt."""
 
     def __init__(self, model: BertEmbedder, batch_size: int = 32) -> None:
         self.model = model
@@ -155,16 +140,7 @@ class EmbedderTextModel:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, max_seq_length: int = 0, batch_size: int = 32
     ) -> Self:
-        """Creates the model from a loaded checkpoint.
-
-        Args:
-          checkpoint: the checkpoint of an embedder.
-          max_seq_length: maximum number of tokens of a text; 0: as the checkpoint states.
-          batch_size: texts per batch.
-
-        Raises:
-          ValueError: if the checkpoint does not state its pooling.
-        """
+        """Creates the model; ValueError if the checkpoint does not state its pooling."""
         if checkpoint.embedding is None:
             raise ValueError(
                 f"{checkpoint.source} does not state its pooling; choose one, for example "
@@ -174,11 +150,7 @@ class EmbedderTextModel:
         return cls(BertEmbedder.from_checkpoint(checkpoint, **given), batch_size)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes the prompt and a text, and truncates them to the maximum length.
-
-        Raises:
-          ValueError: if there is a second text.
-        """
+        """Tokenizes the prompt and a text, and truncates them; a second text is an error."""
         if text_b:
             raise ValueError(
                 f"{text_b[:40]!r} is a second text, but an embedding is computed from a single "

@@ -1,27 +1,19 @@
 """TSDAE as a user runs it: raw texts in, an embedder out; stopped, judged, converted, refused."""
 
-import json
-import os
 import re
-import subprocess
 from typing import Any, NamedTuple
 from unittest import mock
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
+from bert_tf.checkpoints.embedding import DECODER
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names
-from bert_tf.network.losses import class_losses
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.tasks.base.programs import sizes
 from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
-from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
 from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
@@ -182,95 +174,3 @@ def test_losses_do_not_change_with_memory_devices_or_compiler(folder):
     }
     for name, changed in changes.items():
         assert losses(folder, name, **few, **changed) == pytest.approx(expected, rel=1e-5), name
-
-
-@pytest.mark.slow
-def test_it_learns(folder):
-    found = losses(folder, "long", num_train_steps=200, log_steps=10, learning_rate=3e-3)
-    assert found[-1] < found[0] / 2
-
-
-ORACLE = """
-import json, sys
-import numpy as np, torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
-from sentence_transformers.models import Pooling, Transformer
-
-folder, weights, texts, out = sys.argv[1:]
-body = Transformer(folder, max_seq_length=16)
-model = SentenceTransformer(modules=[body, Pooling(32, pooling_mode="cls")], device="cpu")
-loss = DenoisingAutoEncoderLoss(model).eval()
-weights = np.load(weights)
-for index, layer in enumerate(loss.decoder.bert.encoder.layer):
-    cross, start = layer.crossattention, f"cross_{index}/"
-    linears = {"value": cross.self.value, "output/dense": cross.output.dense}
-    with torch.no_grad():
-        for name, linear in linears.items():
-            linear.weight.copy_(torch.tensor(weights[f"{start}{name}/kernel"].T))
-            linear.bias.copy_(torch.tensor(weights[f"{start}{name}/bias"]))
-sides = []
-for side in json.loads(texts):
-    tokens = body.tokenizer(side, padding=True, return_tensors="pt")
-    sides.append(dict(tokens))
-value = loss(sides, None)
-value.backward()
-layers = model[0].model if hasattr(model[0], "model") else model[0].auto_model
-tied = loss.decoder.bert.encoder.layer[1].intermediate.dense.weight
-assert tied is layers.encoder.layer[1].intermediate.dense.weight
-found = {
-    "loss": value.detach(),
-    "bert/embeddings/word_embeddings": layers.embeddings.word_embeddings.weight.grad,
-    "bert/encoder/layer_0/attention/self/value/kernel": layers.encoder.layer[0].attention.self.value.weight.grad.T,
-    "bert/encoder/layer_1/intermediate/dense/kernel": tied.grad.T,
-    "denoiser/cross_1/value/kernel": loss.decoder.bert.encoder.layer[1].crossattention.self.value.weight.grad.T,
-    "denoiser/predictions/transform/dense/kernel": loss.decoder.cls.predictions.transform.dense.weight.grad.T,
-}
-np.savez(out, **{name: np.asarray(value) for name, value in found.items()})
-"""  # noqa: E501
-
-
-@pytest.mark.slow
-def test_loss_and_gradients_are_those_of_sentence_transformers(folder, tmp_path):
-    """Runs where SENTENCE_TRANSFORMERS_PYTHON names a Python that has the library."""
-    python = os.environ.get("SENTENCE_TRANSFORMERS_PYTHON")
-    if not python:
-        pytest.skip("set SENTENCE_TRANSFORMERS_PYTHON to a Python with sentence-transformers")
-    checkpoint = read_checkpoint(folder / "still")
-    write_checkpoint(checkpoint, tmp_path / "theirs", "huggingface")
-    keras.utils.set_random_seed(3)
-    embedding = EmbeddingConfig(("cls",), max_seq_length=16)
-    model = BertDenoiser(checkpoint.config, embedding, vocab=checkpoint.vocab, unpad=True)
-    variables = checkpoint_variables(model)
-    for name, variable in variables.items():
-        head = name.replace(DECODER, "cls/")
-        if head in checkpoint.weights:
-            variable.assign(checkpoint.weights[head])
-    new = {n.removeprefix(DECODER): np.asarray(v) for n, v in variables.items() if "/cross_" in n}
-    np.savez(tmp_path / "new.npz", **new)
-    texts = (
-        ["the owl mice", "in morning", "bee"],
-        ["the owl eats mice in the morning", "in the morning", "the bee eats honey"],
-    )
-    (tmp_path / "oracle.py").write_text(ORACLE)
-    command = [python, "oracle.py", "theirs", "new.npz", json.dumps(texts), "out.npz"]
-    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
-    expected = np.load(tmp_path / "out.npz")
-    batch = {}
-    for start, side in zip(("", WHOLE), texts, strict=True):
-        rows = [model.pack(text).ids for text in side]
-        length = max(map(len, rows))
-        ids = np.array([row + [0] * (length - len(row)) for row in rows], np.int32)
-        values = ids, (ids > 0).astype(np.int32), np.zeros_like(ids)
-        batch |= {start + n: tf.constant(v) for n, v in zip(INPUTS, values, strict=True)}
-    with tf.GradientTape() as tape:
-        found = model(batch, training=True, dropout_seed=tf.constant(0))
-        loss = tf.reduce_mean(class_losses(found["logits"], found["labels"]))
-    assert float(loss) == pytest.approx(float(expected["loss"]), rel=1e-5)
-    names = [name for name in expected.files if name != "loss"]
-    slopes = tape.gradient(loss, [variables[name].value for name in names])
-    for name, slope in zip(names, slopes, strict=True):
-        largest = np.abs(expected[name]).max()
-        own = tf.convert_to_tensor(slope).numpy()
-        assert largest > 1e-6
-        np.testing.assert_allclose(own, expected[name], atol=1e-4 * largest, err_msg=name)

@@ -168,7 +168,7 @@ def test_bad_flags_end_in_one_line(folder):
         ({"input_file": ""}, "ERROR: --input_file "),
         ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt "),
         ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling .*--layers"),
-        ({"normalize": "true"}, "ERROR: --normalize .*--pooling "),
+        ({"normalize": "true"}, "ERROR: --normalize .*--pooling"),
         ({"pooling": "sum"}, re.escape(f"<|own|{'|'.join(POOLINGS)}>")),
         ({"layers": "last"}, "ERROR: --layers .*'last'; .*-1,-2"),
         ({"layers": "-1,3"}, r"ERROR: --layers: .*\[3\], .* 3 layers.* -3 .. 2"),

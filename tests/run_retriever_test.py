@@ -213,17 +213,6 @@ def test_losses_do_not_change_with_memory_or_devices(folder):
 
 
 @pytest.mark.slow
-def test_xla_gives_the_same_losses(folder):
-    small = {"learning_rate": 1e-4, "num_train_steps": 2, "gradient_accumulation_steps": 2}
-    expected = losses(folder, "plain", **small)
-    assert losses(folder, "xla", jit_compile="true", **small) == pytest.approx(expected, rel=1e-5)
-    small |= {"jit_compile": "true", "init_checkpoint": folder / "model"}  # With dropout.
-    parts = losses(folder, "xla-2", **small)
-    whole = losses(folder, "xla-1", **{**small, "gradient_accumulation_steps": 1})
-    assert whole == pytest.approx(parts, rel=1e-5) and whole != pytest.approx(expected, rel=1e-2)
-
-
-@pytest.mark.slow
 def test_a_folder_with_prompts_and_dense_layers(folder, tmp_path):
     """Judged as `encode` embeds; trained further; written for sentence-transformers."""
     embedding = EmbeddingConfig(
@@ -257,31 +246,6 @@ def test_a_folder_with_prompts_and_dense_layers(folder, tmp_path):
     trained.save_pretrained(tmp_path / "again")
     again = BertEmbedder.from_pretrained(tmp_path / "again")
     np.testing.assert_array_equal(again.encode(["the cat"]), trained.encode(["the cat"]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"retrieval_loss": "symmetric"},
-        {"retrieval_loss": "triplet", "triplet_distance": "cosine", "triplet_margin": 0.3},
-        {"matryoshka_dims": "32,8", "matryoshka_weights": "1,0.5"},
-        {"train_file": "margins.csv"},
-        {"train_file": "scored.csv"},
-        {"train_file": "scored.csv", "retrieval_loss": "cosine"},
-        {"train_file": "texts.jsonl", "init_checkpoint": "model"},
-        {"embedding_pooling": "cls", "query_prompt": "a ", "frozen_layers": 1},
-    ],
-)
-def test_every_loss_learns(folder, tmp_path, changed):
-    files = {
-        name: folder / value
-        for name, value in changed.items()
-        if name in ("train_file", "init_checkpoint")
-    }
-    given = {"num_train_steps": 24, "learning_rate": 1e-3}
-    found = losses(folder, tmp_path.name, **{**changed, **given, **files})
-    assert np.mean(found[-6:]) < np.mean(found[:6])
 
 
 @pytest.mark.slow

@@ -70,11 +70,7 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
 
 
 def find(folder: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file in a folder, which may be compressed.
-
-    Raises:
-      ValueError: if there is no such file.
-    """
+    """Returns the path of a file in a folder, which may be compressed."""
     for ending in _ENDINGS:
         path = pathlib.Path(folder, name + ending)
         if path.is_file():
@@ -86,11 +82,7 @@ def find(folder: str | os.PathLike, name: str) -> str:
 
 
 def find_judgments(folder: str | os.PathLike, split: str) -> str:
-    """Returns the path of the judgments of a split.
-
-    Raises:
-      ValueError: if the split does not exist; the message lists the existing splits.
-    """
+    """Returns the path of the judgments of a split."""
     folder = pathlib.Path(folder, "qrels")
     for ending in _ENDINGS:
         path = pathlib.Path(folder, f"{split}.tsv{ending}")
@@ -106,11 +98,7 @@ def find_judgments(folder: str | os.PathLike, split: str) -> str:
 
 
 def read_documents(path: str) -> Iterator[tuple[str, str]]:
-    """Yields the id and the text, title included, of each document of a corpus.jsonl.
-
-    Raises:
-      ValueError: see `read_beir`.
-    """
+    """Yields the id and the text, title included, of each document of a corpus.jsonl."""
     for where, name, row in _named(path):
         title = _text(row, "title", where)
         text = _text(row, "text", where)
@@ -120,11 +108,7 @@ def read_documents(path: str) -> Iterator[tuple[str, str]]:
 
 
 def read_queries(path: str) -> Iterator[tuple[str, str]]:
-    """Yields the id and the text of each query of a queries.jsonl.
-
-    Raises:
-      ValueError: see `read_beir`.
-    """
+    """Yields the id and the text of each query of a queries.jsonl."""
     for where, name, row in _named(path):
         if not (text := _text(row, "text", where).strip()):
             raise ValueError(f"{where}: query {name!r} has no text.")

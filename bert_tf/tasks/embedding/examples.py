@@ -80,12 +80,9 @@ def read_embedding_examples(
     """Reads tables.
 
     Args:
-      paths: files, globs or tfds:NAME, separated by commas.
-      flag: name of the flag, for messages.
       query_column, positive_column: names of columns; "": one of `COLUMNS`.
       must_have: whether tables must have these columns; otherwise tables without them may have
         columns of `COLUMNS`.
-      reading: options for reading tables; None: the defaults.
       text_column: reads single texts, of this column or else of one of `COLUMNS`; labels and other
         columns are ignored. None: reads pairs as well.
 
@@ -179,9 +176,6 @@ def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
     """Returns an example for each relevant document of each query of a BEIR folder.
 
     The negatives are the documents that are judged irrelevant (grade 0 or less).
-
-    Raises:
-      ValueError: see `read_beir`.
     """
     beir = read_beir(folder, split)
     examples = []
@@ -210,9 +204,7 @@ def _rows(
     """Returns the rows of STS-B, of a plain text (a row per line) or of a table.
 
     Args:
-      path: the file or data set.
       known: names of columns, which tell a table from a plain text.
-      wanted, reading, errors: see `read_rows`.
     """
     if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
         return _sts_rows(path)
@@ -236,11 +228,7 @@ def _only_text(row: dict[str, Any], column: str) -> dict[str, Any]:
 
 
 def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dict[str, list[str]]:
-    """Returns the columns of each part of an example; parts are the keys of `COLUMNS`.
-
-    Raises:
-      ValueError: listing the columns, if a part has no column or several possible columns.
-    """
+    """Returns the columns of each part of an example; parts are the keys of `COLUMNS`."""
     if missing := [name for name in given.values() if name and name not in row]:
         raise ValueError(f"{where}: no column {missing[0]!r}; the columns are {', '.join(row)}.")
     names: dict[str, list[str]] = {}
@@ -314,11 +302,7 @@ def _examples(
 
 
 def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
-    """Returns the texts of several columns, each with a text or a list of texts.
-
-    Raises:
-      ValueError: naming the column, if a value is not a text, or empty.
-    """
+    """Returns the texts of several columns, each with a text or a list of texts."""
     texts: list[str] = []
     for name in names:
         value = as_list(row[name]) if name in _LIST_COLUMNS else row[name]

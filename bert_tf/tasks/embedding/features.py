@@ -30,10 +30,6 @@ SIDES = ("query", "document")
 class TextPacker:
     """Packs texts of both sides; a repeated text becomes a single row.
 
-    Args:
-      tokenizer: the model's tokenizer.
-      embedding: defines the prompts and the maximum length.
-
     Attributes:
       prompts: the prompt of each side.
       prompt_lengths: the number of first tokens that the pooling skips, of each side.
@@ -195,20 +191,7 @@ def prepare_training(
     task: RetrieverConfig,
     has_dropout: bool,
 ) -> tuple[TrainingExamples, str]:
-    """Chooses the loss and packs the examples to train on.
-
-    Args:
-      packer: packs the texts.
-      examples: the examples.
-      task: the loss and its settings, named as the flags.
-      has_dropout: whether the model has dropout.
-
-    Returns:
-      The packed examples and the name of the loss.
-
-    Raises:
-      ValueError: naming an example that lacks a part that the loss needs.
-    """
+    """Chooses the loss and packs the examples to train on; returns them and its name."""
     loss = task.retrieval_loss or natural_loss(examples)
     check_examples(examples, loss)
     if task.learn_labels and not has_dropout:
@@ -265,11 +248,7 @@ def make_ranking_examples(packer: TextPacker, beir: Beir) -> RankingExamples:
 def make_scored_examples(
     packer: TextPacker, examples: Sequence[EmbeddingExample]
 ) -> ScoredExamples:
-    """Packs scored pairs; both texts are packed as queries, because similarity is symmetric.
-
-    Raises:
-      ValueError: if there are no scores, or negatives, or all scores are equal.
-    """
+    """Packs scored pairs; both texts are packed as queries, because similarity is symmetric."""
     for example in examples:
         if len(example.scores) != 1 or example.negatives:
             raise ValueError(

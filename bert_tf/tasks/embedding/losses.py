@@ -54,11 +54,6 @@ def candidate_scores(
     """Returns scaled similarities of each query with the batch's documents, float32 [B, M * B].
 
     All positives come first, in the order of the queries, then all first negatives, and so on.
-
-    Args:
-      queries, documents, weights: see above.
-      scale: of the similarities.
-      similarity: cosine or dot.
     """
     if similarity == "cosine":
         queries, documents = l2_normalize(queries), l2_normalize(documents)
@@ -84,11 +79,9 @@ def in_batch_negatives(
     """The cross-entropy of finding one's positive among all documents of the batch.
 
     Args:
-      queries, documents, weights: see above.
       scores: without effect.
       scale: of the similarities, 1 / temperature.
       symmetric: whether half of the loss is that of finding the query of each positive.
-      similarity: cosine or dot.
 
     Reference: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
     MultipleNegativesRankingLoss.
@@ -133,7 +126,6 @@ def cosent(
     Args:
       queries, documents, weights: see above; the documents' first is the other text of the pair.
       scores: float32 [B, 1], how like the texts are, on any scale.
-      scale: of the cosines.
 
     Reference: https://kexue.fm/archives/8847.
     """
@@ -201,7 +193,6 @@ def triplet(
     """max(0, distance(query, positive) - distance(query, negative) + margin), over the negatives.
 
     Args:
-      queries, documents, weights: see above.
       scores: without effect.
       margin: by how much a negative should be further away.
       distance: euclidean, or cosine: 1 - cosine.
@@ -330,16 +321,7 @@ def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:
 
 
 def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
-    """Returns the loss with a name.
-
-    Args:
-      name: of `RETRIEVER_LOSSES`, except denoising.
-      task: the loss's settings, as flags name them.
-      dimension: size of the model's embeddings.
-
-    Raises:
-      ValueError: if `matryoshka_dims` has a size that the model does not have.
-    """
+    """Returns the loss with a name."""
     loss = make_losses(task)[name]
     if not task.matryoshka_dims:
         return loss
@@ -355,12 +337,7 @@ def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
 
 
 def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, Loss]:
-    """Returns all losses by name, with the settings of the flags.
-
-    Args:
-      task: the flags.
-      similarity: of the losses over a batch, cosine or dot.
-    """
+    """Returns all losses by name, with the settings of the flags."""
     in_batch = functools.partial(
         in_batch_negatives, scale=task.loss_scale_factor, similarity=similarity
     )

@@ -197,9 +197,7 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
         """Embeds packed texts, float32 [N, D].
 
         Args:
-          rows: results of `pack`.
           skipped: number of first tokens of each row that the pooling skips.
-          batch_size: texts per batch; texts of similar length share a batch.
         """
         vectors = np.zeros([len(rows), self.dimension], np.float32)
 
@@ -438,11 +436,7 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
 
 
 def training_settings(**settings: Any) -> RetrieverConfig:
-    """Returns the settings of training, checked as the flags of `run_retriever`.
-
-    Raises:
-      ValueError: naming a setting that is invalid or has no effect.
-    """
+    """Returns the settings of training, checked as the flags of `run_retriever`."""
     config = RetrieverConfig(**settings)
     if config.retrieval_loss == "denoising":
         raise ValueError("loss is 'denoising', which only run_retriever supports.")

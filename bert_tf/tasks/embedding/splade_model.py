@@ -73,11 +73,7 @@ class BertSplade(HeadOnEncoder):
     def from_checkpoint(
         cls, checkpoint: "Checkpoint", allow_missing: Any = (), **arguments: Any
     ) -> typing.Self:
-        """See `FromPretrained`.
-
-        Raises:
-          ValueError: if the checkpoint has no MLM head, or does not fit the model.
-        """
+        """See `FromPretrained`."""
         check_head(checkpoint)
         return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 

@@ -29,15 +29,11 @@ class EmbeddingTask(RowsTask):
     """Trains and evaluates a `BertEmbedder`; see `SpladeTask` for sparse embeddings.
 
     Args:
-      model: the embedder.
-      train_rows: examples to train on; None if nothing is trained.
-      data: further arguments of `RowsTask`.
       loss: loss of `losses.make_loss`; None if nothing is trained.
       is_ranking: whether the loss ranks the documents of a batch, so that the fraction of queries
         that find their positive is reported.
       best_metric: metric that selects the best checkpoint.
       ignore_identical_ids: see `metrics.ranking.evaluate`.
-      teacher: settings for learning from `teacher_embedding`.
     """
 
     step_class = CachedStep
@@ -209,11 +205,7 @@ class EmbeddingTask(RowsTask):
 def to_comparable(
     queries: np.ndarray, documents: np.ndarray, similarity: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns vectors whose dot products rank documents as a similarity does, float32.
-
-    Raises:
-      ValueError: for manhattan, which dot products cannot express.
-    """
+    """Returns vectors whose dot products rank documents as a similarity does, float32."""
     if similarity == "cosine":
         return unit(queries), unit(documents)
     if similarity == "euclidean":

@@ -185,11 +185,7 @@ class BertDenoiser(BertEmbedder):
     def read_examples(  # type: ignore[override]
         self, x: TextColumn, y: None = None, weights: None = None
     ) -> DenoisingExamples:
-        """Reads texts, each of which needs a word.
-
-        Raises:
-          ValueError: if there are labels, or a text has no word.
-        """
+        """Reads texts, each of which needs a word."""
         if y is not None or weights is not None:
             raise ValueError("BertDenoiser learns from texts alone; leave labels and weights out.")
         texts = read_texts(x)

@@ -98,10 +98,7 @@ class DamagedTexts:
         Args:
           examples: int64 [B], indices of the texts of the whole batch, whose longest text
             determines the length.
-          epochs: int64 [B], epoch of each text.
-          seed: seed of the deletions.
           shard_rows: int64 [B / W], the rows of the batch that this worker computes.
-          buckets: lengths, ascending.
 
         Returns:
           The encoder's inputs of damaged texts, and with the prefix `WHOLE` of whole texts, int32
@@ -138,13 +135,7 @@ class DenoisingExamples(NamedTuple):
 def make_denoising_examples(
     packer: TextPacker, texts: Sequence[str], rate: float
 ) -> DenoisingExamples:
-    """Packs texts to reconstruct.
-
-    Args:
-      packer: packs the texts; damaged texts get the prompt of documents.
-      texts: texts, each with at least one word.
-      rate: see `delete_words`.
-    """
+    """Packs texts to reconstruct, each with a word; damaged texts get the prompt of documents."""
     length = packer.embedding.max_seq_length
     # Without the prompt, which the decoder should not learn to predict.
     whole = [pack_text(packer.tokenizer, packer.embedding, text, "") for text in texts]

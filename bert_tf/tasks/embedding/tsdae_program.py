@@ -28,11 +28,7 @@ class DenoisingRetriever(Retriever):
         super().receive_weights(weights)
 
     def read_training(self, packer: TextPacker) -> DenoisingExamples:
-        """Reads texts; see `DamagedTexts`.
-
-        Raises:
-          ValueError: naming an example that is not a single text.
-        """
+        """Reads texts; see `DamagedTexts`."""
         # Without a file, the examples are the pairs of the BEIR folder.
         if not self.configs.tuning.train_file:
             raise ValueError(

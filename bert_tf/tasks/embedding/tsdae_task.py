@@ -13,14 +13,7 @@ from bert_tf.training.train_step import TrainStep
 
 
 class DenoisingTask(EmbeddingTask):
-    """Trains and evaluates a `BertDenoiser`.
-
-    Args:
-      model: a `BertDenoiser`.
-      train_texts: texts to train on; None if nothing is trained.
-      data: further arguments of `RowsTask`.
-      options: further arguments of `EmbeddingTask`.
-    """
+    """Trains and evaluates a `BertDenoiser`."""
 
     # The loss is a mean over tokens, so that parts of a batch can be computed separately. In-batch
     # losses need `CachedStep`.

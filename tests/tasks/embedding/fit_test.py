@@ -172,23 +172,6 @@ def test_it_learns_and_reports_accuracy_and_validation(trained, folder):  # noqa
     assert one == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
-def test_a_trained_model_leaves_python(trained, tmp_path):
-    model, _ = trained
-    texts = ["the cat eats grass", "what does the hen eat"]
-    expected = model.encode(texts)
-    np.testing.assert_array_equal(model.predict(texts), expected)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.encode(texts), expected)
-    model.save_pretrained(tmp_path / "folder")
-    again = bert_tf.BertEmbedder.from_pretrained(tmp_path / "folder")
-    np.testing.assert_array_equal(again.encode(texts), expected)
-    model.export(tmp_path / "served")
-    served = bert_tf.load(tmp_path / "served")
-    assert_close(served.encode(texts), expected)
-
-
 def test_wrong_settings_are_refused_before_training(trained, folder):  # noqa: F811
     model = bert_tf.BertEmbedder.from_pretrained(folder / "still", max_seq_length=16)
     pairs = (["the cat", "the dog"], ["eats", "honey"])

@@ -150,60 +150,6 @@ def test_loss_and_gradient_are_those_of_the_twin(unpad):
         assert found == pytest.approx(expected, rel=1e-3), chosen
 
 
-def test_no_piece_sees_a_later_one():
-    model = denoiser(unpad=False)
-    others = [list(text) for text in WHOLES]
-    others[0][4] = 15
-    found = [model(batch_of(whole=whole))["logits"].numpy() for whole in (WHOLES, others)]
-    rows = [logits.reshape(3, -1, CONFIG.vocab_size)[0] for logits in found]
-    np.testing.assert_array_equal(rows[0][:4], rows[1][:4])  # Row 3 is the one that finds piece 4.
-    assert (np.abs(rows[0][4:6] - rows[1][4:6]).max(axis=-1) > 1e-3).all()
-
-
-def test_only_the_vector_tells_of_the_damaged_text():
-    model, batch = denoiser(unpad=False), batch_of()
-    variables = [variable.value for variable in model.trainable_variables]
-    with tf.GradientTape(persistent=True) as tape:
-        loss = loss_of(model, batch)
-        encoded = model.bert({name: batch[name] for name in INPUTS})["sequence_output"]
-        vectors = model.pool(encoded, batch["input_mask"])
-        whole = {name: batch[WHOLE + name] for name in INPUTS}
-
-        def by_hand(vectors):
-            found = model.reconstruct(vectors, whole)
-            losses = class_losses(found["logits"], found["labels"])
-            weights = tf.cast(found["weights"], tf.float32)
-            return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
-
-        both = by_hand(vectors)
-        decoder_alone = by_hand(tf.stop_gradient(vectors))
-        # The loss as a function of the vectors, whose slope then goes through the encoder alone.
-        fixed = tf.stop_gradient(vectors)
-        tape.watch(fixed)
-        of_vectors = by_hand(fixed)
-        with tape.stop_recording():
-            slope = tape.gradient(of_vectors, fixed)
-        encoder_alone = tf.reduce_sum(vectors * slope)
-    assert float(both) == float(loss)
-    along = tape.gradient(both, encoded).numpy()
-    assert np.abs(along[:, 0]).max() > 1e-4 and not along[:, 1:].any()
-
-    def gradients(value):
-        found = tape.gradient(value, variables, unconnected_gradients="zero")
-        return [tf.convert_to_tensor(slope).numpy() for slope in found]
-
-    whole_gradient, *parts = map(gradients, (loss, decoder_alone, encoder_alone))
-    paths = [variable.path for variable in model.trainable_variables]
-    for path, total, decoder, encoder in zip(paths, whole_gradient, *parts, strict=True):
-        np.testing.assert_allclose(total, decoder + encoder, atol=2e-6, err_msg=path)
-        assert encoder.any() == (not path.startswith(DECODER)), path
-        # The slope of a key's bias is zero but for rounding: it changes no softmax.
-        assert decoder.any(), path
-    table = paths.index("bert/embeddings/word_embeddings")
-    # Piece 21 stands in a damaged text alone: as a piece that is read it learns by the vector.
-    assert np.abs(parts[1][table][21]).max() > 1e-5 and not parts[1][table][20].any()
-
-
 @pytest.mark.slow
 def test_dropout_and_recomputation(monkeypatch):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)

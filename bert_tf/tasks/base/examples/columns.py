@@ -32,11 +32,6 @@ class CheckedTexts(list[str]):
 def read_column(values: object, name: str, may_be_empty: bool = False) -> list[Any]:
     """Returns the values of a column as Python objects, texts as str.
 
-    Args:
-      values: the column.
-      name: name of the argument, for messages.
-      may_be_empty: whether a column without values is accepted.
-
     Raises:
       ValueError: if it is not a column, is empty, or holds bytes that are not UTF-8.
     """
@@ -124,8 +119,6 @@ def read_pair_columns(
     Args:
       values: a tuple of two columns; or a list of pairs, each a tuple, a list, or a dict.
       keys: of the two texts in a dict.
-      name: name of the argument, for messages.
-      may_be_empty: whether there may be no pairs.
 
     Raises:
       ValueError: naming the first row that is not a pair of texts; if there are not as many second
@@ -231,8 +224,6 @@ def read_label_ids(
         label, from 0, unless the names are numbers themselves: with the labels "1" to "5", 1 is
         the first.
       labels: the known names; an empty one is a class without a name.
-      count: expected number of labels.
-      name: name of the argument, for messages.
 
     Raises:
       ValueError: naming the first missing or unknown label, and their number.
@@ -270,11 +261,7 @@ def read_label_ids(
 
 
 def read_numbers(values: Labels, count: int, name: str = "y") -> np.ndarray:
-    """Returns a column of finite numbers, float32 [count].
-
-    Raises:
-      ValueError: naming the first value that is not.
-    """
+    """Returns a column of finite numbers, float32 [count]."""
     column = [v[0] if _is_alone(v) else v for v in read_column(values, name)]
     check_count(column, count, name)
     for index, value in enumerate(column):
@@ -293,8 +280,6 @@ def read_label_sets(
       values: of each row a list of names or indices, which may be empty; or, of all rows, the text
         of such a list, or names joined by "|", as in tables; or a matrix of 0 and 1.
       labels: the C known names.
-      count: rows expected.
-      name: of the argument, for messages.
 
     Raises:
       ValueError: naming the first row that is neither.
@@ -344,10 +329,6 @@ def _frame_by_labels(values: Labels, labels: Sequence[str], name: str) -> Labels
     """Returns a frame with a column for each label as an array in the order of the labels.
 
     Anything else, and a frame of one column, is returned as it is.
-
-    Raises:
-      ValueError: if the columns are named otherwise than the labels; names 0, 1, 2 .. are
-        indices.
     """
     if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
         return values
@@ -366,11 +347,7 @@ def _frame_by_labels(values: Labels, labels: Sequence[str], name: str) -> Labels
 
 
 def _one_hot_indices(rows: list[Any], name: str) -> np.ndarray:
-    """Returns the index of the 1 in each row of 0 and 1: int32 [N].
-
-    Raises:
-      ValueError: naming the first row that has not exactly one.
-    """
+    """Returns the index of the 1 in each row of 0 and 1: int32 [N]."""
     found = []
     for index, row in enumerate(rows):
         bits = list(row)
@@ -457,13 +434,7 @@ def _labels_of(cell: str) -> list[Any]:
 
 
 def _label_index(value: object, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
-    """Returns the index of one label; None if it is unknown.
-
-    Args:
-      value: as it was given.
-      known: the labels.
-      numbers: the indices of names that are numbers; empty unless all are.
-    """
+    """Returns the index of one label; None if it is unknown."""
     if isinstance(value, str):
         return known.find(value)
     if isinstance(value, bool):

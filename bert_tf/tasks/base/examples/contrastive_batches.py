@@ -123,13 +123,7 @@ class ContrastiveDataset:
         return max(1, len(self) // batch_size)
 
     def choose(self, step: int, batch_size: int, seed: int | None) -> tuple[np.ndarray, int]:
-        """Returns the examples of a batch, int64 [n], n <= B, and the epoch.
-
-        Args:
-          step: number of the batch.
-          batch_size: B.
-          seed: seed of the order; None keeps the order of the examples.
-        """
+        """Returns a batch's examples, int64 [n], n <= B, and its epoch; without a seed in order."""
         epoch, index = divmod(step, self.batches_per_epoch(batch_size))
         return self._plan(epoch, batch_size, seed)[index], epoch
 

@@ -14,9 +14,6 @@ from bert_tf.tasks.base.examples.tables import (
 def read_every_text(files: Sequence[str]) -> Iterator[str]:
     """Yields each cell of tables, each string in JSON rows and each line of other files.
 
-    Args:
-      files: the result of `list_tables`.
-
     Raises:
       ValueError: naming file and line, if a file cannot be read.
     """

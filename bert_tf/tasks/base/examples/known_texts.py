@@ -31,11 +31,7 @@ def pair_keys(keys: np.ndarray, pairs: Iterable[Iterable[int]]) -> list[int]:
 
 
 class KnownTexts:
-    """The keys of the training texts.
-
-    Args:
-      train: the training examples of a task.
-    """
+    """The keys of the training texts."""
 
     def __init__(self, train: Any) -> None:
         stated = getattr(train, "train_keys", None)

@@ -92,11 +92,7 @@ def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Checks that the labels of a new head differ in letters, not only in case or invisibly.
-
-    Raises:
-      ValueError: naming two labels that are equal but for these.
-    """
+    """Raises ValueError for two labels of a new head that differ only in case or invisibly."""
     found: dict[str, str] = {}
     for name in names:
         # Casefolding may break the normal form, so it is applied again.

@@ -28,10 +28,7 @@ def training_batches(
     """Returns an endless dataset of `TokenizedDataset.batch`, shuffled in each epoch.
 
     Args:
-      rows: the examples.
       batch_size: B of the global batch.
-      start_step: number of the first batch.
-      seed: seed of the order.
       buckets: lengths that batches are padded to, ascending; see `length_buckets`.
       shard: the part of each batch to return.
     """
@@ -84,9 +81,7 @@ def epoch_batches(
     As in Keras' `fit`, every epoch contains every example once, and its last batch may be smaller.
 
     Args:
-      rows: the examples.
       batch_size: B.
-      first_step: number of the first batch.
       seed: seed of the order, which differs between epochs; None keeps the order of the examples.
       buckets: see `training_batches`.
     """

@@ -29,7 +29,6 @@ class RowErrors:
     """Collects the errors of rows: each row is read in a `with` block of this object.
 
     Attributes:
-      errors: one for each wrong row.
       num_skipped: unlabelled rows that the reader leaves out.
       num_void: rows left out because their annotation was rejected, see `void_rows`.
     """
@@ -65,11 +64,7 @@ class RowErrors:
         self.errors.append(error)
 
     def raise_any(self, num_good: int) -> None:
-        """Raises one ValueError for all rows that are wrong.
-
-        Args:
-          num_good: number of rows without an error, except those that are left out.
-        """
+        """Raises one ValueError for all rows that are wrong."""
         if not self.errors:
             return
         if len(self.errors) == 1:

@@ -138,7 +138,6 @@ def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = Fals
     """Returns the lengths that batches are padded to, ascending; the last is the maximum.
 
     Args:
-      max_seq_length: the maximum.
       is_compiled: whether XLA compiles the step once per length, so that there should be few.
       is_plain: whether to return only the maximum.
     """

@@ -17,10 +17,6 @@ def text_columns(texts: Texts, names: Sequence[str], name: str = "texts") -> lis
     Args:
       texts: single texts, or pairs as for `read_pair_columns`.
       names: names of the model's inputs: one, or the two keys of a pair.
-      name: name of the argument, for messages.
-
-    Raises:
-      ValueError: as `read_texts` or `read_pair_columns`.
     """
     if len(names) == 1:
         return [text_column(texts, name)]

@@ -33,7 +33,6 @@ def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
     """Returns whether the annotation of a row was rejected, skipped or not agreed on.
 
     Args:
-      row: the row.
       columns: columns that are read as texts or labels; only `gold_label` also voids as a label.
     """
     for name, value in row.items():

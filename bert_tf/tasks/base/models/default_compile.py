@@ -36,9 +36,6 @@ RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceL
 class DefaultCompiler:
     """Compiles a model, and knows how it was compiled.
 
-    Args:
-      model: a `TextModel`.
-
     Attributes:
       is_default: whether the model is compiled with the defaults of the fine-tuning programs.
       has_own_loss: whether the loss is that of the task.
@@ -121,11 +118,7 @@ class DefaultCompiler:
 
 
 def with_finite_losses(optimizer: Optimizer, callbacks: Callbacks | None) -> Callbacks:
-    """Returns the callbacks of `fit` and one that stops at losses that are not finite.
-
-    Raises:
-      ValueError: if a callback would set the rate of an optimizer that has a schedule.
-    """
+    """Returns the callbacks of `fit` and one that stops at losses that are not finite."""
     listed = getattr(callbacks, "callbacks", callbacks) or ()  # Also a `CallbackList`.
     if isinstance(listed, keras.callbacks.Callback):
         listed = (listed,)

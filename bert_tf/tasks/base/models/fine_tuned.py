@@ -199,12 +199,7 @@ class FineTunedModel(TextModel, keras.Model):
         return ops.cast(pooled, sequence.dtype)
 
     def score_choices(self, inputs: Batch, training: bool, seed: Tensor | None) -> Tensor:
-        """Returns the head's score of each of C texts per example, float32 [B, C].
-
-        Args:
-          inputs: the encoder's inputs, int32 [B, C, T].
-          training, seed: see `BertEncoder`.
-        """
+        """Returns the head's scores of C texts each, float32 [B, C]; inputs are int32 [B, C, T]."""
         _, num_choices, length = ops.shape(inputs["input_word_ids"])
         rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}  # [B * C, T]
         if "packed_positions" in inputs:  # The texts are packed already.
@@ -294,13 +289,7 @@ class FineTunedModel(TextModel, keras.Model):
         labels have another order are reordered, which is logged.
 
         Args:
-          checkpoint: as read, and adapted.
-          allow_missing: see `from_pretrained`.
           new_head: whether to start with a new head even if the checkpoint has one.
-          arguments: arguments of the constructor.
-
-        Raises:
-          ValueError: see `from_pretrained`.
         """
         from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
@@ -348,11 +337,7 @@ class FineTunedModel(TextModel, keras.Model):
 
 
 def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
-    """Returns names of classes as strings.
-
-    Raises:
-      ValueError: if they are not a list, or one is empty or occurs twice.
-    """
+    """Returns names of classes as strings."""
     if isinstance(labels, str) or not isinstance(labels, Sequence):
         raise ValueError(f"labels is {labels!r:.80}, expected a list of names: ['bad', 'good'].")
     names = tuple(map(str, labels))
@@ -364,11 +349,7 @@ def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
 
 
 def in_order_of(checkpoint: "Checkpoint", labels: tuple[str, ...]) -> "Checkpoint":
-    """Returns the checkpoint with the rows of its head in the order of the labels.
-
-    Raises:
-      ValueError: if the head has other labels.
-    """
+    """Returns the checkpoint with the rows of its head in the order of the labels."""
     if not checkpoint.labels and checkpoint.num_labels == len(labels):
         return checkpoint
     order = label_order(checkpoint.labels, labels)

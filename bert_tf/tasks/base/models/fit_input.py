@@ -62,11 +62,7 @@ class FitInput:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of batches in an epoch.
-
-        Raises:
-          ValueError: if the data are infinite, or a generator.
-        """
+        """Number of batches in an epoch."""
         validation_split = self.options.get("validation_split", 0.0)
         given = self.options["steps_per_epoch"]
         return given or count_steps(self.data, self.batch_size, validation_split)
@@ -83,17 +79,7 @@ def check_is_alone(**others: object) -> None:
 
 
 def split_off(x: Column, y: Labels | None, weights: Column | None, share: float) -> SplitParts:
-    """Splits the last examples off as validation data.
-
-    Args:
-      x: a column of examples, or a tuple of columns.
-      y: labels; None without any.
-      weights: weight of each example; None without any.
-      share: share of the examples to split off.
-
-    Raises:
-      ValueError: if one of the two parts is empty.
-    """
+    """Splits the last examples off as validation data."""
     is_columns = isinstance(x, tuple) and not isinstance(x[0], str | bytes)
     columns = [read_column(c, "x") for c in x] if is_columns else [read_column(x, "x")]
     count = len(columns[0])
@@ -131,11 +117,6 @@ def with_known_size(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.da
 
 def count_steps(data: KerasInput, batch_size: int, validation_split: float = 0.0) -> int:
     """Returns the number of batches in an epoch.
-
-    Args:
-      data: a dataset, a `PyDataset`, or arrays.
-      batch_size: batch size of arrays.
-      validation_split: share of arrays that Keras holds out.
 
     Raises:
       ValueError: if the data are infinite, or a generator.

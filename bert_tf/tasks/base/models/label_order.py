@@ -38,9 +38,7 @@ def check_names(checkpoint: Checkpoint, labels: Sequence[str], flag: str) -> Non
     """Raises ValueError if the labels of the head have no names, but those of the task do.
 
     Args:
-      checkpoint: the checkpoint with the head.
       labels: labels of the task; the numbers 0, 1, ... are taken as rows of the head.
-      flag: name of the checkpoint's flag.
     """
     is_nameless = checkpoint.num_labels > 1 and not checkpoint.labels
     if not is_nameless or checkpoint.form not in NAMING_FORMS:
@@ -57,8 +55,6 @@ def with_labels(checkpoint: Checkpoint, labels: Sequence[str], order: Sequence[i
     """Returns the checkpoint with the rows of its head reordered.
 
     Args:
-      checkpoint: a checkpoint with a head of `LABEL_HEADS`.
-      labels: the new names, in order.
       order: for each label, its current row in the head.
     """
     if list(order) != list(range(len(order))):

@@ -21,7 +21,6 @@ class Preprocessing:
 
     Args:
       preprocessor: None for a model that only takes ids.
-      config: shape of the network.
 
     Raises:
       ValueError: if the preprocessor's sequences do not fit the network.
@@ -35,11 +34,7 @@ class Preprocessing:
 
     @property
     def needed(self) -> BertPreprocessor:
-        """The preprocessor.
-
-        Raises:
-          ValueError: if there is none.
-        """
+        """The preprocessor; ValueError if there is none."""
         if self.preprocessor is None:
             raise ValueError(
                 "The model has no preprocessor, so it takes only ids: a dict of input_word_ids, "
@@ -98,8 +93,6 @@ def make_preprocessor(
     """Makes the preprocessor of a checkpoint; returns None, and logs it, without a vocabulary.
 
     Args:
-      checkpoint: the checkpoint.
-      max_seq_length: see `FineTunedModel.from_pretrained`.
       default_length: length if neither `max_seq_length` nor a run's record gives one.
 
     Raises:

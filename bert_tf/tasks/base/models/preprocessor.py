@@ -168,11 +168,7 @@ class BertPreprocessor(keras.layers.Layer):
 
 
 def _as_strings(texts: TextColumn, name: str) -> Tensor:
-    """Returns the texts as a tensor of strings [B]; a `KerasTensor` is returned as it is.
-
-    Raises:
-      ValueError: if they are not strings of rank 1.
-    """
+    """Returns the texts as a tensor of strings [B]; a `KerasTensor` is returned as it is."""
     strings: Tensor = texts
     if not isinstance(texts, keras.KerasTensor):
         try:

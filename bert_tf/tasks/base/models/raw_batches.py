@@ -21,12 +21,7 @@ Pack = Callable[[Any], KerasBatch]
 
 
 class PackedBatches(keras.utils.PyDataset):
-    """The batches of another `PyDataset`, packed.
-
-    Args:
-      data: the dataset with batches of texts.
-      pack: returns a batch for Keras' loop.
-    """
+    """The batches of another `PyDataset`, packed."""
 
     def __init__(self, data: keras.utils.PyDataset, pack: Pack) -> None:
         # Threads instead of processes, which would each need a copy of the model to pack batches.
@@ -57,11 +52,7 @@ def is_stream(x: object) -> bool:
 
 
 def first_batch(data: Any) -> tuple[Any, Any]:
-    """Returns the first batch, and the data with all batches.
-
-    Raises:
-      ValueError: if the data are empty.
-    """
+    """Returns the first batch, and the data with all batches."""
     if isinstance(data, keras.utils.PyDataset):
         return data[0], data
     try:
@@ -87,15 +78,7 @@ def pack_stream(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
 
 
 def inputs_in(data: Iterable[Any], steps: int | None) -> Iterator[Any]:
-    """Yields the inputs of each batch, without labels.
-
-    Args:
-      data: a generator or a `PyDataset`.
-      steps: number of batches; None: all.
-
-    Raises:
-      ValueError: if a `PyDataset` is infinite and there are no `steps`.
-    """
+    """Yields the inputs of each batch, without labels."""
     batches = data
     if isinstance(data, keras.utils.PyDataset):
         count = steps or data.num_batches

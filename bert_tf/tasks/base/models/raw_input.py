@@ -53,22 +53,14 @@ class Examples(Protocol):
 
 
 class RawInput:
-    """Makes the input of Keras' loop from the raw input of a model.
-
-    Args:
-      model: reads its examples (`read_examples`), and has the form of its batches (`keras_batch`).
-    """
+    """Makes the input of Keras' loop from the raw input of a model."""
 
     def __init__(self, model: "TextModel") -> None:
         # `Any`: a task's class calls methods that only its model has.
         self.model: Any = model
 
     def prepare(self, given: FitArguments, validation: Validation) -> FitInput:
-        """Returns the input of `fit` for Keras, with validation data.
-
-        Raises:
-          ValueError: for errors in the input.
-        """
+        """Returns the input of `fit` for Keras, with validation data."""
         remedy = remedy_of(self.model)
         with counting_texts("fit", remedy=remedy):
             prepare = self._read if self.is_raw(given.x) else self._keras_input
@@ -151,11 +143,7 @@ class RawInput:
         return FitInput(data, options, batch_size, 0, validation.data, has_steps)
 
     def is_raw(self, x: KerasInput | None) -> bool:
-        """Returns whether the input is raw; other input goes to Keras unchanged.
-
-        Raises:
-          ValueError: if a dict lacks an input of the encoder.
-        """
+        """Returns whether the input is raw; other input goes to Keras unchanged."""
         if isinstance(x, Mapping):
             missing = [name for name in INPUTS if name not in x]
             if missing:
@@ -184,13 +172,9 @@ class RawInput:
         """Returns a batch of raw input for Keras' loop.
 
         Args:
-          x, y, weights: as for `read_examples`.
           is_evaluated: whether the batch is for evaluation, where each text has the same weight,
             however many windows it has.
           length: length of the rows; 0: the smallest bucket that fits.
-
-        Raises:
-          ValueError: if there are no labels, or as `read_examples`.
         """
         if y is None and self.model.needs_labels:
             raise ValueError("A batch has no labels; expected (texts, labels).")
@@ -267,10 +251,7 @@ class RawInput:
         """Returns validation data for Keras: raw input as a dataset, other data as they are.
 
         Args:
-          data: the data.
-          batch_size: examples per batch.
           known_texts: the training texts; None: texts are not compared with them.
-          counts: receives how many examples are known.
         """
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
@@ -306,11 +287,7 @@ class RawInput:
         return y
 
     def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns a dataset of ids as it is.
-
-        Raises:
-          ValueError: if it has raw texts, which this model does not take as a dataset.
-        """
+        """Returns a dataset of ids as it is."""
         if any(spec.dtype == tf.string for spec in tf.nest.flatten(data.element_spec)):
             raise ValueError(
                 f"{type(self.model).__name__} does not take a dataset of texts; give lists, or a "

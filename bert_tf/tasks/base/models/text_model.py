@@ -306,11 +306,7 @@ class TextModel(FromPretrained, abc.ABC):
         initial_epoch: int,
         learning_rate: float | None,
     ) -> int:
-        """Compiles the model unless it has been compiled by hand; returns the number of epochs.
-
-        Raises:
-          ValueError: if the model is compiled and a learning rate is given.
-        """
+        """Compiles the model unless it has been compiled by hand; returns the number of epochs."""
         if not self.takes_defaults:
             if learning_rate is not None:
                 raise ValueError(
@@ -449,16 +445,8 @@ class TextModel(FromPretrained, abc.ABC):
     ) -> ClassWeight | None:
         """Sets the loss of the labels for `fit`.
 
-        Args:
-          config: as given to `fit`.
-          y: the labels; None if they are in a dataset.
-          class_weight: as given to `fit`.
-
         Returns:
           Class weights that are not part of the loss.
-
-        Raises:
-          ValueError: if the model does not have such a loss.
         """
         if self.has_label_loss:
             self.compiler.set_label_loss(config)

@@ -42,12 +42,7 @@ class Choice(NamedTuple):
 
 
 def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Choice:
-    """Returns the settings that are neither given by a flag nor recorded by the run.
-
-    Args:
-      configs: the run's configuration.
-      lengths: `Program.default_lengths`.
-    """
+    """Returns the settings that are neither given by a flag nor recorded by the run."""
     if lengths is None:
         return Choice(frozenset())
     training = configs.training
@@ -92,8 +87,6 @@ def before_reading(choice: Choice, configs: Configs, weights: Checkpoint | None)
     Weights that are used as they are cut texts where their folder states it.
 
     Args:
-      choice: the settings to choose.
-      configs: the run's configuration.
       weights: the initial weights; None: the checkpoints of the run directory.
     """
     if "max_seq_length" not in choice.names:
@@ -111,9 +104,6 @@ def after_reading(
     """Returns the configuration with the settings chosen for these examples, and logs them.
 
     Args:
-      choice: the settings to choose.
-      configs: the run's configuration.
-      examples: the examples, at the largest default length.
       num_classes: number of classes of texts; 0 for tasks without classes.
     """
     data = configs.data

@@ -114,9 +114,6 @@ class PredictStep:
     """Runs the model on batches, without dropout.
 
     Args:
-      task: see `FineTuningTask`.
-      strategy: as made by `make_strategy`.
-      jit_compile: compile with XLA.
       compile_parts: compile only the regions of `xla_region.py`.
     """
 

@@ -31,11 +31,7 @@ class InitialState(NamedTuple):
 
 
 def load_initial_state(configs: Configs, program: Program) -> InitialState:
-    """Finds the initial weights: the checkpoints of the run, by default --init_checkpoint.
-
-    Raises:
-      ValueError: if the weights contradict the flags.
-    """
+    """Finds the initial weights: the checkpoints of the run, by default --init_checkpoint."""
     training = configs.training
     data = configs.data
     folder = pathlib.Path(training.output_dir)
@@ -96,11 +92,7 @@ def _random_state(configs: Configs, given: dict[str, Any]) -> InitialState:
 def fit_head(
     initial: InitialState, labels: tuple[str, ...], training: TrainingConfig
 ) -> InitialState:
-    """Reorders the rows of the head to the order of the task's labels.
-
-    Raises:
-      ValueError: if the head has other labels than the task, or their order is unknown.
-    """
+    """Reorders the rows of the head to the order of the task's labels."""
     expected = max(1, len(labels))
     if initial.weights is not None and initial.labels and labels:
         order = label_order(initial.labels, labels)

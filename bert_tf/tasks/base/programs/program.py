@@ -141,18 +141,10 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         self.inputs = inputs or {}
 
     def receive_weights(self, weights: Checkpoint | None) -> None:  # noqa: B027
-        """Receives the initial weights before examples are read; may change `configs`.
-
-        Args:
-          weights: a `Checkpoint`; None: the checkpoints of the run directory.
-        """
+        """Receives the initial weights before examples are read; may change `configs`."""
 
     def check_missing_head(self, weights: Checkpoint | None, do_train: bool) -> None:  # noqa: B027
-        """Checks the initial weights, a `Checkpoint`, before their heads are removed.
-
-        Raises:
-          ValueError: if they require another setting.
-        """
+        """Checks the initial weights, a `Checkpoint`, before their heads are removed."""
 
     def load_initial_weights(
         self, model: Model, start: Checkpoint, allow_missing: Sequence[str]
@@ -160,8 +152,6 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Assigns the initial weights to the model.
 
         Args:
-          model: the model of `make_task`.
-          start: a `Checkpoint`.
           allow_missing: prefixes of the names of weights that may be missing.
         """
         from bert_tf.network.pretrained import assign_checkpoint
@@ -187,7 +177,6 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Builds the model, with `options`, and its task, in the strategy's scope.
 
         Args:
-          config: configuration of the encoder.
           labels: the labels of `Examples`.
           data: the arguments of `RowsTask` after the model.
         """
@@ -216,9 +205,6 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Prepares the decisions of the task, after the weights to use are found.
 
         Args:
-          folder: the run directory.
-          task: the result of `make_task`.
-          examples: all examples of the run.
           compute: returns the outputs of the model for examples.
           is_chief: whether this worker writes the files.
         """
@@ -235,10 +221,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Writes further files about an evaluation, after all others.
 
         Args:
-          folder: the run directory.
           ending: ending of the names of files.
-          task: the result of `make_task`.
-          examples, outputs: the examples, and the outputs of the model.
           results: the metrics of the run's evaluation file; None for other files, and for all but
             the first examples.
         """
@@ -273,16 +256,7 @@ def run(
     find_files: Callable[[Configs], dict[str, str]],
     execute: Callable[[Configs, dict[str, str]], int],
 ) -> int:
-    """Runs the program; returns the exit status, `PREEMPTED` after a signal.
-
-    Args:
-      task_config: the configuration of the program's task.
-      find_files: see `asked_files`.
-      execute: runs the program, and loads TensorFlow.
-
-    Raises:
-      ValueError: for errors in flags or input, and losses that are not finite.
-    """
+    """Runs the program; returns the exit status, `PREEMPTED` after a signal."""
 
     def work() -> int:
         configs = read_configs(task_config)
@@ -354,11 +328,7 @@ def read_configs(task_config: type[Config]) -> Configs:
 
 
 def first_record(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the run directory whose recorded settings a run uses.
-
-    Args:
-      folder: the run directory. Of several seeds, the first with a record is used.
-    """
+    """Returns the run directory whose record a run uses; of several seeds, the first with one."""
     candidates = [folder]
     if folder.name.startswith("seed-"):
         candidates += sorted(folder.parent.glob("seed-*"))
@@ -378,11 +348,7 @@ def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
 
 
 def check_start(configs: Configs) -> None:
-    """Checks that there are initial weights, and that the run's files are unchanged.
-
-    Raises:
-      ValueError: if there are neither weights nor a vocabulary, or files were changed.
-    """
+    """Checks that there are initial weights, and that the run's files are unchanged."""
     training = configs.training
     folder = pathlib.Path(training.output_dir)
     candidates = (folder, *folder.glob("seed-*"), *folder.glob("fold-*"))
@@ -420,11 +386,7 @@ def asked_for(configs: Configs) -> dict[str, str]:
 
 
 def asked_files(configs: Configs) -> dict[str, str]:
-    """Returns the files that the flags need, by use: train, eval, predict.
-
-    Raises:
-      ValueError: if one of them is not named.
-    """
+    """Returns the files that the flags need, by use: train, eval, predict."""
     tuning = configs.tuning
     named = {
         "train": tuning.train_file,

@@ -26,8 +26,6 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
     The run's evaluation file is the recorded one, or else the file that was evaluated first.
 
     Args:
-      folder: the run directory.
-      file: the file whose results are to be written.
       use: eval or predict.
     """
     eval_file = recorded(str(folder), "eval_file") or _evaluated_file(folder / "eval_results.txt")

@@ -28,11 +28,8 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
     `loss_and_metric_sums`, divided by its weight.
 
     Args:
-      model: the network with its head.
       train_rows: the examples to train on; None without training.
       eval_examples: an object with `rows`; None without evaluation.
-      buckets: lengths that batches are padded to.
-      seed: seed of the order of the examples.
       teacher: how `TEACHER_LOGITS` are learned.
     """
 

@@ -306,9 +306,6 @@ class Run:
         The results of the run's evaluation file are also drawn in curves.png.
 
         Args:
-          trainer: the trainer, at the step to evaluate.
-          use: eval or predict.
-          datasets: examples by name.
           outputs: outputs of the model, by the id() of the examples.
 
         Returns:

@@ -25,14 +25,8 @@ def with_sizes(
     """Returns the configuration with the settings that depend on the data and the machine.
 
     Args:
-      configs: the run's configuration.
-      num_rows: number of training examples.
-      strategy: the strategy that the run will use.
       texts_per_row: texts of max_seq_length in an example.
       predictions_per_row: tokens that are predicted per example.
-
-    Raises:
-      ValueError: if there are no training examples, or batches do not fit.
     """
     model, data, optimization, training, tuning, _ = configs
     check_rules([LENGTH_RULE], configs)
@@ -79,8 +73,6 @@ def with_evaluations(training: TrainingConfig, steps: int, epoch: float) -> Trai
 
     Args:
       training: with early_stopping_evaluations; an interval that it has is kept.
-      steps: steps of the run.
-      epoch: steps of an epoch.
     """
     evaluations = training.early_stopping_evaluations
     if training.eval_steps:

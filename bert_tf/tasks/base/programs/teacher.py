@@ -28,11 +28,7 @@ BATCH_SIZE = 32
 
 
 def read_known(configs: Configs, tokenizer: Tokenizer, head: str) -> Checkpoint:
-    """Reads the --teacher, which must have the given head and the student's vocabulary.
-
-    Raises:
-      ValueError: if the head is missing, or the vocabulary differs.
-    """
+    """Reads the --teacher, which must have the given head and the student's vocabulary."""
     heads = (head,) if head else ()
     teacher = read_teacher(configs.task.teacher, heads, configs.data.max_seq_length)
     check_vocabularies(teacher, tokenizer.vocab, configs.model.do_lower_case)
@@ -45,11 +41,7 @@ def check_labels(
     kind: str = "single_label",
     own_kind: str = "single_label",
 ) -> list[int]:
-    """Returns the teacher's index of each of the student's labels; [0] without labels.
-
-    Raises:
-      ValueError: if the labels differ, or are of another kind.
-    """
+    """Returns the teacher's index of each of the student's labels; [0] without labels."""
     count = max(1, len(labels))
     order = label_order(teacher.labels or labels, labels)
     if order is None or (kind, teacher.num_labels) != (own_kind, count):
@@ -77,13 +69,7 @@ def teacher_outputs(
 
     Args:
       model: the teacher, which returns one tensor [B, ...], or scores of tokens [B, T].
-      teacher: the checkpoint of the model.
-      rows: the examples, without the teacher's outputs.
-      configs: the run's configuration.
       strategy: the run's strategy; one host computes for all hosts that share its folder.
-
-    Raises:
-      ValueError: if the student learns neither labels nor teacher.
     """
     task = configs.task
     if not task.learn_labels and not task.teacher_weight:

@@ -147,22 +147,6 @@ def test_every_epoch_shows_each_row_once_in_an_order_of_its_own():
     assert len({tuple(epoch) for epoch in epochs}) == 5
 
 
-def test_rows_hold_what_was_packed():
-    for batch in train(6):
-        for place, row in enumerate(batch["row_ids"]):
-            text, count = TEXTS[row], len(TEXTS[row].ids)
-            assert batch["input_word_ids"][place, :count].tolist() == text.ids
-            assert batch["input_type_ids"][place, :count].tolist() == text.type_ids
-            assert batch["tag_ids"][place, :count].tolist() == [i % 7 for i in text.ids]
-            assert batch["input_mask"][place].sum() == count
-            assert batch["input_mask"][place, :count].all()
-            assert not batch["input_word_ids"][place, count:].any()
-            assert (batch["tag_ids"][place, count:] == NO_LABEL).all()
-            assert batch["label_ids"][place] == 10 * row
-            assert batch["label_rows"][place].tolist() == [3 * row, 3 * row + 1, 3 * row + 2]
-        assert batch["example_weights"].tolist() == [1.0] * 5
-
-
 def test_order_follows_from_the_seed_and_the_place_alone():
     def order(**options) -> list[int]:
         batches = train(**options)

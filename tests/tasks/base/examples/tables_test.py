@@ -23,7 +23,6 @@ from bert_tf.tasks.base.examples.tables import (
     read_table,
     read_tfds_table,
 )
-from tests.shared_data import shared_data
 
 # Whatever a reader may take for the end of a cell, a row or a text.
 PIECES = ["a", "é", "中", "😀", '"', '""', "'", ",", ";", "\t", "\n", "\r\n", " ", "", "\\", "#"]
@@ -211,16 +210,6 @@ def test_names_of_tables(tmp_path, monkeypatch):
         list_tables(folder, "--x")
     with pytest.raises(ValueError, match="--x .*tfds:NAME"):
         list_tables(" , ", "--x")
-
-
-@pytest.mark.needs(data="classification/banking77")
-@pytest.mark.parametrize(("name", "count"), [("train.csv", 10003), ("test.csv", 3080)])
-def test_banking77_is_as_csv_reads_it(name, count):
-    path = shared_data("classification", "banking77", name)
-    with path.open(encoding="utf8", newline="") as file:
-        expected = list(csv.DictReader(file))
-    assert rows_of(str(path)) == expected
-    assert len(expected) == count
 
 
 # TensorFlow Datasets ----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """BertPreprocessor against packing on the host, wherever a layer can run."""
 
 import dataclasses
-import itertools
 import random
 import subprocess
 import sys
@@ -65,16 +64,6 @@ def test_equals_packing(length, lower):
     assert_same(mapped, single)
     (mapped,) = tf.data.Dataset.from_tensors((FIRST, SECOND)).map(preprocessor)
     assert_same(mapped, pairs)
-
-
-@pytest.mark.slow
-def test_pairs_of_all_lengths_are_cut_as_by_packing():
-    sizes = list(itertools.product(range(10), range(10)))
-    first, second = (["a " * pair[side] for pair in sizes] for side in (0, 1))
-    preprocessor = BertPreprocessor(VOCAB, True)
-    for preprocessor.max_seq_length in range(4, 24):
-        expected = packed(first, second, preprocessor.max_seq_length)
-        assert_same(preprocessor(first, second), expected)
 
 
 @pytest.mark.needs(data="glue/SST-2")
@@ -204,16 +193,6 @@ def test_model_of_strings_is_trained_saved_and_loaded_elsewhere(tmp_path):
     loaded.export(tmp_path / "exported", verbose=False)
     server = tf.saved_model.load(str(tmp_path / "exported"))
     assert_close(server.serve(texts), expected)
-
-
-@pytest.mark.slow
-def test_a_saved_layer_is_small(tmp_path):
-    vocab = Vocab((*VOCAB.tokens, *(f"##{i:08}" for i in range(30_000))))
-    texts = keras.Input((), dtype="string")
-    keras.Model(texts, BertPreprocessor(vocab, True)(texts)).save(tmp_path / "model.keras")
-    assert (tmp_path / "model.keras").stat().st_size < 1 << 20
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.get_layer("bert_preprocessor").vocab == vocab
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import shutil
 
 import keras
 import numpy as np
@@ -14,7 +13,6 @@ from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.network.losses import span_losses
 from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.tasks.base.programs.fine_tuner import FineTuner
-from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress
 from tests.float_bounds import assert_close, close_to
@@ -118,22 +116,6 @@ def test_classes_come_back_in_the_order_of_the_rows(way, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"num_devices": 2}], ids=["one", "two_devices"])
-def test_tags_come_back_without_padding(options, tmp_path):
-    tuner = make_tuner(tmp_path, "tags", **options)
-    rows = tuner.task.train_rows
-    outputs = tuner.predict(rows, BATCH)
-    assert [len(tags) for tags in outputs["tag_ids"]] == rows.lengths.tolist()
-    for row, (batch, scores) in enumerate(rows_alone("tags")):
-        np.testing.assert_array_equal(outputs["tag_ids"][row], np.argmax(scores[0], axis=-1))
-        tags = batch["tag_ids"][0]
-        words = np.flatnonzero(tags >= 0)
-        chances = tf.nn.log_softmax(scores[0]).numpy()[words, tags[words]]
-        assert_close(outputs["loss"][row], -chances.sum())
-        assert outputs["num_words"][row] == len(words)
-
-
-@pytest.mark.slow
 def test_spans_come_back_whatever_the_batch(tmp_path):
     tuner, expected = make_tuner(tmp_path, "spans"), []
     for batch, scores in rows_alone("spans"):
@@ -175,19 +157,6 @@ def test_one_trace_serves_batches_of_all_lengths(tmp_path):
     assert calls["predictions"] == 1
 
 
-@pytest.mark.slow
-def test_evaluations_while_training_name_the_best(tmp_path):
-    tuner = make_tuner(tmp_path, "classes", eval_steps=2, steps=6)
-    tuner.train()
-    lines = read_metrics(tmp_path / "eval_metrics.jsonl")
-    assert [line["step"] for line in lines] == [2, 4, 6]
-    assert lines[-1] == {"step": 6, **tuner.evaluate()}
-    best = max(lines, key=lambda line: line["accuracy"])
-    assert tuner.directory.best() == {"step": best["step"], "score": best["accuracy"]}
-    assert tuner.directory.restore_best() == best["step"]
-    assert {"step": best["step"], **tuner.evaluate()} == pytest.approx(best)
-
-
 def test_an_evaluation_without_a_score_is_the_worst(tmp_path):
     """Pearson's correlation of equal predictions is no number."""
     tuner = make_tuner(tmp_path, "classes")
@@ -203,21 +172,3 @@ def test_the_lowest_loss_is_the_best():
     task.best_metric = "loss"
     assert task.score({"accuracy": 0.5, "loss": 2.0}) == -2.0
     assert task.score({"accuracy": 0.5, "loss": float("nan")}) == float("-inf")
-
-
-@pytest.mark.slow
-def test_a_run_cut_off_ends_with_the_same_bits(tmp_path):
-    """Rows of mixed length, dropout, and a stop in the middle of an epoch."""
-    options = {"config": DROPPING, "steps": 8, "save_checkpoints_steps": 3}
-    make_tuner(tmp_path / "whole", "classes", **options).train()
-    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    for step in (6, 8):
-        for path in (tmp_path / "cut").glob(f"model.ckpt-{step}.*"):
-            path.unlink()
-    again = make_tuner(tmp_path / "cut", "classes", **options)
-    assert again.step == 3
-    again.train()
-    for name in ("metrics.jsonl", "model.ckpt-8.data-00000-of-00001"):
-        expected = (tmp_path / "whole" / name).read_bytes()
-        assert (tmp_path / "cut" / name).read_bytes() == expected, name
-    assert len(read_metrics(tmp_path / "whole" / "metrics.jsonl")) == 8

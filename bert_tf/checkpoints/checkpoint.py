@@ -94,8 +94,7 @@ class Checkpoint:
 
     Args:
       source: the path it was read from.
-      form: the program that wrote it: bert_tf, google, huggingface, fairseq, keras_hub or
-        model_garden.
+      form: the program that wrote it: bert_tf, google, huggingface, keras_hub or model_garden.
       config: shape of the network, GELU form, epsilon, casing.
       weights: float32 arrays by google-research/bert's names.
       vocab: None if the files have none (a bare weights file).

@@ -1,8 +1,7 @@
 """Hugging Face folders: config.json and the weights in one of the forms of `weight_files`.
 
 The names and shapes are those of the classes of transformers for PyTorch; differences between
-families are in `families`. Weights under fairseq's names are also read, see `fairseq`, and LoRA
-adapters are merged into their base, see `lora`.
+families are in `families`. LoRA adapters are merged into their base, see `lora`.
 """
 
 import dataclasses
@@ -24,7 +23,6 @@ from bert_tf.checkpoints.checkpoint import (
     without_prefix,
 )
 from bert_tf.checkpoints.embedding import read_embedding
-from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.lora import (
@@ -97,8 +95,6 @@ def read_huggingface(
         raise ValueError(f"{folder} is not an adapter; leave --base_model={base_model} out.")
     values, family, config = _read_config(folder)
     file_weights, notes = read_weights(folder)
-    if is_fairseq(list(file_weights)):
-        file_weights = rename_fairseq(file_weights, str(folder))
     return from_names(
         family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
     )

@@ -26,7 +26,6 @@ from bert_tf.corpus.duplicates import key_file, write_keys
 from bert_tf.corpus.example_files import ExampleJob
 from bert_tf.corpus.example_shards import ShardTask, write_shard
 from bert_tf.corpus.token_store import tokenize_part
-from bert_tf.system.checksums import drop_damaged
 from bert_tf.system.extras import install_hint
 from bert_tf.system.processes import count_workers
 
@@ -61,9 +60,6 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     pipeline = new_pipeline(beam_options, job.data.num_workers)
     logging.getLogger("apache_beam").setLevel(logging.WARNING)
     job = with_absolute_paths(job)
-    # Before the pipeline runs, as its workers take each file that exists as finished.
-    if job.tokens.is_dir():
-        drop_damaged(job.tokens.iterdir())
     build(pipeline, job)
     try:
         result = pipeline.run()

@@ -30,7 +30,6 @@ from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.splitmix import GAMMA, hash64, mix64
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.system.bounded_arrays import map_array
-from bert_tf.system.checksums import write_checksum
 from bert_tf.system.files import atomic_write
 from bert_tf.system.processes import map_in_processes
 
@@ -86,7 +85,6 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
         )
         with atomic_write(result, "wb") as file:
             np.save(file, np.setdiff1d(np.arange(store.num_documents), duplicates, True))
-        write_checksum(result)
     return map_array(result)
 
 
@@ -106,7 +104,6 @@ def write_keys(token_file: pathlib.Path, form: str) -> tuple[int, int]:
             for document in range(store.num_documents):
                 keys[:, document] = comparison.keys(store.document(document)[-1])
             keys.flush()
-    write_checksum(key_file(token_file, form))
     return store.num_documents, store.num_tokens
 
 

@@ -23,7 +23,6 @@ from bert_tf.corpus.corpus import CorpusPart, list_data_parts
 from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_shards import (
     ShardTask,
-    drop_damaged_shards,
     passes,
     plan_shards,
     write_shards,
@@ -38,7 +37,7 @@ from bert_tf.corpus.manifests import (
 )
 from bert_tf.corpus.throughput import input_megabytes, run_report
 from bert_tf.corpus.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
-from bert_tf.system.checksums import file_crcs
+from bert_tf.system.checksums import file_sha256
 from bert_tf.system.files import exclusive
 from bert_tf.system.processes import count_workers
 
@@ -127,7 +126,6 @@ def write_examples(
         _delete_stale_work(folder, name, work)
         is_resumed = work.exists()
         job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
-        drop_damaged_shards(output_files, work)
         worker_memory = fill_work_folder(job) if fill_work_folder else 0.0
         # After Beam nothing is left to make: this opens its tokens and reads its done markers.
         store, documents, files = make_locally(job)
@@ -181,20 +179,20 @@ def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
 
 
 def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
-    """Returns the manifest if it lists exactly these files and they match their checksums."""
+    """Returns the manifest if it lists exactly these files and they have its digests."""
     manifest_file = manifest_path(output_files)
     manifest = read_manifest(manifest_file, key)
     if not manifest:
         return None
     if not all(path.is_file() for path in output_files):
         return None
-    # Sizes alone would miss a file that was overwritten in place.
-    received = file_crcs(output_files)
-    expected = [file.get("crc32c") for file in manifest["files"]]
-    if received != expected:
-        pairs = zip(output_files, received, expected, strict=True)
-        damaged = [str(path) for path, crc, other in pairs if crc != other]
-        logging.warning("Files that do not match %s: %s. Making all again.", manifest_file, damaged)
+    changed = []
+    for path, record in zip(output_files, manifest["files"], strict=True):
+        # Sizes alone would miss a file that was overwritten in place.
+        if file_sha256(path) != record["sha256"]:
+            changed.append(str(path))
+    if changed:
+        logging.warning("Files that do not match %s: %s. Making all again.", manifest_file, changed)
         return None
     logging.info("According to %s these examples exist already.", manifest_file)
     return manifest

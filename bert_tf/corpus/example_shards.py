@@ -7,10 +7,8 @@ changes a byte, and finished shards are not made again.
 
 import dataclasses
 import functools
-import hashlib
 import json
 import pathlib
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,7 +29,7 @@ from bert_tf.corpus.static_masks import mask_rows
 from bert_tf.corpus.tfrecords import encode_examples, open_records
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.system.bounded_arrays import map_array
-from bert_tf.system.checksums import drop, drop_damaged, file_crc, file_crcs, write_checksum
+from bert_tf.system.checksums import file_sha256
 from bert_tf.system.files import atomic_write, write_json
 from bert_tf.system.processes import count_workers, map_in_processes
 from bert_tf.text.packing import num_special_tokens
@@ -85,13 +83,12 @@ def write_shards(
       data, masking: the configuration; `data.vocab_file` is the vocabulary of the store.
 
     Returns:
-      One record per shard: file, bytes, sha256, crc32c, documents, examples, tokens.
+      One record per shard: file, bytes, sha256, documents, examples, tokens.
 
     Raises:
       ValueError: if there are too few documents for pairs or for the shards.
     """
     tasks = plan_shards(store.paths, documents, paths, markers, data, masking)
-    _delete_temporary(paths)
     if data.use_next_sentence:
         num_special = num_special_tokens(True, read_vocab(data.vocab_file).num_separators)
         _warn_of_long_sentences(store, data.max_seq_length, num_special)
@@ -163,15 +160,6 @@ def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special:
         )
 
 
-def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
-    """Deletes the temporary files that `atomic_write` of a killed run left for these files."""
-    for folder in filter(pathlib.Path.is_dir, {path.parent for path in paths}):
-        for temporary in folder.iterdir():
-            match = re.fullmatch(r"\.(.+)\.[0-9a-f]{32}\.tmp", temporary.name)
-            if match and folder / match[1] in paths:
-                temporary.unlink()
-
-
 def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool) -> None:
     """Raises ValueError if there are too few documents for pairs and shards."""
     if use_next_sentence and num_documents < 2:
@@ -204,19 +192,6 @@ def read_done_record(
     return record if record["bytes"] == path.stat().st_size else None
 
 
-def drop_damaged_shards(paths: Sequence[pathlib.Path], markers: pathlib.Path) -> None:
-    """Deletes damaged done markers, and shards that do not match their marker."""
-    drop_damaged(markers.glob("shard-*.json"))
-    records = {}
-    for number, path in enumerate(paths):
-        record = read_done_record(markers, number, path)
-        if record:
-            records[path] = record
-    for path, crc in zip(records, file_crcs(records), strict=True):
-        if crc != records[path]["crc32c"]:
-            drop(path)
-
-
 @functools.lru_cache(maxsize=8)
 def _open(
     token_files: tuple[pathlib.Path, ...],
@@ -247,13 +222,9 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
                 write(example)
             record["examples"] += len(examples)
             record["tokens"] += num_tokens
-    with task.path.open("rb") as file:
-        # The marker is written last: a shard without one was interrupted and is made again.
-        digest = hashlib.file_digest(file, "sha256")
-    record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
-    record["crc32c"] = file_crc(task.path)
+    record |= {"bytes": task.path.stat().st_size, "sha256": file_sha256(task.path)}
+    # The marker is written last: a shard without one was interrupted and is made again.
     write_json(task.marker, record)
-    write_checksum(task.marker)
     return record
 
 

@@ -19,6 +19,7 @@ from bert_tf.corpus.abbreviations import AUTO
 from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.tfds_corpus import describe_dataset
 from bert_tf.corpus.token_store import TokenStore
+from bert_tf.system.checksums import file_sha256
 from bert_tf.system.files import write_json
 from bert_tf.text.tokenization import read_vocab
 
@@ -204,9 +205,7 @@ def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) ->
         logging.info("%s: sizes are correct; contents were not compared.", manifest_file)
         return
     for path, record in files.items():
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != record["sha256"]:
+        if file_sha256(path) != record["sha256"]:
             raise ValueError(
                 f"{path} has changed since it was made: its SHA-256 differs from that in "
                 f"{manifest_file}; {remedy}"

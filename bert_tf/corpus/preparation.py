@@ -5,8 +5,7 @@
 The results of a step are in a folder of cache_dir whose name contains a hash of everything they
 depend on: the input files' names, sizes and times, the parameters, the version of this package. The
 next run uses them; a changed parameter makes a new folder; a killed run resumes with the missing
-files. All files have checksums, which are checked before the files are used; damaged files are
-named and made again.
+files, as a file gets its name when it is complete.
 """
 
 import dataclasses
@@ -26,7 +25,6 @@ from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_files import rules
 from bert_tf.corpus.example_shards import (
     check_documents,
-    drop_damaged_shards,
     passes,
     read_done_record,
     write_shards,
@@ -45,7 +43,6 @@ from bert_tf.corpus.manifests import (
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
-from bert_tf.system.checksums import drop_damaged, write_checksum
 from bert_tf.system.files import exclusive
 from bert_tf.system.processes import count_workers
 from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
@@ -180,10 +177,8 @@ def _builtin_corpus(cache: pathlib.Path) -> pathlib.Path:
         "installed packages (%s).",
         path,
     )
-    drop_damaged([path])
     if not path.exists():
         gather_builtin_corpus(path)
-        write_checksum(path)
     return path
 
 
@@ -274,14 +269,12 @@ def _trained_vocabulary(
         parameters["kind"] = tokenizer
         name = "tokenizer.json"
     path = cache / f"vocabulary-{key_of(parameters)}" / name
-    drop_damaged([path])
     if not path.exists():
         logging.info("No --vocab_file: training a vocabulary of %d tokens.", vocab_size)
         vocab = train_vocabulary(
             parts, vocab_size, tokenizer, do_lower_case, count_workers(num_workers)
         )
         vocab.write(path)
-        write_checksum(path)
     return path
 
 
@@ -355,14 +348,11 @@ def _examples(
     count = min(MAX_SHARDS, len(documents), 1 + int(share / TOKENS_PER_SHARD))
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
     markers = folder / "receipts"
-    drop_damaged([folder / MANIFEST])
-    drop_damaged_shards(paths, markers)
-    # The manifest alone is not enough: its files may have been deleted or damaged since.
+    # The manifest alone is not enough: its files may have been deleted since.
     manifest = read_manifest(folder / MANIFEST, key)
     if not manifest or any(
         read_done_record(markers, number, path) is None for number, path in enumerate(paths)
     ):
         files = write_shards(store, documents, paths, markers, data, masking)
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
-        write_checksum(folder / MANIFEST)
     return [str(path) for path in paths], fingerprint_made(manifest)

@@ -25,7 +25,6 @@ import numpy as np
 
 from bert_tf.corpus.corpus import CorpusPart, read_documents
 from bert_tf.corpus.progress import Progress
-from bert_tf.system.checksums import drop_damaged, write_checksum
 from bert_tf.system.files import atomic_write
 from bert_tf.system.processes import map_in_processes
 from bert_tf.text.kinds import encode_sentences
@@ -213,7 +212,6 @@ def tokenize_part(
     encode = functools.partial(encode_sentences, tokenizer)
     documents = map(encode, read_documents(part))
     write_part(path, documents, token_type(len(tokenizer.vocab)).itemsize)
-    write_checksum(path)
     return path
 
 
@@ -228,15 +226,12 @@ def tokenize_corpus(
     """Tokenises the parts of a corpus that are not tokenised yet, and opens the result.
 
     Documents are numbered in the order of the parts. The folder must not be used with other parts,
-    another vocabulary or another casing: a part with an undamaged file is not read again.
+    another vocabulary or another casing: a part with a file is not read again.
 
     Raises:
       ValueError: if there is no text.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for temporary in folder.glob(".*.tmp"):  # left by a killed run
-        temporary.unlink()
-    drop_damaged(folder.iterdir())
     tasks = token_tasks(parts, folder, vocab_file, do_lower_case)
     tasks = [task for task in tasks if not task[1].exists()]
     progress = Progress("tokenising", total=len(tasks), unit="parts")

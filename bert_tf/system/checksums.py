@@ -2,12 +2,13 @@
 
 The CRC-32C of a finished file is stored in a hidden file in the same folder:
 
-    part-00000.tokens     .part-00000.tokens.crc32c
+    made-00003-00001.json     .made-00003-00001.json.crc32c
 
 This detects bit flips on disks and in copies; it does not protect against attackers.
 """
 
 import concurrent.futures
+import hashlib
 import pathlib
 from collections.abc import Iterable
 
@@ -29,6 +30,12 @@ def file_crc(path: pathlib.Path) -> str:
     return f"{crc:08x}"
 
 
+def file_sha256(path: pathlib.Path) -> str:
+    """Returns the SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_checksum(path: pathlib.Path) -> None:
     """Writes the checksum of a finished file."""
     with atomic_write(_checksum_file(path)) as file:
@@ -39,33 +46,10 @@ def is_whole(path: pathlib.Path) -> bool:
     """Returns whether a file exists and matches its checksum; a damaged file is deleted."""
     if not (path.is_file() and _checksum_file(path).is_file()):
         return False
-    if _has_checksum(path, file_crc(path)):
+    if _checksum_file(path).read_bytes() == f"{file_crc(path)}\n".encode():
         return True
     drop(path)
     return False
-
-
-def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
-    """Deletes files that do not match their checksum, and logs their names.
-
-    A file without a checksum is also deleted: it is unfinished.
-    """
-    unfinished: list[pathlib.Path] = []
-    # Hidden files are the checksums themselves, and unfinished files.
-    files = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
-    for path, crc in zip(files, file_crcs(files), strict=True):
-        if not _checksum_file(path).exists():
-            unfinished.append(path)
-        elif not _has_checksum(path, crc):
-            drop(path)
-    for path in unfinished:
-        path.unlink()
-    if unfinished:
-        logging.info(
-            "%s: %d files are unfinished or have no checksum; making them again.",
-            unfinished[0].parent,
-            len(unfinished),
-        )
 
 
 def file_crcs(paths: Iterable[pathlib.Path]) -> list[str]:
@@ -78,10 +62,6 @@ def drop(path: pathlib.Path) -> None:
     """Deletes a damaged file, so that it is made again."""
     logging.warning("%s is damaged: its checksum differs. Making it again.", path)
     path.unlink(missing_ok=True)  # Another process may have deleted it.
-
-
-def _has_checksum(path: pathlib.Path, crc: str) -> bool:
-    return _checksum_file(path).read_bytes() == f"{crc}\n".encode()
 
 
 def _checksum_file(path: pathlib.Path) -> pathlib.Path:

@@ -456,57 +456,6 @@ def test_byte_bpe_is_the_same_from_each_of_its_files(tmp_path):
     assert (received.tokens, received.merges) == (expected.vocab.tokens, expected.vocab.merges)
 
 
-def fairseq_names(weights: dict, prefix: str, is_oldest: bool) -> dict:
-    """Undoes the translation, by a table of its own."""
-    parts = {
-        "embeddings.word_embeddings": "embed_tokens",
-        "embeddings.position_embeddings": "embed_positions",
-        "embeddings.LayerNorm": "emb_layer_norm" if is_oldest else "layernorm_embedding",
-        "encoder.layer": "layers",
-        "attention.self.query": "self_attn.q_proj",
-        "attention.self.key": "self_attn.k_proj",
-        "attention.self.value": "self_attn.v_proj",
-        "attention.output.dense": "self_attn.out_proj",
-        "attention.output.LayerNorm": "self_attn_layer_norm",
-        "intermediate.dense": "fc1",
-        "output.dense": "fc2",
-        "output.LayerNorm": "final_layer_norm",
-    }
-    result = {}
-    for name, value in weights.items():
-        if "token_type" in name:
-            continue
-        for ours, theirs in parts.items():
-            name = name.replace(ours, theirs)
-        name = name.replace("roberta.", f"{prefix}.sentence_encoder.")
-        name = name.replace("lm_head.", f"{prefix}.lm_head.")
-        result[name.replace("classifier.", "classification_heads.mnli.")] = value
-    if is_oldest:
-        for name in [name for name in result if ".q_proj." in name]:
-            blocks = [result.pop(name.replace(".q_", f".{part}_")) for part in "qkv"]
-            result[name.replace(".q_proj.", ".in_proj_")] = np.concatenate(blocks)
-    table = result[f"{prefix}.sentence_encoder.embed_tokens.weight"]
-    if f"{prefix}.lm_head.bias" in result:
-        result[f"{prefix}.lm_head.weight"] = table
-    return {**result, f"{prefix}.sentence_encoder.version": np.ones(1, np.float32)}
-
-
-@pytest.mark.parametrize("is_oldest", [True, False])
-@pytest.mark.parametrize("name", ["roberta/masked_lm", "roberta/sequence_classification"])
-def test_names_of_fairseq(tmp_path, name, is_oldest):
-    folder = copy_of(name, tmp_path)
-    expected = read_checkpoint(folder)
-    prefix = "decoder" if is_oldest else "encoder"
-    rewrite(folder, lambda weights: fairseq_names(weights, prefix, is_oldest))
-    received = read_checkpoint(folder)
-    received.check()
-    assert set(received.weights) == set(expected.weights)
-    for key, value in expected.weights.items():
-        if "token_type" in key:  # fairseq's has none: zeros, as in transformers' conversion.
-            value = np.zeros_like(value)
-        np.testing.assert_array_equal(received.weights[key], value, err_msg=key)
-
-
 MODERN = {
     "block_type": "pre_norm",
     "gated_feed_forward": True,

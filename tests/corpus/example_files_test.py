@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus import example_files, manifests, throughput
+from bert_tf.corpus import manifests, throughput
 from bert_tf.corpus.example_files import manifest_path, write_examples
 from bert_tf.corpus.pipeline import pretraining_dataset
 from bert_tf.corpus.preparation import prepare_pretraining_data
@@ -154,22 +154,6 @@ def test_files_that_are_made_already_are_compared_with_the_manifest(data, caplog
     assert [path.read_bytes() for path in paths] == contents
     (line,) = [line for line in caplog.text.splitlines() if "x-2" in line]
     assert "x-1" not in line
-
-
-def test_damage_in_what_a_killed_run_has_left(data, monkeypatch, caplog):
-    paths, manifest = write(data, "whole")
-    monkeypatch.setattr(example_files, "write_manifest", None)  # as killed at the end
-    with pytest.raises(TypeError):
-        write(data)
-    out = pathlib.Path(data.vocab_file).parent / "out"
-    (work,) = out.glob(".*.work")
-    damaged = [work / "shard-00001.json", out / "x-2", work / "tokens" / "part-00000.tokens"]
-    for path in damaged:
-        damage([path] * 3, "changed")
-    monkeypatch.undo()
-    assert write(data)[1]["files"] == manifest["files"]
-    assert [(out / path.name).read_bytes() for path in paths] == [p.read_bytes() for p in paths]
-    assert all(f"{path} " in caplog.text for path in damaged)
 
 
 def test_pieces_that_no_pair_can_hold_are_counted(data, tmp_path, caplog):

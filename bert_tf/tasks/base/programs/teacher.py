@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.system.bounded_arrays import map_array
-from bert_tf.system.checksums import drop_damaged, write_checksum
+from bert_tf.system.checksums import is_whole, write_checksum
 from bert_tf.system.files import atomic_write, cache_folder, exclusive
 from bert_tf.system.type_names import Model, Strategy
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches
@@ -88,10 +88,9 @@ def teacher_outputs(
         # Runs of several seeds may start at once: one computes, the others wait and read.
         with exclusive(path.with_suffix(".lock"), waits=True):
             # Read under the lock: the run that had it before may have written the file.
-            drop_damaged([path])
-            cached = _read(path, rows.num_tokens if scores_tokens(model) else len(rows))
-            if cached is not None:
-                return cached
+            if is_whole(path):
+                logging.info("Using the teacher's outputs in %s.", path)
+                return map_array(path)
             computed = _compute(model, rows)
             check_finite(computed, teacher.source)
             with atomic_write(path, "wb") as file:
@@ -117,17 +116,6 @@ def check_finite(outputs: np.ndarray, source: str) -> None:
             f"--teacher={source}: {num_bad:,} of its {outputs.size:,} outputs are not finite "
             "numbers; give a teacher whose weights are right."
         )
-
-
-def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
-    """Returns the cached outputs if there are as many as examples; otherwise None."""
-    if not path.exists():
-        return None
-    outputs = map_array(path)
-    if len(outputs) != count:
-        return None
-    logging.info("Using the teacher's outputs in %s.", path)
-    return outputs
 
 
 def _compute(model: Model, rows: TokenizedDataset) -> np.ndarray:

@@ -5,6 +5,7 @@ vocab.json and merges.txt. It is written as a tokenizer.json, which `tokenizers`
 results.
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -14,12 +15,14 @@ from bert_tf.system import bounded_files
 from bert_tf.system.files import json_field, read_json, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import BYTE_CHARACTERS, BYTE_OF_CHARACTER, SPACE_MARK
-from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.tokenizer_json import (
     TOKENIZER_FILE,
     TokenizerJsonVocab,
     added_token_values,
+    bpe_model,
     check_packed_ids,
+    make_vocab,
+    naming_file,
     read_added_tokens,
     read_merge,
     read_post_processor,
@@ -75,12 +78,8 @@ class BpeVocab(TokenizerJsonVocab):
     space_mark: ClassVar[str] = SPACE_MARK
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", tuple(self.tokens))
-        object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
-        # An added token without an id comes first here, and `_check` reports it.
-        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
-        object.__setattr__(self, "added_tokens", tuple(in_order))
-        _check(self, "vocabulary")
+        super().__post_init__()
+        _check(self)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "BpeVocab":
@@ -96,17 +95,30 @@ class BpeVocab(TokenizerJsonVocab):
             path = path.with_name(VOCAB_FILE)
         content = read_json(path)
         if "model" in content and isinstance(content["model"], dict):
-            try:
+            with naming_file(path):
                 return _from_tokenizer_json(path, content)
-            except (AttributeError, IndexError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path}: not in the format of Hugging Face's tokenizers ({error!r}); save the "
-                    "tokenizer again."
-                ) from None
         return _from_vocab_and_merges(path, content)
 
-    def to_tokenizer_json(self) -> dict[str, Any]:
-        return to_tokenizer_json(self)
+    def to_tokenizer_json(self, with_rows: bool = True) -> dict[str, Any]:
+        """Returns the content of a tokenizer.json; all rows have names in its model."""
+        byte_level = {
+            "type": "ByteLevel",
+            "add_prefix_space": self.add_prefix_space,
+            "trim_offsets": self.trim_offsets,
+            "use_regex": True,
+        }
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added_token_values(self.added_tokens, self.ids),
+            "normalizer": {"type": self.normalizer} if self.normalizer else None,
+            "pre_tokenizer": byte_level,
+            "post_processor": _to_post_processor(self, byte_level),
+            "decoder": byte_level,
+            # Its tokens include the added ones: `tokenizers` would give missing ones new ids.
+            "model": bpe_model(self),
+        }
 
     def token_texts(self) -> tuple[str, ...]:
         """Returns the tokens as readable text, in which a part of a character is U+FFFD."""
@@ -122,50 +134,26 @@ def _decode(token: str) -> str:
     return bytes(map(BYTE_OF_CHARACTER.__getitem__, token)).decode("utf8", errors="replace")
 
 
-def _check(vocab: BpeVocab, source: str) -> None:
-    """Raises the errors of `BpeVocab`, naming `source` and the token."""
-    check_token_lengths(vocab.tokens, source)
-    ids = vocab.ids
-    for index, token in enumerate(vocab.tokens):
-        if ids[token] != index:
-            raise ValueError(
-                f"{source}: {token!r} has the ids {index} and {ids[token]}; expected unique tokens."
-            )
-    seen = set()
-    for number, pair in enumerate(vocab.merges, start=1):
-        for token in (*pair, "".join(pair)):
-            if token not in ids:
-                raise ValueError(
-                    f"{source}: merge {number}, {' '.join(pair)!r}, needs the token {token!r}, "
-                    f"which is not among its {len(ids)}; the merges belong to another vocabulary."
-                )
-        if pair in seen:
-            raise ValueError(f"{source}: merge {number}, {' '.join(pair)!r}, is listed twice.")
-        seen.add(pair)
+def _check(vocab: BpeVocab) -> None:
+    """Raises ValueError for a repeated merge, a byte without a token, or another normalizer."""
+    for pair, count in collections.Counter(vocab.merges).items():
+        if count > 1:
+            number = len(vocab.merges) - vocab.merges[::-1].index(pair)
+            raise ValueError(f"merge {number}, {' '.join(pair)!r}, is listed twice.")
     lacking = []
     for byte, char in enumerate(BYTE_CHARACTERS):
-        if char not in ids and byte not in _NEVER_IN_UTF8:
+        if char not in vocab.ids and byte not in _NEVER_IN_UTF8:
             lacking.append(byte)
     if lacking:
         raise ValueError(
-            f"{source}: no token for the bytes {lacking[:5]} ({len(lacking)} bytes lack one); "
-            "expected a vocabulary of byte-level BPE, which has one for each byte of UTF-8."
+            f"no token for the bytes {lacking[:5]} ({len(lacking)} bytes lack one); expected a "
+            "vocabulary of byte-level BPE, which has one for each byte of UTF-8."
         )
     added = {token.content for token in vocab.added_tokens}
-    names = (vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask)
-    missing = [name for name in names if name not in ids or name not in added]
-    if missing:
-        raise ValueError(
-            f"{source}: the special tokens {missing} are missing among the {len(ids)} tokens; add "
-            "each with a new id."
-        )
-    unknown = sorted(added - ids.keys())
-    if unknown:
-        raise ValueError(f"{source}: the added tokens {unknown} have no id.")
+    if missing := [name for name in vocab.special_tokens if name not in added]:
+        raise ValueError(f"the special tokens {missing} are not among the added tokens; add them.")
     if vocab.normalizer not in ("", "NFC"):
-        raise ValueError(
-            f"{source}: received normalizer {vocab.normalizer!r}, expected none or NFC."
-        )
+        raise ValueError(f"received normalizer {vocab.normalizer!r}, expected none or NFC.")
 
 
 def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
@@ -191,7 +179,8 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
         added.append(AddedToken(content, lstrip=is_mask, normalized=not is_mask))
     config_path = path.with_name("tokenizer_config.json")
     config = read_optional_json(config_path)
-    return _build(
+    return make_vocab(
+        BpeVocab,
         path,
         tokens=tokens_in_id_order(path, ids),
         merges=merges,
@@ -225,7 +214,8 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     names = {"cls": packing.pop("cls"), "sep": packing.pop("sep")}
     tokens = tokens_in_id_order(path, ids)
     check_packed_ids(path, content["post_processor"], tokens)
-    return _build(
+    return make_vocab(
+        BpeVocab,
         path,
         tokens=tokens,
         merges=[read_merge(path, merge) for merge in model["merges"]],
@@ -236,13 +226,6 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         **packing,
         **special_names(path.parent, added, names),
     )
-
-
-def _build(path: pathlib.Path, **fields: Any) -> BpeVocab:
-    try:
-        return BpeVocab(**fields)
-    except ValueError as error:
-        raise ValueError(str(error).replace("vocabulary", str(path), 1)) from None
 
 
 def _check_model(path: pathlib.Path, model: dict[str, Any]) -> None:
@@ -262,39 +245,6 @@ def _read_normalizer(path: pathlib.Path, normalizer: dict[str, Any] | None) -> s
     if kinds not in ([], ["NFC"]):
         raise unsupported(path, "normalizer", normalizer, "none or NFC")
     return "".join(kinds)
-
-
-def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
-    """Returns the content of a tokenizer.json."""
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": vocab.add_prefix_space,
-        "trim_offsets": vocab.trim_offsets,
-        "use_regex": True,
-    }
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added_token_values(vocab.added_tokens, vocab.ids),
-        "normalizer": {"type": vocab.normalizer} if vocab.normalizer else None,
-        "pre_tokenizer": byte_level,
-        "post_processor": _to_post_processor(vocab, byte_level),
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            # Includes the added tokens: `tokenizers` would give missing ones new ids.
-            "vocab": vocab.ids,
-            "merges": [list(pair) for pair in vocab.merges],
-        },
-    }
 
 
 def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str, Any]:

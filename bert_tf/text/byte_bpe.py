@@ -13,14 +13,9 @@ import tokenizers
 
 from bert_tf.text import nfc
 from bert_tf.text.added_tokens import common_prefixes
-from bert_tf.text.bpe_vocab import BpeVocab, to_tokenizer_json
-from bert_tf.text.byte_level import (
-    BYTE_CHARACTERS,
-    encode_utf8,
-    replace_surrogates,
-    split_words,
-)
-from bert_tf.text.fast_tokenizers import make_fast_tokenizer
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.byte_level import BYTE_CHARACTERS, encode_utf8, split_words
+from bert_tf.text.fast_tokenizers import FastTokenizer
 
 # At about 250 bytes an entry this is at most 150 MB a process.
 MAX_CACHED_WORDS = 1 << 19
@@ -43,19 +38,14 @@ class _WordIds(dict):
         return ids
 
 
-class ByteBpe:
+class ByteBpe(FastTokenizer[BpeVocab]):
     """Byte-level BPE of a vocabulary; every text can be tokenized without unknown tokens.
 
-    Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
-    lone surrogate, which has no UTF-8, counts as U+FFFD.
-
-    Args:
-      vocab: tokens and merges.
+    Bytes of tokens are written as `byte_level.BYTE_CHARACTERS`.
     """
 
-    def __init__(self, vocab: BpeVocab):
-        self.vocab = vocab
-        self._tokenizer = make_fast_tokenizer(to_tokenizer_json(vocab))
+    def __init__(self, vocab: BpeVocab) -> None:
+        super().__init__(vocab)
         self._model = self._tokenizer.model
         self._word_ids = _WordIds(self)
         self._raw_added_ids = {
@@ -65,13 +55,6 @@ class ByteBpe:
         # Some are searched for in the text itself, some in the normalized text.
         contents += [self._normalize(content) for content in contents]
         self._added_beginnings = common_prefixes(contents)
-
-    def __reduce__(self) -> tuple:
-        return ByteBpe, (self.vocab,)  # without the cached words
-
-    def tokenize(self, text: str) -> list[str]:
-        """Returns the tokens of the text, bytes written as `byte_level.BYTE_CHARACTERS`."""
-        return [self.vocab.tokens[index] for index in self.encode_uncached(text)]
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the tokens of the text; several million a second."""
@@ -85,16 +68,6 @@ class ByteBpe:
         # Merges never reach beyond a word, so the ids of a word do not depend on its neighbours.
         ids = map(self._word_ids.__getitem__, split_words(normal))
         return list(itertools.chain.from_iterable(ids))
-
-    def encode_uncached(self, text: str) -> list[int]:
-        """Returns the same ids as `encode`, without the cache."""
-        return self._encode(text).ids
-
-    def encode_word(self, word: str) -> list[int]:
-        """Returns the ids of one word of a sentence: those of the word with a space before it."""
-        if not word.startswith(" "):
-            word = " " + word
-        return self.encode(word)
 
     def encode_bytes(self, word: bytes) -> list[int]:
         """Returns the ids of a word, merged from its bytes by the ranks of the merges."""
@@ -141,9 +114,6 @@ class ByteBpe:
                 if self._normalize(segment) != segment:
                     yield start + first, start + last
             start = cut_end
-
-    def _encode(self, text: str) -> tokenizers.Encoding:
-        return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
 
     def _normalize(self, text: str) -> str:
         return nfc.normalize(text) if self.vocab.normalizer else text

@@ -64,11 +64,15 @@ def code_point_ranges(kind: int) -> list[tuple[int, int]]:
     """Returns first and last code points of all LETTERs, NUMBERs or SPACEs, in order."""
     if kind == SPACE:
         return [(ord(char), ord(char)) for char in SPACES]
-    table = _LETTERS if kind == LETTER else _NUMBERS
+    return read_ranges(_LETTERS if kind == LETTER else _NUMBERS)
+
+
+def read_ranges(table: str) -> list[tuple[int, int]]:
+    """Returns first and last of the hexadecimal code points in a table such as "41-5a aa"."""
     ranges = []
     for item in table.split():
-        bounds = item.split("-")
-        ranges.append((int(bounds[0], 16), int(bounds[-1], 16)))
+        first, _, last = item.partition("-")
+        ranges.append((int(first, 16), int(last or first, 16)))
     return ranges
 
 

@@ -14,6 +14,7 @@ import unicodedata
 
 import numpy as np
 
+from bert_tf.text.byte_level import read_ranges
 from bert_tf.text.unicode_tables import assigned_code_points
 
 MAX_CLUSTER_BYTES = 5
@@ -222,7 +223,6 @@ def control_characters() -> list[int]:
 
 def _code_points(ranges: str) -> list[int]:
     codes: list[int] = []
-    for item in ranges.split():
-        first, _, last = item.partition("-")
-        codes.extend(range(int(first, 16), int(last or first, 16) + 1))
+    for first, last in read_ranges(ranges):
+        codes.extend(range(first, last + 1))
     return codes

@@ -1,11 +1,18 @@
-"""Makes tokenizers of Hugging Face's `tokenizers`, whose failures become one error."""
+"""Tokenizers of Hugging Face's `tokenizers`, whose failures become one error."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tokenizers
+
+from bert_tf.text.byte_level import replace_surrogates
+
+if TYPE_CHECKING:
+    from bert_tf.text.tokenizer_json import TokenizerJsonVocab
+
+VocabT = TypeVar("VocabT", bound="TokenizerJsonVocab")
 
 # A token of a million characters ends the process: the library recurses once a character. The
 # longest tokens in use are lines of repeated signs.
@@ -31,6 +38,45 @@ def make_fast_tokenizer(content: Mapping[str, Any]) -> tokenizers.Tokenizer:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ValueError(f"`tokenizers` cannot read it: {error}") from None
         raise
+
+
+class FastTokenizer(Generic[VocabT]):
+    """A tokenizer that `tokenizers` makes of a vocabulary.
+
+    Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
+    lone surrogate, which has no UTF-8, counts as U+FFFD.
+
+    Args:
+      vocab: the vocabulary.
+    """
+
+    def __init__(self, vocab: VocabT) -> None:
+        self.vocab = vocab
+        self._tokenizer = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.vocab,)  # without cached words
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the tokens of the text, as the vocabulary writes them."""
+        return [self.vocab.tokens[index] for index in self.encode_uncached(text)]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of the tokens of the text."""
+        return self._encode(text).ids
+
+    def encode_uncached(self, text: str) -> list[int]:
+        """Returns the same ids as `encode`, without a cache."""
+        return self._encode(text).ids
+
+    def encode_word(self, word: str) -> list[int]:
+        """Returns the ids of one word of a sentence: those of the word with a space before it."""
+        if not word.startswith(" "):
+            word = " " + word
+        return self.encode(word)
+
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
 
 
 def check_token_lengths(tokens: Iterable[object], source: str) -> None:

@@ -9,6 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from bert_tf.text.byte_level import read_ranges
+
 # Marks and composed characters added to Unicode after 8.0: first and last code points of ranges.
 _UNKNOWN = """
     5c8-5c9 7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1af0 1df6-1dfa a82c 105c9 105e4
@@ -38,10 +40,8 @@ def segment(text: str) -> Iterator[tuple[int, int]]:
 def unknown_characters() -> frozenset[str]:
     """Returns the characters that are treated like letters."""
     characters: set[str] = set()
-    for item in _UNKNOWN.split():
-        bounds = item.split("-")
-        codes = range(int(bounds[0], 16), int(bounds[-1], 16) + 1)
-        characters.update(map(chr, codes))
+    for first, last in read_ranges(_UNKNOWN):
+        characters.update(map(chr, range(first, last + 1)))
     return frozenset(characters)
 
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import tokenizers
 
 from bert_tf.text.byte_level import SPACES, replace_surrogates
-from bert_tf.text.fast_tokenizers import make_fast_tokenizer
+from bert_tf.text.fast_tokenizers import FastTokenizer
 from bert_tf.text.normalization import align
-from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 
 
 class Span(NamedTuple):
@@ -26,43 +26,14 @@ class Span(NamedTuple):
     end: int  # the character after it
 
 
-class SentencePiece:
-    """Unigram, or BPE with bytes, of a vocabulary.
+class SentencePiece(FastTokenizer[SentencePieceVocab]):
+    """Unigram, or BPE with bytes; a character without a token is the unknown token."""
 
-    Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
-    lone surrogate, which has no UTF-8, counts as U+FFFD.
-
-    Args:
-      vocab: the tokens with their scores or merges.
-    """
-
-    def __init__(self, vocab: SentencePieceVocab):
-        self.vocab = vocab
-        self._tokenizer = make_fast_tokenizer(to_tokenizer_json(vocab))
+    def __init__(self, vocab: SentencePieceVocab) -> None:
+        super().__init__(vocab)
         self._steps = vocab.normalizer_steps()
         self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
         self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}
-
-    def __reduce__(self) -> tuple:
-        return SentencePiece, (self.vocab,)
-
-    def tokenize(self, text: str) -> list[str]:
-        """Returns the tokens of the text; a character without a token is the unknown token."""
-        return [self.vocab.tokens[index] for index in self.encode(text)]
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of the tokens of the text."""
-        return self._encode(text).ids
-
-    def encode_uncached(self, text: str) -> list[int]:
-        """Returns the same ids as `encode`."""
-        return self._encode(text).ids
-
-    def encode_word(self, word: str) -> list[int]:
-        """Returns the ids of one word of a sentence: those of the word with a space before it."""
-        if not word.startswith(" "):
-            word = " " + word
-        return self.encode(word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
         """Returns tokens and their offsets in the original text.
@@ -148,6 +119,3 @@ class SentencePiece:
                         start = min(covered[num_spaces - 1].end, end)
                 position += len(token.value)
                 yield Span(token.id, start + offset, end + offset)
-
-    def _encode(self, text: str) -> tokenizers.Encoding:
-        return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)

@@ -29,7 +29,7 @@ from bert_tf.text.added_tokens_graph import (
 from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
 from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
-from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, to_tokenizer_json
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable, assigned_code_points
 from bert_tf.text.unigram_graph import UnigramModel
@@ -90,7 +90,7 @@ class SentencePieceTokenizer(tf.Module):
             _check_bpe_pre_tokenizer(vocab)
         raw = [token for token in vocab.added_tokens if not token.normalized]
         normalized = [token for token in vocab.added_tokens if token.normalized]
-        reference = make_fast_tokenizer(to_tokenizer_json(vocab))
+        reference = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
         normalizer = reference.normalizer
         normalize = normalizer.normalize_str if normalizer else str
         self._added_raw = AddedTokenFinder(raw, vocab.ids)

@@ -16,11 +16,14 @@ import numpy as np
 from bert_tf.system.files import read_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.charsmap import check_charsmap
-from bert_tf.text.fast_tokenizers import check_pattern, check_token_lengths, make_fast_tokenizer
+from bert_tf.text.fast_tokenizers import check_pattern, make_fast_tokenizer
 from bert_tf.text.tokenizer_json import (
     TokenizerJsonVocab,
     added_token_values,
+    bpe_model,
     check_packed_ids,
+    make_vocab,
+    naming_file,
     read_added_tokens,
     read_merge,
     read_post_processor,
@@ -83,12 +86,8 @@ class SentencePieceVocab(TokenizerJsonVocab):
     separates_punctuation: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "scores", tuple(map(float, self.scores)))
-        object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
-        # An added token without an id comes first here, and `_check` reports it.
-        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
-        object.__setattr__(self, "added_tokens", tuple(in_order))
+        super().__post_init__()
         _check(self)
 
     @classmethod
@@ -102,16 +101,27 @@ class SentencePieceVocab(TokenizerJsonVocab):
         """
         path = pathlib.Path(path)
         content = read_json(path)
-        try:
+        with naming_file(path):
             return _from_tokenizer_json(path, content)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path}: not in the format of Hugging Face's tokenizers ({error!r}); save the "
-                "tokenizer again."
-            ) from None
 
-    def to_tokenizer_json(self) -> dict[str, Any]:
-        return to_tokenizer_json(self, with_rows=True)
+    def to_tokenizer_json(self, with_rows: bool = True) -> dict[str, Any]:
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": _added_tokens_json(self, with_rows),
+            "normalizer": json.loads(self.normalizer),
+            "pre_tokenizer": json.loads(self.pre_tokenizer),
+            "post_processor": template_processing(
+                (self.cls, self.cls_id),
+                (self.sep, self.sep_id),
+                self.num_separators,
+                self.second_type,
+                self.class_type if self.class_at_end else None,
+            ),
+            "decoder": _decoder_json(self),
+            "model": _model_json(self),
+        }
 
     def token_texts(self) -> tuple[str, ...]:
         """Returns the tokens as readable text; the first token of a word starts with a space."""
@@ -187,11 +197,6 @@ def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
 
 def _check(vocab: SentencePieceVocab) -> None:
     """Raises the errors of `SentencePieceVocab`."""
-    check_token_lengths(vocab.tokens, "the vocabulary")
-    ids = vocab.ids
-    for index, token in enumerate(vocab.tokens):
-        if ids[token] != index:
-            raise ValueError(f"{token!r} has the ids {index} and {ids[token]}; expected one id.")
     if bool(vocab.scores) == bool(vocab.merges):
         raise ValueError(
             f"received {len(vocab.scores)} scores and {len(vocab.merges)} merges; expected scores "
@@ -202,18 +207,6 @@ def _check(vocab: SentencePieceVocab) -> None:
     if not np.isfinite(vocab.scores).all():
         number = int(np.argmin(np.isfinite(vocab.scores)))
         raise ValueError(f"the score of {vocab.tokens[number]!r} is not a finite number.")
-    for pair in vocab.merges:
-        for token in (*pair, "".join(pair)):
-            if token not in ids:
-                raise ValueError(f"the merge {' '.join(pair)!r} needs the token {token!r}.")
-    names = (vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask)
-    contents = [token.content for token in vocab.added_tokens]
-    missing = [name for name in (*names, *contents) if name not in ids]
-    if missing:
-        raise ValueError(
-            f"the special tokens {missing} are missing among {len(ids)} tokens; add each with a "
-            "new id."
-        )
     for part, steps, known in (
         ("normalizer", vocab.normalizer_steps(), NORMALIZERS),
         ("pre_tokenizer", vocab.pre_tokenizer_steps(), PRE_TOKENIZERS),
@@ -229,7 +222,7 @@ def _check(vocab: SentencePieceVocab) -> None:
             if step.get("type") in ("Replace", "Split"):
                 check_pattern(step["pattern"])
     # Problems that the checks above miss would otherwise appear with the first text.
-    make_fast_tokenizer(to_tokenizer_json(vocab))
+    make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
 
 
 def _check_number_of_scores(vocab: SentencePieceVocab) -> None:
@@ -280,21 +273,18 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> Sentenc
         if scores and index >= len(scores) and token.content == row_name(index):
             rows.add(token.content)
     known = set(added) | {names["unk"]}
-    names = special_names(path.parent, known, names)
-    names = {name: token for name, token in names.items() if name in _FIELDS}
-    try:
-        return SentencePieceVocab(
-            tokens=tuple(tokens),
-            scores=tuple(scores),
-            merges=tuple(merges),
-            added_tokens=tuple(token for token, _ in added.values() if token.content not in rows),
-            normalizer=json.dumps(content.get("normalizer"), ensure_ascii=False),
-            pre_tokenizer=json.dumps(content.get("pre_tokenizer"), ensure_ascii=False),
-            **packing,
-            **names,
-        )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return make_vocab(
+        SentencePieceVocab,
+        path,
+        tokens=tuple(tokens),
+        scores=tuple(scores),
+        merges=tuple(merges),
+        added_tokens=tuple(token for token, _ in added.values() if token.content not in rows),
+        normalizer=json.dumps(content.get("normalizer"), ensure_ascii=False),
+        pre_tokenizer=json.dumps(content.get("pre_tokenizer"), ensure_ascii=False),
+        **packing,
+        **special_names(path.parent, known, names),
+    )
 
 
 def _append_added(
@@ -314,36 +304,6 @@ def _append_added(
                 f"{path}: the added token {token.content!r} has id {index}, where the vocabulary "
                 f"has {tokens[index : index + 1]}; expected the same token."
             )
-
-
-_FIELDS = frozenset({"cls", "sep", "pad", "unk", "mask"})
-
-
-def to_tokenizer_json(vocab: SentencePieceVocab, with_rows: bool = False) -> dict[str, Any]:
-    """Returns the content of a tokenizer.json.
-
-    Args:
-      vocab: the vocabulary.
-      with_rows: whether names of rows that no token has are among the added tokens, so that a
-        reader knows how many rows there are.
-    """
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _added_tokens_json(vocab, with_rows),
-        "normalizer": json.loads(vocab.normalizer),
-        "pre_tokenizer": json.loads(vocab.pre_tokenizer),
-        "post_processor": template_processing(
-            (vocab.cls, vocab.cls_id),
-            (vocab.sep, vocab.sep_id),
-            vocab.num_separators,
-            vocab.second_type,
-            vocab.class_type if vocab.class_at_end else None,
-        ),
-        "decoder": _decoder_json(vocab),
-        "model": _model_json(vocab),
-    }
 
 
 def _added_tokens_json(vocab: SentencePieceVocab, with_rows: bool) -> list[dict[str, Any]]:
@@ -367,18 +327,7 @@ def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:
             "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
             "byte_fallback": False,
         }
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": vocab.unk,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "ignore_merges": False,
-        "vocab": vocab.ids,
-        "merges": [list(pair) for pair in vocab.merges],
-    }
+    return bpe_model(vocab, vocab.unk)
 
 
 def _decoder_json(vocab: SentencePieceVocab) -> dict[str, Any]:

@@ -1,17 +1,19 @@
 """The parts of a tokenizer.json of Hugging Face's `tokenizers` that BPE and SentencePiece share."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from bert_tf.system.files import atomic_write, json_field, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.vocab import BaseVocab
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -37,14 +39,29 @@ class TokenizerJsonVocab(BaseVocab):
       space_mark: the character that is written for the space at the start of a token.
     """
 
+    merges: tuple[tuple[str, str], ...]
     added_tokens: tuple[AddedToken, ...]
     trim_offsets: bool
     space_mark: ClassVar[str]
     file_name: ClassVar[str] = TOKENIZER_FILE
     sentence_separator: str = " "
 
-    def to_tokenizer_json(self) -> dict[str, Any]:
-        """Returns the content of a tokenizer.json."""
+    def __post_init__(self) -> None:
+        # The classes are frozen, and callers may pass lists.
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
+        # An added token without an id comes first here, and the check reports it.
+        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
+        object.__setattr__(self, "added_tokens", tuple(in_order))
+        _check_tokens(self)
+
+    def to_tokenizer_json(self, with_rows: bool = True) -> dict[str, Any]:
+        """Returns the content of a tokenizer.json.
+
+        Args:
+          with_rows: whether names of rows that no token has are among the added tokens, so that a
+            reader knows how many rows there are.
+        """
         raise NotImplementedError
 
     def write(self, path: str | os.PathLike) -> None:
@@ -92,6 +109,49 @@ class TokenizerJsonVocab(BaseVocab):
         return dataclasses.replace(self, trim_offsets=True)  # type: ignore[type-var]
 
 
+def _check_tokens(vocab: TokenizerJsonVocab) -> None:
+    """Raises ValueError for repeated tokens, or tokens of merges or roles without an id."""
+    check_token_lengths(vocab.tokens, "the vocabulary")
+    ids = vocab.ids
+    for index, token in enumerate(vocab.tokens):
+        if ids[token] != index:
+            raise ValueError(f"{token!r} has the ids {index} and {ids[token]}; expected one id.")
+    for number, pair in enumerate(vocab.merges, start=1):
+        for token in (*pair, "".join(pair)):
+            if token not in ids:
+                raise ValueError(
+                    f"merge {number}, {' '.join(pair)!r}, needs the token {token!r}, which is not "
+                    f"among the {len(ids)}; the merges belong to another vocabulary."
+                )
+    contents = [token.content for token in vocab.added_tokens]
+    missing = [name for name in (*vocab.special_tokens, *contents) if name not in ids]
+    if missing:
+        raise ValueError(
+            f"the special tokens {missing} are missing among {len(ids)} tokens; add each with a "
+            "new id."
+        )
+
+
+@contextlib.contextmanager
+def naming_file(path: pathlib.Path) -> Iterator[None]:
+    """Turns errors of a tokenizer.json with another structure into a ValueError that names it."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: not in the format of Hugging Face's tokenizers ({error!r}); save the "
+            "tokenizer again."
+        ) from None
+
+
+def make_vocab(kind: type[VocabT], path: pathlib.Path, **fields: Any) -> VocabT:
+    """Makes a vocabulary of the fields in a file; its errors name the file."""
+    try:
+        return kind(**fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def tokens_in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
     """Returns the tokens in id order.
 
@@ -136,6 +196,26 @@ def added_token_values(
 ) -> list[dict[str, Any]]:
     """Returns the added tokens as a tokenizer.json has them, in the order given."""
     return [{"id": ids[token.content], **dataclasses.asdict(token)} for token in tokens]
+
+
+def bpe_model(vocab: TokenizerJsonVocab, unk_token: str | None = None) -> dict[str, Any]:
+    """Returns the model of a tokenizer.json of BPE.
+
+    `unk_token` is that of a model which spells unknown characters as bytes; None for one whose
+    tokens are bytes.
+    """
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unk_token,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": unk_token is not None,
+        "byte_fallback": unk_token is not None,
+        "ignore_merges": False,
+        "vocab": vocab.ids,
+        "merges": [list(pair) for pair in vocab.merges],
+    }
 
 
 def read_merge(source: object, merge: object) -> tuple[str, str]:

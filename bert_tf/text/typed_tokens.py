@@ -16,6 +16,8 @@ from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import WORDPIECE
 
 WITHOUT_TEXTS = (bytes, dict)
+# The methods of a tokenizer that take a text.
+READING = ("encode", "encode_uncached", "encode_word", "tokenize", "tokenize_with_offsets")
 
 
 class TypedTokens:
@@ -83,31 +85,15 @@ class CountingTokenizer:
         # copy and pickle ask for such names before `__init__` has run: no endless recursion.
         if name.startswith("__") or name == "_tokenizer":
             raise AttributeError(name)
-        return getattr(self._tokenizer, name)
+        value = getattr(self._tokenizer, name)
+        if name not in READING:
+            return value
 
-    @property
-    def vocab(self) -> AnyVocab:
-        return self._tokenizer.vocab
+        def count_and_read(text: str) -> Any:
+            self.typed.add(text)
+            return value(text)
 
-    def encode(self, text: str) -> list[int]:
-        self.typed.add(text)
-        return self._tokenizer.encode(text)
-
-    def encode_uncached(self, text: str) -> list[int]:
-        self.typed.add(text)
-        return self._tokenizer.encode_uncached(text)
-
-    def encode_word(self, word: str) -> list[int]:
-        self.typed.add(word)
-        return self._tokenizer.encode_word(word)
-
-    def tokenize(self, text: str) -> list[str]:
-        self.typed.add(text)
-        return self._tokenizer.tokenize(text)
-
-    def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        self.typed.add(text)
-        return self._tokenizer.tokenize_with_offsets(text)
+        return count_and_read
 
 
 def texts_in(values: object) -> Iterator[str]:

@@ -21,6 +21,7 @@ WORDPIECE: Final = "wordpiece"
 BYTE_BPE: Final = "byte_bpe"
 UNIGRAM: Final = "unigram"
 SENTENCEPIECE_BPE: Final = "sentencepiece_bpe"
+ROLES = ("pad", "unk", "cls", "sep", "mask")
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 # str.strip() removes more, but U+2028 is a token of the released Chinese and multilingual files.
@@ -52,6 +53,7 @@ class BaseVocab:
         text.
       class_at_end: whether `cls` is the last token of a sequence, as in XLNet, not the first.
       class_type: type id of `cls` at the end of a sequence.
+      pad, unk, cls, sep, mask: the special tokens.
     """
 
     tokens: tuple[str, ...]
@@ -62,26 +64,16 @@ class BaseVocab:
     separates_punctuation: ClassVar[bool] = True
     class_at_end: bool = False
     class_type: int = 0
+    pad: str
+    unk: str
+    cls: str
+    sep: str
+    mask: str
 
     @property
-    def pad(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def unk(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def cls(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def sep(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def mask(self) -> str:
-        raise NotImplementedError
+    def special_tokens(self) -> tuple[str, ...]:
+        """The padding, unknown, class, separator and mask tokens."""
+        return self.pad, self.unk, self.cls, self.sep, self.mask
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -156,32 +148,10 @@ class Vocab(BaseVocab):
     def __post_init__(self) -> None:
         # The class is frozen, and callers may pass a list.
         object.__setattr__(self, "tokens", tuple(self.tokens))
+        special_tokens = self.options.special_tokens or SPECIAL_TOKENS
+        for name, token in zip(ROLES, special_tokens, strict=True):
+            object.__setattr__(self, name, token)
         _check_tokens(self.tokens, "vocabulary", self.options)
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """The padding, unknown, class, separator and mask tokens."""
-        return self.options.special_tokens or SPECIAL_TOKENS
-
-    @property
-    def pad(self) -> str:
-        return self.special_tokens[0]
-
-    @property
-    def unk(self) -> str:
-        return self.special_tokens[1]
-
-    @property
-    def cls(self) -> str:
-        return self.special_tokens[2]
-
-    @property
-    def sep(self) -> str:
-        return self.special_tokens[3]
-
-    @property
-    def mask(self) -> str:
-        return self.special_tokens[4]
 
     @property
     def num_separators(self) -> int:

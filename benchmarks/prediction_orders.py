@@ -18,6 +18,7 @@ from absl import app, flags
 
 from benchmarks.timing import in_turn, measure, print_table
 from bert_tf.config import MaskingConfig, ModelConfig
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.text.kinds import read_vocabulary_in
@@ -98,7 +99,7 @@ def step_costs(folder: pathlib.Path) -> dict[str, float]:
         )
         mask = model.objectives[0].mask_batch or mask_batch
         tensors = {key: tf.constant(values) for key, values in rows.items()}
-        batch = mask(tensors, numbers, numbers * 0, vocab=vocab, masking=masking, seed=1)
+        batch = mask(tensors, MaskDraws(numbers, numbers * 0, vocab, masking, seed=1))
         calls[name] = make_pass(model, batch)
     taken = in_turn(calls, 7)
     base = taken["masked_lm"][0]

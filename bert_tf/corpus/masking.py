@@ -22,38 +22,21 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
-from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.corpus.mask_draws import CUT, DECIDE, RATE, REPLACE, SELECT, TURN, MaskDraws
 from bert_tf.corpus.span_masking import SpanBits, select_spans, sum_by_index
 from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
 
-# The random numbers of an example.
-SELECT, DECIDE, REPLACE, CUT, RATE, TURN = range(6)
 MOST_WORDS = 10  # The longest span.
 IS_CAUSAL = "is_causal"  # int32 [B], 1 for an example that is read from left to right.
 
 
-def mask_batch(
-    batch: Mapping[str, tf.Tensor],
-    example_ids: tf.Tensor,
-    epochs: tf.Tensor,
-    *,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-    progress: tf.Tensor | None = None,
-) -> dict[str, tf.Tensor]:
+def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
     """Selects tokens to predict, masks them in the input and adds them as labels.
 
     Args:
       batch: `input_word_ids` and `input_mask`, int32 [B, T]; other features pass through.
-      example_ids: int64 [B], number of each example in the corpus.
-      epochs: int64 [B], the epoch of each example.
-      vocab: has the special tokens and the tokens that continue a word.
-      masking: share, maximum and kind of the selection.
-      seed: in [0, 2**64).
-      progress: the completed share of the run, float64 [] from 0 to 1, for `masked_lm_prob_end`;
-        None in evaluations.
+      draws: random numbers and settings.
 
     Returns:
       The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
@@ -65,25 +48,12 @@ def mask_batch(
       `key_ranks` and `query_ranks`, int32 [B, T], then tell which tokens see which.
     """
     word_ids = batch["input_word_ids"]
-    # [B, 1] each: the random numbers of a token broadcast them against the positions, [1, T].
-    rows = (epochs[:, None], example_ids[:, None])
-    selection = select_positions(
-        batch, rows, vocab=vocab, masking=masking, seed=seed, progress=progress
-    )
-    replaced = replace_tokens(
-        word_ids,
-        selection.positions,
-        rows,
-        vocab=vocab,
-        masking=masking,
-        seed=seed,
-        decided=selection.decided,
-    )
-    masked = {**batch, **replaced}
-    if not masking.causal_share:
+    selection = select_positions(batch, draws)
+    masked = {**batch, **replace_tokens(word_ids, selection, draws)}
+    if not draws.masking.causal_share:
         return masked
-    is_causal = draw_causal(rows, masking.causal_share, seed)
-    from_left = predict_next(batch, rows, vocab, masking, seed)
+    is_causal = draw_causal(draws)
+    from_left = predict_next(batch, draws)
     for name, values in from_left.items():
         # Both forms are computed for all examples: their shapes are equal, and a batch has both.
         masked[name] = tf.where(is_causal[:, None], values, masked[name])
@@ -100,35 +70,24 @@ class Selection(NamedTuple):
 
     Attributes:
       positions: int32 [B, P], ascending, T as padding.
-      decided: see `replace_tokens`.
+      decided: the number of each token's decision, int32 [B, T]; tokens with the same number are
+        replaced in the same way. None: each token has another decision.
     """
 
     positions: tf.Tensor
-    decided: tf.Tensor | None
+    decided: tf.Tensor | None = None
 
 
-def select_positions(
-    batch: Mapping[str, tf.Tensor],
-    rows: tuple[tf.Tensor, tf.Tensor],
-    *,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-    progress: tf.Tensor | None = None,
-) -> Selection:
-    """Selects the tokens to predict: single tokens, whole words, or spans.
-
-    Args:
-      rows: epochs and example ids, int64 [B, 1].
-      batch, vocab, masking, seed, progress: see `mask_batch`.
-    """
+def select_positions(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> Selection:
+    """Selects the tokens to predict: single tokens, whole words, or spans; see `mask_batch`."""
+    vocab = draws.vocab
+    masking = draws.masking
     word_ids = batch["input_word_ids"]
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
-    rates = draw_rates(rows, masking, seed, progress)
-    counts = count_predictions(batch["input_mask"], masking, rates)
+    counts = count_predictions(batch["input_mask"], masking, draw_rates(draws))
     indices = tf.range(tf.shape(word_ids)[1])[None]  # [1, T]
     # The selected tokens are those with the largest keys: a shuffle without its order.
-    keys = random_bits(seed, *rows, SELECT, indices)  # [B, T]
+    keys = draws.bits(SELECT, indices)  # [B, T]
     spans = None
     shares = span_shares(masking)
     limit = masking.max_predictions_per_seq
@@ -141,9 +100,7 @@ def select_positions(
             # Spans are counted in tokens here, so each token is treated as a word.
             if masking.span_pieces:
                 continues = tf.zeros_like(continues)
-            bits = SpanBits(
-                *(random_bits(seed, *rows, use, indices) for use in (CUT, SELECT, TURN))
-            )
+            bits = SpanBits(*(draws.bits(use, indices) for use in (CUT, SELECT, TURN)))
             selected, spans = select_spans(bits, candidates, continues, counts, shares, limit)
         else:
             selected = select_whole_words(keys, candidates, continues, counts)
@@ -154,24 +111,17 @@ def select_positions(
     return Selection(list_positions(selected, limit), decided)
 
 
-def predict_next(
-    batch: Mapping[str, tf.Tensor],
-    rows: tuple[tf.Tensor, tf.Tensor],
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-) -> dict[str, tf.Tensor]:
+def predict_next(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
     """Selects tokens to predict from the position before each; nothing is replaced."""
     word_ids = batch["input_word_ids"]
-    length = tf.shape(word_ids)[1]
-    candidates = find_candidates(word_ids, batch["input_mask"], vocab)
-    candidates &= tf.range(length)[None] > 0  # No token is before the first.
-    keys = random_bits(seed, *rows, SELECT, tf.range(length)[None])
+    limit = draws.masking.max_predictions_per_seq
+    indices = tf.range(tf.shape(word_ids)[1])[None]  # [1, T]
+    candidates = find_candidates(word_ids, batch["input_mask"], draws.vocab)
+    candidates &= indices > 0  # No token is before the first.
     # As many as there are slots: nothing is masked, so more predictions hide no context.
-    counts = tf.fill(tf.shape(word_ids)[:1], masking.max_predictions_per_seq)
-    selected = select_tokens(keys, candidates, counts, masking.max_predictions_per_seq)
-    positions = list_positions(selected, masking.max_predictions_per_seq)
-    labels = labels_of(word_ids, positions)
+    counts = tf.fill(tf.shape(word_ids)[:1], limit)
+    selected = select_tokens(draws.bits(SELECT, indices), candidates, counts, limit)
+    labels = labels_of(word_ids, list_positions(selected, limit))
     # Padding has position 0; its weight is 0, so the bound only keeps the index valid.
     before = tf.maximum(labels["masked_lm_positions"] - 1, 0)
     return {"input_word_ids": word_ids, **labels, "masked_lm_positions": before}
@@ -183,22 +133,17 @@ def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab)
     return (input_mask > 0) & ~functools.reduce(tf.logical_or, specials)
 
 
-def draw_rates(
-    rows: tuple[tf.Tensor, tf.Tensor],
-    masking: MaskingConfig,
-    seed: int,
-    progress: tf.Tensor | None = None,
-) -> tf.Tensor | float:
+def draw_rates(draws: MaskDraws) -> tf.Tensor | float:
     """Returns the share of tokens to predict: one for all examples, or float64 [B]."""
-    low = masking.masked_lm_prob
-    high = masking.masked_lm_prob_to
-    last = masking.masked_lm_prob_end
-    if last and progress is not None:
+    low = draws.masking.masked_lm_prob
+    high = draws.masking.masked_lm_prob_to
+    last = draws.masking.masked_lm_prob_end
+    if last and draws.progress is not None:
         # Linear over the run, and the same for all examples of a batch.
-        return low + (last - low) * progress
+        return low + (last - low) * draws.progress
     if not high:
         return low
-    drawn = random_integers(random_bits(seed, *rows, RATE), 1 << 20)[:, 0]
+    drawn = draws.integers(1 << 20, RATE)[:, 0]
     # The middle of one of 2**20 equal intervals: never exactly 0 or 1.
     return low + (high - low) * (tf.cast(drawn, tf.float64) + 0.5) / (1 << 20)
 
@@ -318,29 +263,20 @@ def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
 
 
 def replace_tokens(
-    word_ids: tf.Tensor,
-    positions: tf.Tensor,
-    rows: tuple[tf.Tensor, tf.Tensor],
-    *,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-    decided: tf.Tensor | None = None,
+    word_ids: tf.Tensor, selection: Selection, draws: MaskDraws
 ) -> dict[str, tf.Tensor]:
     """Replaces selected tokens; in BERT 80 % by [MASK], 10 % by a random token, 10 % are kept.
 
+    The shares count to the thousandth. A random token may be a special token, as in the original.
+
     Args:
       word_ids: int32 [B, T], unmasked.
-      positions: int32 [B, P], ascending, T as padding.
-      rows: epochs and example ids, int64 [B, 1].
-      vocab: has [MASK] and the size; a random token may be a special token, as in the original.
-      masking: the shares, to the thousandth.
-      seed: in [0, 2**64).
-      decided: the number of each token's decision, int32 [B, T]; tokens with the same number are
-        replaced in the same way. None: each token has another decision.
+      selection: the tokens.
+      draws: see `mask_batch`.
 
     Returns the input ids and the three masked_lm_ features of `mask_batch`.
     """
+    positions, decided = selection
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
     originals = tf.gather(word_ids, tf.where(is_real, positions, 0), batch_dims=1)  # [B, P]
@@ -348,13 +284,13 @@ def replace_tokens(
     deciding = positions
     if decided is not None:
         deciding = tf.gather(decided, tf.where(is_real, positions, 0), batch_dims=1)
-    decisions = random_integers(random_bits(seed, *rows, DECIDE, deciding), 1000)
-    masked_below = round(1000 * masking.masked_share)
-    kept_below = 1000 - round(1000 * masking.random_share)
-    randoms = random_integers(random_bits(seed, *rows, REPLACE, positions), len(vocab))
+    decisions = draws.integers(1000, DECIDE, deciding)
+    masked_below = round(1000 * draws.masking.masked_share)
+    kept_below = 1000 - round(1000 * draws.masking.random_share)
+    randoms = draws.integers(len(draws.vocab), REPLACE, positions)
     replaced = tf.where(
         decisions < masked_below,
-        vocab.mask_id,
+        draws.vocab.mask_id,
         tf.where(decisions < kept_below, originals, randoms),
     )  # [B, P]
     # The padding positions, T, are written to an additional column, which is removed.

@@ -8,7 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Required, TypedDict, Unpack, cast
+from typing import NoReturn, Required, TypedDict, Unpack, cast
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ from bert_tf.corpus import features
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_order
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm, check_form, describe_records, find_fault
 from bert_tf.corpus.tfrecords import RecordFiles
@@ -218,12 +219,12 @@ def _batch_maker(
             is_token = batch["input_mask"] > 0
             batch["input_word_ids"] = tf.where(is_token, batch["input_word_ids"], vocab.pad_id)
         if mask:
-            options: dict[str, Any] = {"vocab": vocab, "masking": masking, "seed": seed}
+            draws = MaskDraws(example_ids, epochs, vocab, masking, seed)
             if masking.masked_lm_prob_end and last_step is not None:
                 # If batches were skipped, the run ends with steps after `last_step`.
                 done = tf.cast(step, tf.float64) / max(1, last_step)
-                options["progress"] = tf.minimum(done, 1.0)
-            batch = mask(batch, example_ids, epochs, **options)
+                draws = draws._replace(progress=tf.minimum(done, 1.0))
+            batch = mask(batch, draws)
         weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))
         return {**batch, "next_sentence_weights": weights}
 

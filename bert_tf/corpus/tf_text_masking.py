@@ -11,24 +11,19 @@ from collections.abc import Mapping
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.config import MaskingConfig
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import find_candidates
 from bert_tf.text.tokenization import AnyVocab
 
 
-def mask_batch(
-    batch: Mapping[str, tf.Tensor],
-    *_: tf.Tensor,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-) -> dict[str, tf.Tensor]:
-    """Masks a batch like `masking.mask_batch`; example ids, epochs and `seed` have no effect.
+def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
+    """Masks a batch like `masking.mask_batch`; the random numbers of `draws` are not used.
 
     `masked_lm_prob` is the share of tokens, or of whole words. If the selected words have more than
     `max_predictions_per_seq` tokens, the last tokens of the sequence are not predicted.
     """
-    del seed
+    vocab = draws.vocab
+    masking = draws.masking
     word_ids = batch["input_word_ids"]  # [B, T]
     input_mask = batch["input_mask"]
     limit = masking.max_predictions_per_seq

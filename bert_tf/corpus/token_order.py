@@ -6,43 +6,35 @@ rank; see `bert_tf.network.layout.Ranks`.
 
 import tensorflow as tf
 
-from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.corpus.mask_draws import CAUSAL, ORDER, MaskDraws
 
-# Random numbers of an example, besides those of `masking.py`.
-ORDER = 5
-CAUSAL = 6
 SCALE = 1 << 20
 
 
 def permuted_ranks(
-    targets: tf.Tensor,
-    specials: tf.Tensor,
-    rows: tuple[tf.Tensor, tf.Tensor],
-    seed: int,
-    ranks_specials: bool = False,
+    targets: tf.Tensor, specials: tf.Tensor, draws: MaskDraws
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the order in which targets are predicted; all other tokens come before them.
 
-    A target's query rank is its key rank, so it does not see itself; its content stream does.
+    A target's query rank is its key rank, so it does not see itself; its content stream does. With
+    `rank_special_tokens` special tokens take part in the order, as in zihangdai/xlnet
+    (`_local_perm`): then only tokens of a higher rank see them, and texts without targets none.
+    Otherwise every token sees them.
 
     Args:
       targets: bool [B, T], the tokens to predict.
       specials: bool [B, T], special tokens and padding.
-      rows: epochs and example ids, int64 [B, 1].
-      seed: in [0, 2**64).
-      ranks_specials: whether special tokens take part in the order, as in zihangdai/xlnet
-        (`_local_perm`): then only tokens of a higher rank see them, and texts without targets none.
-        Otherwise every token sees them.
+      draws: random numbers and settings.
 
     Returns:
       Key ranks and query ranks, int32 [B, T] each.
     """
     length = tf.shape(targets)[1]
-    keys = random_bits(seed, *rows, ORDER, tf.range(length)[None])  # [B, T]
+    keys = draws.bits(ORDER, tf.range(length)[None])  # [B, T]
     order = tf.math.top_k(keys, length).indices  # [B, T], by decreasing key
     # The inverse of a permutation: the rank of each token in the order.
     ranks = tf.argsort(order, axis=1)  # From 0.
-    is_ranked = targets | specials if ranks_specials else targets
+    is_ranked = targets | specials if draws.masking.rank_special_tokens else targets
     # Rank 0 is below every query rank: all tokens see a token that is not ranked.
     key_ranks = tf.where(is_ranked, ranks + 1, 0)
     query_ranks = tf.where(targets, key_ranks, key_ranks + 1)
@@ -66,7 +58,6 @@ def causal_ranks(is_causal: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf
     return key_ranks, query_ranks
 
 
-def draw_causal(rows: tuple[tf.Tensor, tf.Tensor], share: float, seed: int) -> tf.Tensor:
-    """Draws the rows that are read from left to right, bool [B], a share of all."""
-    drawn = random_integers(random_bits(seed, *rows, CAUSAL), SCALE)[:, 0]
-    return drawn < round(share * SCALE)
+def draw_causal(draws: MaskDraws) -> tf.Tensor:
+    """Draws the rows that are read from left to right, bool [B], `causal_share` of all."""
+    return draws.integers(SCALE, CAUSAL)[:, 0] < round(draws.masking.causal_share * SCALE)

@@ -11,6 +11,7 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus import masking
 from bert_tf.corpus.example_files import write_examples
 from bert_tf.corpus.manifests import vocabulary_hash
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.pipeline import evaluation_dataset
 from bert_tf.corpus.static_masks import mask_rows
 from bert_tf.corpus.tf_text_masking import group_words
@@ -116,9 +117,8 @@ def test_whole_words_are_masked_and_no_special_token(is_static):
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int32)
         numbers = tf.range(len(ids), dtype=tf.int64)
         batch = {"input_word_ids": tf.constant(ids), "input_mask": tf.constant(mask)}
-        masked = masking.mask_batch(
-            batch, numbers, tf.zeros_like(numbers), vocab=VOCAB, masking=MASKS, seed=3
-        )
+        draws = MaskDraws(numbers, tf.zeros_like(numbers), VOCAB, MASKS, seed=3)
+        masked = masking.mask_batch(batch, draws)
         masked = {name: value.numpy() for name, value in masked.items()}
     several = 0
     for row in range(len(ids)):
@@ -142,7 +142,7 @@ def test_a_document_begins_with_a_word(is_static):
     else:
         batch = {"input_word_ids": tf.constant(ids), "input_mask": tf.ones_like(ids)}
         zero = tf.zeros(1, tf.int64)
-        masked = masking.mask_batch(batch, zero, zero, vocab=VOCAB, masking=masks, seed=3)
+        masked = masking.mask_batch(batch, MaskDraws(zero, zero, VOCAB, masks, seed=3))
     assert np.sum(masked["masked_lm_weights"]) == 1
 
 

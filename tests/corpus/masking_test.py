@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking
+from bert_tf.corpus.mask_draws import SELECT, MaskDraws
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import golden_file
@@ -50,9 +51,7 @@ def mask(batch, config, example_ids=None, epochs=None, seed=SEED) -> dict[str, n
 
     @tf.function
     def run(tensors, example_ids, epochs):
-        return masking.mask_batch(
-            tensors, example_ids, epochs, vocab=VOCAB, masking=config, seed=seed
-        )
+        return masking.mask_batch(tensors, MaskDraws(example_ids, epochs, VOCAB, config, seed))
 
     tensors = {name: tf.constant(values) for name, values in batch.items()}
     outputs = run(tensors, tf.constant(example_ids, tf.int64), tf.constant(epochs, tf.int64))
@@ -99,7 +98,7 @@ def test_selection_equals_the_slow_twin(config):
     masked = mask(batch, config, epochs=epochs)
     for row in range(60):
         size = batch["input_mask"][row].sum()
-        keys = numpy_random_bits(SEED, epochs[row], row, masking.SELECT, np.arange(length))
+        keys = numpy_random_bits(SEED, epochs[row], row, SELECT, np.arange(length))
         expected = slow_selection(batch["input_word_ids"][row], size, keys, config)
         count = int(masked["masked_lm_weights"][row].sum())
         assert masked["masked_lm_positions"][row, :count].tolist() == expected
@@ -160,7 +159,7 @@ def test_counts_and_candidates_are_those_of_google(name, prob, limit):
     np.testing.assert_array_equal(counts, numbers)
     ids = tf.range(len(examples), dtype=tf.int64)
     batch = {"input_word_ids": word_ids, "input_mask": input_mask}
-    masked = masking.mask_batch(batch, ids, 0 * ids, vocab=vocab, masking=config, seed=0)
+    masked = masking.mask_batch(batch, MaskDraws(ids, 0 * ids, vocab, config, seed=0))
     np.testing.assert_array_equal(tf.reduce_sum(masked["masked_lm_weights"], axis=1), numbers)
 
 
@@ -387,9 +386,8 @@ def test_a_share_that_moves_is_that_of_the_progress():
     ids = tf.range(4, dtype=tf.int64)
     for progress, share in ((None, 0.1), (0.0, 0.1), (0.25, 0.2), (1.0, 0.5)):
         done = None if progress is None else tf.constant(progress, tf.float64)
-        outputs = masking.mask_batch(
-            *(batch, ids, 0 * ids), vocab=VOCAB, masking=config, seed=1, progress=done
-        )
+        draws = MaskDraws(ids, 0 * ids, VOCAB, config, seed=1, progress=done)
+        outputs = masking.mask_batch(batch, draws)
         numbers = outputs["masked_lm_weights"].numpy().sum(axis=1)
         np.testing.assert_array_equal(numbers, round(64 * share))
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import features, masking
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset, raise_input_fault
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import Vocab
@@ -134,9 +135,8 @@ def test_masks_are_those_of_the_example_and_its_epoch(records):
         "input_mask": tf.constant(EXAMPLES["input_mask"][examples], tf.int32),
     }
     epochs = tf.constant(np.arange(2 * N) // N)
-    expected = masking.mask_batch(
-        inputs, tf.constant(examples), epochs, vocab=VOCAB, masking=MASKING, seed=3
-    )
+    draws = MaskDraws(tf.constant(examples), epochs, VOCAB, MASKING, seed=3)
+    expected = masking.mask_batch(inputs, draws)
     for name, values in expected.items():
         np.testing.assert_array_equal(batches[name].reshape(values.shape), values)
 
@@ -215,12 +215,12 @@ def test_masked_records_pass_through(tmp_path, v2):
     for name, values in masked.items():
         np.testing.assert_array_equal(batches[name].reshape(N, P), values)
     with pytest.raises(ValueError, match=r"0\.tfrecord.*--objective.*--masking=dynamic"):
-        evaluate(write(tmp_path, columns), 7, config, mask=lambda batch, *_, **__: batch)
+        evaluate(write(tmp_path, columns), 7, config, mask=lambda batch, draws: batch)
 
 
 def test_an_objective_may_mask(records):
-    def label_examples(batch, example_ids, epochs, *, vocab, masking, seed):
-        return {**batch, "masked_lm_ids": tf.stack([example_ids, epochs], 1)}
+    def label_examples(batch, draws):
+        return {**batch, "masked_lm_ids": tf.stack([draws.example_ids, draws.epochs], 1)}
 
     batches = collect(train(records, 7, num_steps=6, mask=label_examples))
     examples, epochs = batches["masked_lm_ids"].reshape(-1, 2).T

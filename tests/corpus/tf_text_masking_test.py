@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.text.vocab import Vocab
 
 tf_text_masking = pytest.importorskip("bert_tf.corpus.tf_text_masking")
@@ -31,9 +32,8 @@ def make_batch(num_rows: int, length: int) -> dict[str, tf.Tensor]:
 def mask(batch: dict[str, tf.Tensor], config: MaskingConfig) -> dict[str, np.ndarray]:
     zeros = tf.zeros(len(batch["input_mask"]), tf.int64)
     tf.random.set_seed(1)
-    masked = tf.function(
-        lambda b: tf_text_masking.mask_batch(b, zeros, zeros, vocab=VOCAB, masking=config, seed=0)
-    )(batch)
+    draws = MaskDraws(zeros, zeros, VOCAB, config, seed=0)
+    masked = tf.function(lambda b: tf_text_masking.mask_batch(b, draws))(batch)
     return {name: values.numpy() for name, values in masked.items()}
 
 

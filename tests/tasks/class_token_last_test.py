@@ -12,6 +12,7 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.corpus.example_shards import write_shards
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm
 from bert_tf.corpus.token_store import TokenStore, write_part
@@ -163,19 +164,10 @@ def test_examples_of_pretraining(tmp_path, use_next_sentence):
     assert examples.is_pair.all() == use_next_sentence
     faults = {name for name, rows in find_faults(examples, vocab).items() if rows.any()}
     assert faults == set()
-    batch = {
-        "input_word_ids": tf.constant(ids),
-        "input_mask": tf.constant(mask),
-    }
-    count = len(ids)
-    masked = mask_batch(
-        batch,
-        tf.range(count, dtype=tf.int64),
-        tf.zeros([count], tf.int64),
-        vocab=vocab,
-        masking=MaskingConfig(masked_lm_prob=0.25, max_predictions_per_seq=8),
-        seed=1,
-    )
+    batch = {"input_word_ids": tf.constant(ids), "input_mask": tf.constant(mask)}
+    numbers = tf.range(len(ids), dtype=tf.int64)
+    masking = MaskingConfig(masked_lm_prob=0.25, max_predictions_per_seq=8)
+    masked = mask_batch(batch, MaskDraws(numbers, 0 * numbers, vocab, masking, seed=1))
     chosen = masked["masked_lm_ids"].numpy()[masked["masked_lm_weights"].numpy() > 0]
     assert chosen.size and not set(chosen.tolist()) & set(vocab.never_masked)
     assert {vocab.cls_id, vocab.sep_id} <= set(vocab.never_masked)

@@ -19,11 +19,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
-from bert_tf.corpus.random_bits import random_bits
+from bert_tf.corpus.mask_draws import SELECT, MaskDraws
 from bert_tf.pretraining.objectives.masked_lm import MaskedLM
-from bert_tf.text.tokenization import AnyVocab
 
 
 class MaskedDiffusion(MaskedLM):
@@ -38,15 +36,7 @@ class MaskedDiffusion(MaskedLM):
     }
 
     @staticmethod
-    def mask_batch(
-        batch: Mapping[str, tf.Tensor],
-        example_ids: tf.Tensor,
-        epochs: tf.Tensor,
-        *,
-        vocab: AnyVocab,
-        masking: MaskingConfig,
-        seed: int,
-    ) -> dict[str, tf.Tensor]:
+    def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
         """Masks any number of tokens of each sequence; see `bert_tf.corpus.masking.mask_batch`.
 
         It differs in that the fields of `masking` have no effect, there is room for T predictions,
@@ -54,23 +44,16 @@ class MaskedDiffusion(MaskedLM):
         """
         word_ids = batch["input_word_ids"]
         length = word_ids.shape[1]
-        masking = masking.any_share(length)
-        rows = (epochs[:, None], example_ids[:, None])
-        candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
+        draws = draws._replace(masking=draws.masking.any_share(length))
+        candidates = masks.find_candidates(word_ids, batch["input_mask"], draws.vocab)
         sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1)  # C, [B]
         # ceil(u C) with u in (0, 1) is uniform on 1 .. C.
-        counts = tf.math.ceil(masks.draw_rates(rows, masking, seed) * sizes)  # n, [B]
-        keys = random_bits(seed, *rows, masks.SELECT, tf.range(length)[None])  # [B, T]
+        counts = tf.math.ceil(masks.draw_rates(draws) * sizes)  # n, [B]
+        keys = draws.bits(SELECT, tf.range(length)[None])  # [B, T]
         at_least_one = tf.maximum(tf.cast(counts, tf.int32), 1)
         selected = masks.select_tokens(keys, candidates, at_least_one, length)
-        replaced = masks.replace_tokens(
-            word_ids,
-            masks.list_positions(selected, length),
-            rows,
-            vocab=vocab,
-            masking=masking,
-            seed=seed,
-        )
+        selection = masks.Selection(masks.list_positions(selected, length))
+        replaced = masks.replace_tokens(word_ids, selection, draws)
         # A text without tokens to mask has C = n = 0 and the weight 0.
         weights = tf.math.divide_no_nan(sizes, counts)[:, None]
         replaced["masked_lm_weights"] *= tf.cast(weights, tf.float32)

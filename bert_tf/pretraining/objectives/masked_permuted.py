@@ -20,11 +20,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.token_order import permuted_ranks
 from bert_tf.pretraining.objectives.permuted_lm import PermutedLM
-from bert_tf.text.tokenization import AnyVocab
 
 LABELS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
@@ -38,16 +37,7 @@ class MaskedPermutedLM(PermutedLM):
     }
 
     @staticmethod
-    def mask_batch(
-        batch: Mapping[str, tf.Tensor],
-        example_ids: tf.Tensor,
-        epochs: tf.Tensor,
-        *,
-        vocab: AnyVocab,
-        masking: MaskingConfig,
-        seed: int,
-        progress: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
+    def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
         """Masks each sequence and draws the order of the masked tokens.
 
         Returns:
@@ -55,27 +45,14 @@ class MaskedPermutedLM(PermutedLM):
           `query_positions`, `query_word_ids` and `query_content_ids`, int32 [B, P]: where each
           target is, -1 for none, what replaces it, and its own id.
         """
-        masked = masks.mask_batch(
-            batch,
-            example_ids,
-            epochs,
-            vocab=vocab,
-            masking=masking,
-            seed=seed,
-            progress=progress,
-        )
+        masked = masks.mask_batch(batch, draws)
         word_ids = masked["input_word_ids"]  # [B, T]
         length = tf.shape(word_ids)[1]
         positions = masked["masked_lm_positions"]  # [B, P]
         is_real = masked["masked_lm_weights"] > 0
         # T is outside of the row, so unused predictions mark no target.
         targets = masks.positions_to_rows(tf.where(is_real, positions, length), word_ids)
-        ranks, _ = permuted_ranks(
-            targets,
-            tf.zeros_like(targets),
-            (epochs[:, None], example_ids[:, None]),
-            seed,
-        )
+        ranks, _ = permuted_ranks(targets, tf.zeros_like(targets), draws)
         ranks = tf.gather(ranks, positions, batch_dims=1)  # [B, P]
         # Unused predictions come last; stable, because they all have the same key.
         order = tf.argsort(tf.where(is_real, ranks, length + 1), axis=1, stable=True)  # [B, P]

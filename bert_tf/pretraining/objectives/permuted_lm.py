@@ -17,11 +17,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.token_order import permuted_ranks
 from bert_tf.pretraining.objectives.masked_lm import MaskedLM
-from bert_tf.text.tokenization import AnyVocab
 
 
 class PermutedLM(MaskedLM):
@@ -36,16 +35,7 @@ class PermutedLM(MaskedLM):
     }
 
     @staticmethod
-    def mask_batch(
-        batch: Mapping[str, tf.Tensor],
-        example_ids: tf.Tensor,
-        epochs: tf.Tensor,
-        *,
-        vocab: AnyVocab,
-        masking: MaskingConfig,
-        seed: int,
-        progress: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
+    def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf.Tensor]:
         """Selects the targets of each sequence and draws their order.
 
         Returns:
@@ -53,22 +43,16 @@ class PermutedLM(MaskedLM):
           [B, T], and `query_positions` and `query_word_ids` int32 [B, P]; -1 is no position.
         """
         word_ids = batch["input_word_ids"]
-        rows = (epochs[:, None], example_ids[:, None])
-        selection = masks.select_positions(
-            batch, rows, vocab=vocab, masking=masking, seed=seed, progress=progress
-        )
-        positions = selection.positions  # [B, P], T for an unused prediction
+        positions = masks.select_positions(batch, draws).positions  # [B, P], T: unused
         is_real = positions < tf.shape(word_ids)[1]
         targets = masks.positions_to_rows(positions, word_ids)
-        candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
-        key_ranks, query_ranks = permuted_ranks(
-            targets, ~candidates, rows, seed, masking.rank_special_tokens
-        )
+        candidates = masks.find_candidates(word_ids, batch["input_mask"], draws.vocab)
+        key_ranks, query_ranks = permuted_ranks(targets, ~candidates, draws)
         return {
             **batch,
             **masks.labels_of(word_ids, positions),
             "key_ranks": tf.ensure_shape(key_ranks, word_ids.shape),
             "query_ranks": tf.ensure_shape(query_ranks, word_ids.shape),
             "query_positions": tf.where(is_real, positions, -1),
-            "query_word_ids": tf.fill(tf.shape(positions), vocab.mask_id),
+            "query_word_ids": tf.fill(tf.shape(positions), draws.vocab.mask_id),
         }

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking as masks
-from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.corpus.mask_draws import DECIDE, SELECT, MaskDraws
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.pretraining.objectives.objective import Objective
 from bert_tf.system.type_names import Batch, Model, Outputs
-from bert_tf.text.tokenization import AnyVocab
 
 
 class ReplacedTokens(Objective):
@@ -56,15 +54,7 @@ class ReplacedTokens(Objective):
         }
 
 
-def mask_with_duplicates(
-    batch: Mapping[str, tf.Tensor],
-    example_ids: tf.Tensor,
-    epochs: tf.Tensor,
-    *,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-) -> Batch:
+def mask_with_duplicates(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> Batch:
     """Draws positions with replacement, and decides for each draw whether it becomes [MASK].
 
     Arguments and result are those of `masks.mask_batch`. Positions are in the order of the draws
@@ -73,31 +63,33 @@ def mask_with_duplicates(
     Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
     """
     word_ids = batch["input_word_ids"]
+    masking = draws.masking
     limit = masking.max_predictions_per_seq
-    rows = (epochs[:, None], example_ids[:, None])
     length = tf.shape(word_ids)[1]
-    candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
+    candidates = masks.find_candidates(word_ids, batch["input_mask"], draws.vocab)
     sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1, keepdims=True)  # [B, 1]
-    rates = masks.draw_rates(rows, masking, seed)
+    rates = masks.draw_rates(draws)
     counts = masks.count_predictions(batch["input_mask"], masking, rates)[:, None]
-    is_real = (tf.range(limit)[None] < counts) & (sizes > 0)  # [B, P]
+    slots = tf.range(limit)[None]  # [1, P]
+    is_real = (slots < counts) & (sizes > 0)  # [B, P]
 
     # The draw of the k-th prediction hits candidate floor(u * size), in float64 because u has 30
     # bits.
-    draws = random_integers(random_bits(seed, *rows, masks.SELECT, tf.range(limit)[None]), 1 << 30)
+    drawn = draws.integers(1 << 30, SELECT, slots)
     # The middle of the draw's interval, so that the number stays below the size.
-    numbers = tf.cast((tf.cast(draws, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
+    numbers = tf.cast((tf.cast(drawn, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
     # Sorted, the positions of the candidates come first: candidate k is in column k.
     candidate_positions = tf.where(candidates, tf.range(length), length)  # [B, T]
     positions = tf.gather(tf.sort(candidate_positions, axis=1), numbers, batch_dims=1)  # [B, P]
     positions = tf.where(is_real, positions, 0)
     originals = tf.gather(word_ids, positions, batch_dims=1)
 
-    bits = random_bits(seed, *rows, masks.DECIDE, tf.range(limit)[None])
-    is_hidden = is_real & (random_integers(bits, 1000) < round(1000 * masking.masked_share))
+    is_hidden = draws.integers(1000, DECIDE, slots) < round(1000 * masking.masked_share)
     # A position drawn twice is [MASK] if either draw decides so.
-    hidden = tf.where(is_hidden, positions, -1)[..., None] == tf.range(length)  # [B, P, T]
-    masked = tf.where(tf.reduce_any(hidden, axis=1), vocab.mask_id, word_ids)
+    hidden = tf.where(is_real & is_hidden, positions, -1)[..., None] == tf.range(
+        length
+    )  # [B, P, T]
+    masked = tf.where(tf.reduce_any(hidden, axis=1), draws.vocab.mask_id, word_ids)
     return {
         **batch,
         "input_word_ids": tf.ensure_shape(masked, word_ids.shape),

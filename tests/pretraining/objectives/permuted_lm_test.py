@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig, ModelConfig
 from bert_tf.corpus import masking
+from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives.masked_diffusion import MaskedDiffusion
 from bert_tf.pretraining.objectives.masked_permuted import MaskedPermutedLM
@@ -23,14 +24,9 @@ def mask(function, batch, config, example_ids=None, epochs=None):
     rows = np.arange(len(batch["input_mask"]))
     example_ids = rows if example_ids is None else example_ids
     epochs = np.zeros_like(rows) if epochs is None else epochs
-    outputs = function(
-        {name: tf.constant(values) for name, values in batch.items()},
-        tf.constant(example_ids, tf.int64),
-        tf.constant(epochs, tf.int64),
-        vocab=VOCAB,
-        masking=config,
-        seed=SEED,
-    )
+    numbers = (tf.constant(values, tf.int64) for values in (example_ids, epochs))
+    tensors = {name: tf.constant(values) for name, values in batch.items()}
+    outputs = function(tensors, MaskDraws(*numbers, VOCAB, config, SEED))
     return {name: values.numpy() for name, values in outputs.items()}
 
 

@@ -38,6 +38,16 @@ class Characters(NamedTuple):
     rows: tf.Tensor  # int64 [N], the index of its string
     starts: tf.Tensor  # int32 [N], first character of its source in that string
     ends: tf.Tensor  # int32 [N], the character after its source
+    is_prefix: tf.Tensor  # bool [N], a space or U+2581 without a space in the text
+
+    @classmethod
+    def of_text(
+        cls, code_points: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> "Characters":
+        """Returns the characters of strings without added tokens."""
+        is_first = tf.concat([[True], rows[1:] != rows[:-1]], 0)[: tf.size(rows)]
+        none = tf.zeros_like(is_first)
+        return cls(code_points, none, is_first, rows, starts, ends, none)
 
     def gather(self, indices: tf.Tensor) -> "Characters":
         return Characters._make(tf.gather(column, indices) for column in self)
@@ -64,6 +74,7 @@ def join_parts(parts: Parts) -> tuple[Characters, tf.Tensor]:
         rows=tf.gather(parts.rows, part),
         starts=parts.starts,
         ends=parts.ends,
+        is_prefix=tf.zeros_like(is_added),
     ).gather(kept)
     ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
     return characters._replace(ends=ends), tf.gather(part, kept)

@@ -1,32 +1,18 @@
 """Byte-level BPE inside the TensorFlow graph, with the same results as `ByteBpe` in Python.
 
-    strings [B] -> code points [N], flat, each added token ("<mask>") as one character
-                -> words [W] by vector operations -> unique words, as strings
-                -> tokens: from a table where a word is a token, else by merging all words at once
-                -> [B, (words), (tokens)]
-
-It uses only TensorFlow's operations, so any server can run it; a vocabulary with NFC also needs
-tensorflow-text's `normalize_utf8`. Bytes that are not UTF-8 are read as U+FFFD, as
-`bytes.decode("utf-8", "replace")` does.
+Strings are split into words by vector operations; `word_graph.py` does the rest. A vocabulary with
+NFC also needs tensorflow-text's `normalize_utf8`.
 """
 
 import functools
-import re
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import nfc
-from bert_tf.text.added_tokens_graph import (
-    NO_TOKEN,
-    SPACES_PATTERN,
-    AddedTokenFinder,
-    Characters,
-    Parts,
-    join_parts,
-    string_table,
-)
+from bert_tf.text.added_tokens_graph import SPACES_PATTERN, Characters, Parts, join_parts
+from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.byte_level import (
@@ -39,114 +25,66 @@ from bert_tf.text.byte_level import (
     SPACE_MARK,
     code_point_ranges,
 )
-from bert_tf.text.merges_graph import MergeTable
-from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes, utf8_bytes
+from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
+from bert_tf.text.word_graph import Encoded, WordTokenizer, are_written, insert_before
 
 _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
 
 
-class ByteBpeTokenizer(tf.Module):
+class ByteBpeTokenizer(WordTokenizer):
     """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does.
-
-    It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
       vocab: the tokens and merges.
     """
 
+    vocab: BpeVocab
+
     def __init__(self, vocab: BpeVocab, name: str = "byte_bpe_tokenizer"):
-        super().__init__(name)
-        self.vocab = vocab
-        raw = [token for token in vocab.added_tokens if not token.normalized]
-        normalized = [token for token in vocab.added_tokens if token.normalized]
         normalize = nfc.normalize if vocab.normalizer else str
-        self._added_raw = AddedTokenFinder(raw, vocab.ids)
-        self._added_normalized = AddedTokenFinder(normalized, vocab.ids, normalize)
-        self._byte_ids = np.array(
-            [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
-        )
-        self._merges = MergeTable.build(vocab.ids, vocab.merges)
-        words, ids = _words_of_one_token(vocab)
-        self._whole_words = string_table(words, ids)
+        byte_ids = [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS]
+        model = BpeModel(vocab, byte_ids, character_ids={})
+        super().__init__(vocab, model, _words_of_one_token(vocab), normalize, name)
 
-    @property
-    def resources(self) -> list[tf.Module]:
-        """The objects with tables, which an export has to track."""
-        return [self]
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
-    def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the token ids.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          int32 [B, (words), (tokens)].
-        """
-        characters = self._read(strings)
-        word_splits, row_splits = _split_words(characters, tf.size(strings))
-        ids, token_splits = self._encode(characters, word_splits)
-        return nested(ids, row_splits, token_splits)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
-    def tokenize_with_offsets(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the token ids and their byte offsets in the original strings.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
-        """
-        characters = self._read(strings)
-        word_splits, row_splits = _split_words(characters, tf.size(strings))
-        ids, token_splits = self._encode(characters, word_splits)
-        rows, starts, ends = self._locate(characters, word_splits, ids, token_splits)
-        columns = (ids, *to_bytes(strings, rows, starts, ends))
-        return tuple(nested(column, row_splits, token_splits) for column in columns)
-
-    def _read(self, strings: tf.Tensor) -> Characters:
-        """Returns the characters of the words, with each added token as one character."""
+    def read(self, strings: tf.Tensor) -> Characters:
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
-        row_lengths = decoded.row_lengths()
+        starts = count_up(decoded.row_lengths())
         rows = decoded.value_rowids()
-        # [N], the index of each character in its string.
-        starts = count_up(row_lengths)
-        code_points = decoded.values
-
-        def read_plain() -> Characters:
-            return Characters(
-                code_points, tf.fill(tf.shape(rows), False), starts == 0, rows, starts, starts + 1
-            )
 
         def read_all() -> Characters:
-            clean = tf.strings.unicode_encode(decoded, "UTF-8")
-            parts = Parts(
-                clean,
-                tf.fill(tf.shape(clean), NO_TOKEN),
-                tf.range(tf.size(clean, tf.int64)),
-                starts,
-                starts + 1,
-            )
-            parts = self._added_raw.find(parts)
+            parts = self.find_raw(decoded)
             if self.vocab.normalizer:
                 parts = _normalize(parts)
-            parts = self._added_normalized.find(parts)
-            return self._join(parts)
+            return self._join(self.find_normalized(parts))
 
-        contents = [re.escape(token.content) for token in self.vocab.added_tokens]
-        # \C is any byte, so the strings need not be UTF-8.
-        pattern = rf"\C*(?:{'|'.join(contents)})\C*"
         # Decided for the batch: most batches have no added token and nothing for NFC to change.
-        is_special = tf.reduce_any(tf.strings.regex_full_match(strings, pattern))
+        is_special = are_written(self.vocab.added_tokens, strings)
         if self.vocab.normalizer:
-            is_special |= tf.reduce_any(look_up(_nfc_kinds(), code_points) != _NFC_PLAIN)
-        characters = tf.cond(is_special, read_all, read_plain)
-        return _add_spaces(characters) if self.vocab.add_prefix_space else characters
+            is_special |= tf.reduce_any(look_up(_nfc_kinds(), decoded.values) != _NFC_PLAIN)
+        characters = tf.cond(
+            is_special,
+            read_all,
+            lambda: Characters.of_text(decoded.values, rows, starts, starts + 1),
+        )
+        if self.vocab.add_prefix_space:
+            # Before each text, and each part after an added token, unless it has one.
+            wants_space = characters.is_first & ~characters.is_added
+            wants_space &= characters.code_points != ord(" ")
+            characters = insert_before(characters, wants_space, ord(" "))
+        return characters._replace(is_first=_word_starts(characters))
+
+    def offsets(self, characters: Characters, encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
+        starts = tf.gather(characters.starts, encoded.firsts)
+        ends = tf.gather(characters.ends, encoded.lasts)
+        tokens = self.vocab.tokens
+        leading = np.array([len(t) - len(t.lstrip(SPACE_MARK)) for t in tokens], np.int32)
+        trailing = np.array([len(t) - len(t.rstrip(SPACE_MARK)) for t in tokens], np.int32)
+        ids = encoded.ids
+        trimmed = self._trim(starts, ends, tf.gather(leading, ids), tf.gather(trailing, ids))
+        # Added tokens are trimmed already.
+        is_added = tf.gather(characters.is_added, encoded.firsts)
+        return tf.where(is_added, starts, trimmed[0]), tf.where(is_added, ends, trimmed[1])
 
     def _join(self, parts: Parts) -> Characters:
         """Concatenates the parts; the offsets of added tokens exclude spaces, as others do."""
@@ -174,93 +112,10 @@ class ByteBpeTokenizer(tf.Module):
         if not self.vocab.trim_offsets:
             return starts, ends
         if self.vocab.add_prefix_space:
-            # The space that `_add_spaces` put before a text is not a character of the text.
+            # The space that `read` puts before a text is not a character of the text.
             leading = tf.where((starts == 0) & (leading == 1), 0, leading)
         starts = tf.minimum(starts + leading, ends)
         return starts, tf.maximum(ends - trailing, starts)
-
-    def _encode(
-        self, characters: Characters, word_splits: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the token ids of all words, int32 [P], and their row splits, int64 [W + 1]."""
-        # An added token is a word of U+0000 here; its id replaces the result below.
-        code_points = tf.where(characters.is_added, 0, characters.code_points)
-        words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
-        )
-        # [U]: a word that is repeated is looked up and merged once.
-        unique, unique_index = tf.unique(words, tf.int64)
-        whole = self._whole_words.lookup(unique)
-        others = tf.where(whole < 0)
-        merged, lengths = self._merge(tf.gather(unique, others[:, 0]))
-        # A start below `num_merged` is an index into `merged`. A word of one token has no entry
-        # there: its start is `num_merged` plus the token id.
-        num_merged = tf.size(merged, tf.int64)
-        unique_starts = tf.tensor_scatter_nd_update(
-            tf.cast(whole, tf.int64) + num_merged, others, tf.cumsum(lengths, exclusive=True)
-        )
-        unique_lengths = tf.tensor_scatter_nd_update(tf.ones_like(whole, tf.int64), others, lengths)
-        firsts = word_splits[:-1]
-        is_added = tf.gather(characters.is_added, firsts)
-        added_starts = tf.cast(tf.gather(characters.code_points, firsts), tf.int64) + num_merged
-        word_starts = tf.where(is_added, added_starts, tf.gather(unique_starts, unique_index))
-        word_lengths = tf.where(
-            is_added, tf.ones_like(unique_index), tf.gather(unique_lengths, unique_index)
-        )
-        token_splits = tf.concat([[0], tf.cumsum(word_lengths)], 0)  # [W + 1]
-        sources = tf.repeat(word_starts - token_splits[:-1], word_lengths) + tf.range(
-            token_splits[-1]
-        )
-        is_merged = sources < num_merged
-        from_merged = tf.gather(tf.concat([merged, [0]], 0), tf.where(is_merged, sources, 0))
-        ids = tf.where(is_merged, from_merged, tf.cast(sources - num_merged, tf.int32))
-        return ids, token_splits
-
-    def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Merges the bytes of all words [U] at once: in each step, each word's pairs of least rank.
-
-        Returns:
-          The token ids of all words, int32, and the number of tokens of each word, int64 [U].
-        """
-        sizes = tf.strings.length(words)
-        values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
-        # [bytes of all words]: each byte is a symbol at first.
-        symbols = tf.gather(self._byte_ids, tf.cast(values, tf.int32))
-        owners = tf.repeat(tf.range(tf.size(words)), sizes)
-        symbols, owners = self._merges.merge(symbols, owners, tf.size(words))
-        lengths = tf.math.bincount(
-            owners, minlength=tf.size(words), maxlength=tf.size(words), dtype=tf.int64
-        )
-        return symbols, lengths
-
-    def _locate(
-        self,
-        characters: Characters,
-        word_splits: tf.Tensor,
-        ids: tf.Tensor,
-        token_splits: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the string, start character and end character of each token, [P]."""
-        is_added = tf.repeat(
-            tf.gather(characters.is_added, word_splits[:-1]), token_splits[1:] - token_splits[:-1]
-        )
-        tokens = self.vocab.tokens
-        # Tokens are written with one character per byte.
-        num_bytes = np.array([len(token) for token in tokens], np.int32)
-        num_bytes = tf.where(is_added, 1, tf.gather(num_bytes, ids))
-        after = tf.cumsum(num_bytes)
-        widths = tf.where(characters.is_added, 1, utf8_bytes(characters.code_points))
-        character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
-        firsts = tf.gather(character_of_byte, after - num_bytes)
-        lasts = tf.gather(character_of_byte, after - 1)
-        starts = tf.gather(characters.starts, firsts)
-        ends = tf.gather(characters.ends, lasts)
-        leading = np.array([len(t) - len(t.lstrip(SPACE_MARK)) for t in tokens], np.int32)
-        trailing = np.array([len(t) - len(t.rstrip(SPACE_MARK)) for t in tokens], np.int32)
-        trimmed = self._trim(starts, ends, tf.gather(leading, ids), tf.gather(trailing, ids))
-        starts = tf.where(is_added, starts, trimmed[0])
-        ends = tf.where(is_added, ends, trimmed[1])
-        return tf.gather(characters.rows, firsts), starts, ends
 
 
 @functools.cache
@@ -285,49 +140,23 @@ def _nfc_kinds() -> PagedTable:
     return PagedTable.pack(kinds)
 
 
-def _words_of_one_token(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
-    """Returns the words that are a single token, as UTF-8, and the ids."""
+def _words_of_one_token(vocab: BpeVocab) -> dict[bytes, int]:
+    """Returns the ids of the words that are a single token, by their UTF-8."""
     tokenizer = ByteBpe(vocab)
     added = {token.content for token in vocab.added_tokens}
-    words = []
-    ids = []
+    words = {}
     for token, index in vocab.ids.items():
         if token in added:
             continue
         word = bytes(BYTE_OF_CHARACTER[char] for char in token)
         # The merges of a word's bytes may end in other tokens than the one with these bytes.
         if tokenizer.encode_bytes(word) == [index]:
-            words.append(word)
-            ids.append(index)
-    return words, ids
+            words[word] = index
+    return words
 
 
-def _add_spaces(characters: Characters) -> Characters:
-    """Adds a space before each text, and each part after an added token, unless it has one."""
-    wants_space = characters.is_first & ~characters.is_added & (characters.code_points != ord(" "))
-    # A character that wants a space is taken twice; its first copy becomes the space.
-    source = tf.repeat(
-        tf.range(tf.size(wants_space)), tf.where(wants_space, 2, tf.ones([], tf.int32))
-    )
-    is_same = source[1:] == source[:-1]
-    # 0 if there are no characters, where nothing may be appended.
-    size = tf.minimum(tf.size(source), 1)
-    is_space = tf.concat([is_same, tf.fill([size], False)], 0)
-    is_second = tf.concat([tf.fill([size], False), is_same], 0)
-    wide = characters.gather(source)
-    return wide._replace(
-        code_points=tf.where(is_space, ord(" "), wide.code_points),
-        is_first=wide.is_first & ~is_second,
-    )
-
-
-def _split_words(characters: Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Splits like `byte_level.split_words`; an added token is a word.
-
-    Returns:
-      Row splits of the words into characters, int64 [W + 1], and of the strings into words, int64
-      [B + 1].
-    """
+def _word_starts(characters: Characters) -> tf.Tensor:
+    """Returns where words start, bool [N], as `byte_level.split_words`; added tokens are words."""
     code_points, is_added, is_first = characters[:3]
     kinds = look_up(_kind_table(), tf.where(is_added, 0, code_points))
     is_space = kinds == SPACE
@@ -360,16 +189,7 @@ def _split_words(characters: Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor
         & tf.reduce_any([(first == ord(a)) & (second == ord(b)) for a, b in ("re", "ve", "ll")], 0)
     )
     is_start &= ~before(takes_one | takes_two, False)
-    is_start |= before(takes_one, False, 2) | before(takes_two, False, 3)
-    word_starts = tf.where(is_start)[:, 0]
-    word_splits = tf.concat([word_starts, tf.shape(kinds, tf.int64)], 0)
-    words_per_row = tf.math.bincount(
-        tf.cast(tf.gather(characters.rows, word_starts), tf.int32),
-        minlength=num_rows,
-        maxlength=num_rows,
-        dtype=tf.int64,
-    )
-    return word_splits, tf.concat([[0], tf.cumsum(words_per_row)], 0)
+    return is_start | before(takes_one, False, 2) | before(takes_two, False, 3)
 
 
 def _normalize(parts: Parts) -> Parts:

@@ -35,7 +35,7 @@ _RUNS_OF_SPACES = re.compile(r" \{(\d+),\}")
 _OTHER, _CONTINUING, _PREPENDED, _CONTROL, _RETURN, _NEWLINE = range(6)
 
 
-class Characters(NamedTuple):
+class NormalCharacters(NamedTuple):
     """The characters of all parts of strings, concatenated."""
 
     code_points: tf.Tensor  # int32 [N]
@@ -43,11 +43,11 @@ class Characters(NamedTuple):
     starts: tf.Tensor  # int32 [N], first character of its source in the original string
     ends: tf.Tensor  # int32 [N], the character after its source
 
-    def gather(self, indices: tf.Tensor) -> "Characters":
-        return Characters._make(tf.gather(column, indices) for column in self)
+    def gather(self, indices: tf.Tensor) -> "NormalCharacters":
+        return NormalCharacters._make(tf.gather(column, indices) for column in self)
 
 
-Step = Callable[[Characters, tf.Tensor], Characters]
+Step = Callable[[NormalCharacters, tf.Tensor], NormalCharacters]
 
 
 class _Replacements(NamedTuple):
@@ -120,11 +120,11 @@ def _blank_table() -> PagedTable:
 
 
 def _substitute(
-    characters: Characters,
+    characters: NormalCharacters,
     segment_starts: tf.Tensor,
     indices: tf.Tensor,
     replacements: _Replacements,
-) -> Characters:
+) -> NormalCharacters:
     """Replaces segments of the characters.
 
     Args:
@@ -149,7 +149,7 @@ def _substitute(
     first = tf.where(is_new, begin, begin + nth)
     last = tf.where(is_new, begin + tf.gather(sizes, segment) - 1, first)
     value_index = tf.where(is_new, tf.gather(first_value, segment) + nth, 0)
-    return Characters(
+    return NormalCharacters(
         tf.where(
             is_new,
             tf.gather(replacements.values, value_index),
@@ -161,7 +161,7 @@ def _substitute(
     )
 
 
-def _all_starts(characters: Characters) -> tf.Tensor:
+def _all_starts(characters: NormalCharacters) -> tf.Tensor:
     return tf.range(tf.size(characters.code_points, tf.int64), dtype=tf.int64)
 
 
@@ -170,7 +170,7 @@ def _character_step(group: list[dict[str, Any]]) -> Step:
     kinds = [step["type"] for step in group]
     index_of_character, replacements = _character_table(tuple(kinds))
 
-    def step(characters: Characters, is_text: tf.Tensor) -> Characters:
+    def step(characters: NormalCharacters, is_text: tf.Tensor) -> NormalCharacters:
         indices = tf.where(is_text, look_up(index_of_character, characters.code_points), _KEPT)
         return tf.cond(
             tf.reduce_any(indices >= 0),
@@ -198,7 +198,7 @@ def _character_table(kinds: tuple[str, ...]) -> tuple[PagedTable, _Replacements]
     return PagedTable.pack(indices), _Replacements.pack(list(texts))
 
 
-def _sort_marks(characters: Characters, is_text: tf.Tensor) -> Characters:
+def _sort_marks(characters: NormalCharacters, is_text: tf.Tensor) -> NormalCharacters:
     """Sorts consecutive marks by combining class; their offsets stay in the order of the text."""
     code_points = characters.code_points
     parts = characters.parts
@@ -225,7 +225,9 @@ def _combining_table() -> PagedTable:
     return PagedTable.pack(values)
 
 
-def _strip(characters: Characters, is_text: tf.Tensor, left: bool, right: bool) -> Characters:
+def _strip(
+    characters: NormalCharacters, is_text: tf.Tensor, left: bool, right: bool
+) -> NormalCharacters:
     """Removes the white space at the ends of each part."""
     blank = is_blank(characters.code_points) & is_text
     positions = tf.range(tf.size(blank))
@@ -269,7 +271,7 @@ def _replace_step(step: dict[str, Any]) -> Step:
             )
         find = functools.partial(_run_starts, shortest=int(match[1]))
 
-    def replace(characters: Characters, is_text: tf.Tensor) -> Characters:
+    def replace(characters: NormalCharacters, is_text: tf.Tensor) -> NormalCharacters:
         is_start, indices = find(characters, is_text)
         starts = tf.where(is_start)[:, 0]
         return tf.cond(
@@ -287,7 +289,7 @@ def _overlaps_itself(string: str) -> bool:
 
 
 def _string_starts(
-    characters: Characters, is_text: tf.Tensor, codes: list[int]
+    characters: NormalCharacters, is_text: tf.Tensor, codes: list[int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the starts of segments, bool [N], and 0 where one is the string, int32 [N]."""
     size = tf.size(is_text)
@@ -315,7 +317,7 @@ def _string_starts(
 
 
 def _run_starts(
-    characters: Characters, is_text: tf.Tensor, shortest: int
+    characters: NormalCharacters, is_text: tf.Tensor, shortest: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the starts of segments, bool [N], and 0 where one is a run of spaces, int32 [N]."""
     is_space = (characters.code_points == ord(" ")) & is_text
@@ -352,21 +354,21 @@ class _CharsmapStep:
         self._keys = np.append(np.array(keys, np.int64)[order], np.iinfo(np.int64).max)
         self._values = np.append(np.array(values, np.int32)[order], _KEPT).astype(np.int32)
 
-    def __call__(self, characters: Characters, is_text: tf.Tensor) -> Characters:
+    def __call__(self, characters: NormalCharacters, is_text: tf.Tensor) -> NormalCharacters:
         code_points = characters.code_points
         alone = tf.where(is_text, look_up(self._of_character, code_points), _KEPT)
         kinds = look_up(_cluster_kinds(), code_points)
         # Usually no text has them, and a look-up for each character is enough.
         has_clusters = tf.reduce_any((kinds != _OTHER) & (kinds != _CONTROL))
 
-        def replace_characters() -> Characters:
+        def replace_characters() -> NormalCharacters:
             return tf.cond(
                 tf.reduce_any(alone >= 0),
                 lambda: _substitute(characters, _all_starts(characters), alone, self._replacements),
                 lambda: characters,
             )
 
-        def replace_clusters() -> Characters:
+        def replace_clusters() -> NormalCharacters:
             is_start, indices = self._find_clusters(characters, kinds, alone, is_text)
             starts = tf.where(is_start)[:, 0]
             return _substitute(characters, starts, tf.gather(indices, starts), self._replacements)
@@ -374,7 +376,7 @@ class _CharsmapStep:
         return tf.cond(has_clusters, replace_clusters, replace_characters)
 
     def _find_clusters(
-        self, characters: Characters, kinds: tf.Tensor, alone: tf.Tensor, is_text: tf.Tensor
+        self, characters: NormalCharacters, kinds: tf.Tensor, alone: tf.Tensor, is_text: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the starts of segments, bool [N], and their replacements, int32 [N]."""
         code_points = characters.code_points

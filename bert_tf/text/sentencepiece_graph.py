@@ -1,70 +1,31 @@
 """SentencePiece inside the TensorFlow graph, with the same ids as `SentencePiece` in Python.
 
-    strings [B] -> code points [N], flat, each added token ("<mask>") as one character
-                -> normalized, step by step, each character with its position in the original text
-                -> words [W], each with U+2581 at its start -> unique words, as strings
-                -> tokens: from a table where a word is a token, else by the model
-                -> [B, (words), (tokens)]
-
-It uses only TensorFlow's operations, so any server can run it. Bytes that are not UTF-8 are read as
-U+FFFD, as `bytes.decode("utf-8", "replace")` does.
+Strings are normalized, step by step, each character with its position in the original text; words
+have U+2581 at their start. `word_graph.py` does the rest.
 """
 
 import functools
-import re
 import unicodedata
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.text.added_tokens_graph import (
-    NO_TOKEN,
-    AddedTokenFinder,
-    Parts,
-    join_parts,
-    string_table,
-)
+from bert_tf.text.added_tokens_graph import Characters, Parts, join_parts
+from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.fast_tokenizers import make_fast_tokenizer
-from bert_tf.text.normalization_graph import Characters, is_blank, make_steps
-from bert_tf.text.sentencepiece_bpe_graph import SentencePieceBpeModel, words_are_independent
+from bert_tf.text.normalization_graph import NormalCharacters, is_blank, make_steps
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
-from bert_tf.text.tensor_characters import count_up, look_up, nested, to_bytes
+from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable, assigned_code_points
 from bert_tf.text.unigram_graph import UnigramModel
+from bert_tf.text.word_graph import Encoded, WordTokenizer, are_written, insert_before
 
 _SPACE_CODE = ord(SPACE_SYMBOL)
 
 
-class _Text(NamedTuple):
-    """The characters of all strings after normalization; an added token is one character."""
-
-    code_points: tf.Tensor  # int32 [N]; the id of an added token
-    is_added: tf.Tensor  # bool [N]
-    is_first: tf.Tensor  # bool [N], first of its string, or next to an added token
-    rows: tf.Tensor  # int64 [N], the index of its string
-    starts: tf.Tensor  # int32 [N], first character of its source in that string
-    ends: tf.Tensor  # int32 [N], the character after its source
-    is_prefix: tf.Tensor  # bool [N], a U+2581 without a space in the text
-
-    def gather(self, indices: tf.Tensor) -> "_Text":
-        return _Text._make(tf.gather(column, indices) for column in self)
-
-
-class _Encoded(NamedTuple):
-    """The tokens of all words."""
-
-    ids: tf.Tensor  # int32 [P]
-    firsts: tf.Tensor  # int64 [P], first character of each token
-    lasts: tf.Tensor  # int64 [P], last character of each token
-    splits: tf.Tensor  # int64 [W + 1], row splits of the words into tokens
-
-
-class SentencePieceTokenizer(tf.Module):
-    """Splits strings into ids of a SentencePiece vocabulary.
-
-    It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
+class SentencePieceTokenizer(WordTokenizer):
+    """Splits strings into ids of a SentencePiece vocabulary; see `WordTokenizer`.
 
     Args:
       vocab: the vocabulary.
@@ -73,79 +34,43 @@ class SentencePieceTokenizer(tf.Module):
       ValueError: if the graph lacks the vocabulary's model, normalizer or pre-tokenizer.
     """
 
+    vocab: SentencePieceVocab
+
     def __init__(self, vocab: SentencePieceVocab, name: str = "sentencepiece_tokenizer"):
-        super().__init__(name)
-        self.vocab = vocab
+        steps = make_steps(vocab.normalizer_steps())
+        if not vocab.is_unigram:
+            _check_bpe_pre_tokenizer(vocab)
+        reference = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
+        normalizer = reference.normalizer
+        normalize = normalizer.normalize_str if normalizer else str
+        model = UnigramModel(vocab) if vocab.is_unigram else _make_bpe(vocab)
+        super().__init__(vocab, model, _words_of_one_token(vocab, reference), normalize, name)
         # [V], the number of U+2581 at the start of each token.
         self._num_symbols = np.array(
             [len(token) - len(token.lstrip(SPACE_SYMBOL)) for token in vocab.tokens], np.int64
         )
-        self._steps = make_steps(vocab.normalizer_steps())
+        self._steps = steps
         self._splits_at_blanks = False
         self._splits_at_punctuation = False
         self._prefix = "never"
         if vocab.is_unigram:
             self._read_pre_tokenizer()
-        else:
-            _check_bpe_pre_tokenizer(vocab)
-        raw = [token for token in vocab.added_tokens if not token.normalized]
-        normalized = [token for token in vocab.added_tokens if token.normalized]
-        reference = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
-        normalizer = reference.normalizer
-        normalize = normalizer.normalize_str if normalizer else str
-        self._added_raw = AddedTokenFinder(raw, vocab.ids)
-        self._added_normalized = AddedTokenFinder(normalized, vocab.ids, normalize)
-        contents = [normalize(token.content) for token in normalized]
+        self._raw_tokens = [token for token in vocab.added_tokens if not token.normalized]
+        contents = [normalize(token.content) for token in vocab.added_tokens if token.normalized]
         self._first_codes = {ord(content[0]) for content in contents if content}
-        self._model = UnigramModel(vocab) if vocab.is_unigram else SentencePieceBpeModel(vocab)
         # Within runs of spaces BPE has merges.
         self._splits_runs = vocab.is_unigram
-        self._splits_words = vocab.is_unigram or words_are_independent(vocab)
-        words, ids = _words_of_one_token(vocab, reference)
-        self._whole_words = string_table(words, ids)
+        self._splits_words = vocab.is_unigram or _words_are_independent(vocab)
 
-    @property
-    def resources(self) -> list[tf.Module]:
-        """The objects with tables, which an export has to track."""
-        return [self]
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
-    def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the token ids.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          int32 [B, (words), (tokens)].
-        """
-        text, word_splits, row_splits = self._split_words(strings)
-        encoded = self._encode(text, word_splits)
-        return nested(encoded.ids, row_splits, encoded.splits)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
-    def tokenize_with_offsets(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the token ids and their byte offsets in the original strings.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
-        """
-        text, word_splits, row_splits = self._split_words(strings)
-        encoded = self._encode(text, word_splits)
+    def offsets(self, characters: Characters, encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
         firsts = encoded.firsts
         lasts = encoded.lasts
-        starts = tf.gather(text.starts, firsts)
-        ends = tf.gather(text.ends, lasts)
+        starts = tf.gather(characters.starts, firsts)
+        ends = tf.gather(characters.ends, lasts)
         if self.vocab.trim_offsets:
-            leading = tf.gather(self._num_symbols, encoded.ids)
-            starts, ends = _trim(text, firsts, lasts, tf.maximum(leading, 1), starts, ends)
-        columns = (encoded.ids, *to_bytes(strings, tf.gather(text.rows, firsts), starts, ends))
-        return tuple(nested(column, row_splits, encoded.splits) for column in columns)
+            leading = tf.maximum(tf.gather(self._num_symbols, encoded.ids), 1)
+            starts, ends = _trim(characters, firsts, lasts, leading, starts, ends)
+        return starts, ends
 
     def _read_pre_tokenizer(self) -> None:
         """Reads where words end, and when a word gets U+2581.
@@ -174,68 +99,23 @@ class SentencePieceTokenizer(tf.Module):
             )
         self._prefix = prefix
 
-    def _split_words(self, strings: tf.Tensor) -> tuple[_Text, tf.Tensor, tf.Tensor]:
-        """Returns the characters, and row splits of words and of strings."""
-        text, is_start = self._pre_tokenize(self._read(strings))
-        word_starts = tf.where(is_start)[:, 0]
-        word_splits = tf.concat([word_starts, tf.shape(is_start, tf.int64)], 0)
-        num_rows = tf.size(strings)
-        words_per_row = tf.math.bincount(
-            tf.cast(tf.gather(text.rows, word_starts), tf.int32),
-            minlength=num_rows,
-            maxlength=num_rows,
-            dtype=tf.int64,
-        )
-        return text, word_splits, tf.concat([[0], tf.cumsum(words_per_row)], 0)
-
-    def _read(self, strings: tf.Tensor) -> _Text:
-        """Returns the normalized characters, with each added token as one character."""
+    def read(self, strings: tf.Tensor) -> Characters:
+        """Returns the normalized characters; `is_first` marks those that begin a word."""
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         starts = count_up(decoded.row_lengths())
         rows = decoded.value_rowids()
-        characters = Characters(decoded.values, rows, starts, starts + 1)
-
         # Always normalized as a whole first: some added tokens are searched for in the result.
-        found = self._normalize(characters, tf.ones_like(rows, tf.bool))
+        whole = NormalCharacters(decoded.values, rows, starts, starts + 1)
+        found = self._normalize(whole, tf.ones_like(rows, tf.bool))
 
-        def read_plain() -> _Text:
-            is_new = tf.concat([[True], found.parts[1:] != found.parts[:-1]], 0)
-            is_first = is_new[: tf.size(found.parts)]
-            return _Text(
-                found.code_points,
-                tf.zeros_like(is_first),
-                is_first,
-                found.parts,
-                found.starts,
-                found.ends,
-                tf.zeros_like(is_first),
-            )
+        def read_all() -> Characters:
+            parts = self.find_normalized(self._normalize_parts(self.find_raw(decoded)))
+            return join_parts(parts)[0]
 
-        def read_all() -> _Text:
-            clean = tf.strings.unicode_encode(decoded, "UTF-8")
-            parts = Parts(
-                clean,
-                tf.fill(tf.shape(clean), NO_TOKEN),
-                tf.range(tf.size(clean, tf.int64)),
-                starts,
-                starts + 1,
-            )
-            parts = self._added_raw.find(parts)
-            parts = self._normalize_parts(parts)
-            parts = self._added_normalized.find(parts)
-            joined, _ = join_parts(parts)
-            return _Text(*joined, is_prefix=tf.zeros_like(joined.is_added))
-
-        has_added = self._has_raw(strings) | self._may_have_normalized(found.code_points)
-        return tf.cond(has_added, read_all, read_plain)
-
-    def _has_raw(self, strings: tf.Tensor) -> tf.Tensor:
-        """Returns whether an added token is written in a string."""
-        contents = [
-            re.escape(token.content) for token in self.vocab.added_tokens if not token.normalized
-        ]
-        pattern = rf"\C*(?:{'|'.join(contents)})\C*"
-        return tf.reduce_any(tf.strings.regex_full_match(strings, pattern))
+        has_added = are_written(self._raw_tokens, strings)
+        has_added |= self._may_have_normalized(found.code_points)
+        text = tf.cond(has_added, read_all, lambda: Characters.of_text(*found))
+        return self._pre_tokenize(text)
 
     def _may_have_normalized(self, code_points: tf.Tensor) -> tf.Tensor:
         """Returns whether normalized text has the first character of a normalized added token."""
@@ -244,7 +124,7 @@ class SentencePieceTokenizer(tf.Module):
             is_first |= code_points == code
         return tf.reduce_any(is_first)
 
-    def _normalize(self, characters: Characters, is_text: tf.Tensor) -> Characters:
+    def _normalize(self, characters: NormalCharacters, is_text: tf.Tensor) -> NormalCharacters:
         """Applies the normalizer to the parts that are text."""
         # [parts]: a step changes the number of characters, but not the number of parts.
         marks = tf.math.segment_max(tf.cast(is_text, tf.int32), characters.parts)
@@ -256,7 +136,7 @@ class SentencePieceTokenizer(tf.Module):
     def _normalize_parts(self, parts: Parts) -> Parts:
         decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
         part = decoded.value_rowids()
-        characters = Characters(decoded.values, part, parts.starts, parts.ends)
+        characters = NormalCharacters(decoded.values, part, parts.starts, parts.ends)
         found = self._normalize(characters, tf.gather(parts.ids, part) < 0)
         strings = tf.strings.unicode_encode(
             tf.RaggedTensor.from_value_rowids(
@@ -266,8 +146,8 @@ class SentencePieceTokenizer(tf.Module):
         )
         return parts._replace(strings=strings, starts=found.starts, ends=found.ends)
 
-    def _pre_tokenize(self, text: _Text) -> tuple[_Text, tf.Tensor]:
-        """Returns the text with U+2581 for spaces, and where words start, bool [N]."""
+    def _pre_tokenize(self, text: Characters) -> Characters:
+        """Returns the text with U+2581 for spaces; `is_first` then marks where words start."""
         is_start = text.is_first
         if self._splits_at_blanks:
             blank = is_blank(tf.where(text.is_added, 0, text.code_points)) & ~text.is_added
@@ -297,67 +177,31 @@ class SentencePieceTokenizer(tf.Module):
                 follows = tf.concat([[False], is_symbol[:-1]], 0)[: tf.size(is_symbol)]
                 starts_word &= ~follows
             is_start |= starts_word
-        # A character that wants a prefix is taken twice; its first copy becomes U+2581.
-        source = tf.repeat(
-            tf.range(tf.size(wants_prefix)), tf.where(wants_prefix, 2, tf.ones([], tf.int32))
-        )
-        size = tf.minimum(tf.size(source), 1)
-        is_same = source[1:] == source[:-1]
-        is_prefix = tf.concat([is_same, tf.fill([size], False)], 0)
-        is_second = tf.concat([tf.fill([size], False), is_same], 0)
-        is_start = tf.gather(is_start, source) & ~is_second
-        text = text.gather(source)
-        code_points = tf.where(is_prefix, _SPACE_CODE, text.code_points)
-        return text._replace(code_points=code_points, is_prefix=is_prefix), is_start
+        return insert_before(text._replace(is_first=is_start), wants_prefix, _SPACE_CODE)
 
-    def _encode(self, text: _Text, word_splits: tf.Tensor) -> _Encoded:
-        """Returns the tokens of all words."""
-        # An added token is a word of U+0000 here; its id replaces the result below.
-        code_points = tf.where(text.is_added, 0, text.code_points)
-        words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
+
+def _make_bpe(vocab: SentencePieceVocab) -> BpeModel:
+    """Returns the model of BPE that spells unknown characters as bytes "<0x00>" .. "<0xFF>".
+
+    A vocabulary that lacks one of them is a ValueError.
+    """
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    missing = [name for name in names if name not in vocab.ids]
+    if missing:
+        raise ValueError(
+            f"the vocabulary lacks tokens of bytes, {missing[0]} first, without which it is "
+            "not available in the graph; give token ids."
         )
-        # [U]: a word that is repeated is looked up and divided once.
-        unique, unique_index = tf.unique(words, tf.int64)
-        whole = self._whole_words.lookup(unique)
-        others = tf.where(whole < 0)
-        decoded = tf.strings.unicode_decode(tf.gather(unique, others[:, 0]), "UTF-8")
-        found = self._model.encode(decoded.values, decoded.row_splits)
-        # A start below `num_found` is an index into `found`. A word of one token has no entry
-        # there: its start is `num_found` plus the token id.
-        num_found = tf.size(found.ids, tf.int64)
-        unique_starts = tf.tensor_scatter_nd_update(
-            tf.cast(whole, tf.int64) + num_found, others, tf.cumsum(found.counts, exclusive=True)
-        )
-        unique_counts = tf.tensor_scatter_nd_update(
-            tf.ones_like(whole, tf.int64), others, found.counts
-        )
-        firsts = word_splits[:-1]
-        is_added = tf.gather(text.is_added, firsts)
-        added_starts = tf.cast(tf.gather(text.code_points, firsts), tf.int64) + num_found
-        starts = tf.where(is_added, added_starts, tf.gather(unique_starts, unique_index))
-        counts = tf.where(
-            is_added, tf.ones_like(unique_index), tf.gather(unique_counts, unique_index)
-        )
-        splits = tf.concat([[0], tf.cumsum(counts)], 0)  # [W + 1]
-        sources = tf.repeat(starts - splits[:-1], counts) + tf.range(splits[-1])
-        is_found = sources < num_found
-        index = tf.where(is_found, sources, 0)
-        word_starts = tf.repeat(firsts, counts)
-        word_ends = tf.repeat(word_splits[1:], counts)
-        ids = tf.where(
-            is_found,
-            tf.gather(tf.concat([found.ids, [0]], 0), index),
-            tf.cast(sources - num_found, tf.int32),
-        )
-        begins = tf.cast(tf.gather(tf.concat([found.begins, [0]], 0), index), tf.int64)
-        ends = tf.cast(tf.gather(tf.concat([found.ends, [0]], 0), index), tf.int64)
-        return _Encoded(
-            ids,
-            tf.where(is_found, word_starts + begins, word_starts),
-            tf.where(is_found, word_starts + ends, word_ends) - 1,
-            splits,
-        )
+    character_ids = {ord(token): i for token, i in vocab.ids.items() if len(token) == 1}
+    return BpeModel(vocab, [vocab.ids[name] for name in names], character_ids)
+
+
+def _words_are_independent(vocab: SentencePieceVocab) -> bool:
+    """Returns whether no merge joins the end of a word with the space before the next one."""
+    for left, right in vocab.merges:
+        if right.startswith(SPACE_SYMBOL) and not left.endswith(SPACE_SYMBOL):
+            return False
+    return True
 
 
 @functools.cache
@@ -396,11 +240,10 @@ def _check_bpe_pre_tokenizer(vocab: SentencePieceVocab) -> None:
 
 def _words_of_one_token(
     vocab: SentencePieceVocab, reference: tokenizers.Tokenizer
-) -> tuple[list[bytes], list[int]]:
-    """Returns the words that are a single token, as UTF-8, and the ids."""
+) -> dict[bytes, int]:
+    """Returns the ids of the words that are a single token, by their UTF-8."""
     added = {token.content for token in vocab.added_tokens}
-    words = []
-    ids = []
+    words = {}
     for token, index in vocab.ids.items():
         is_word = token.startswith(SPACE_SYMBOL) and SPACE_SYMBOL not in token[1:]
         if not is_word or token in added or index == vocab.unk_id:
@@ -408,13 +251,12 @@ def _words_of_one_token(
         # The model decides: several shorter tokens may be more probable than the whole word.
         found = reference.model.tokenize(token)
         if len(found) == 1 and found[0].id == index:
-            words.append(token.encode())
-            ids.append(index)
-    return words, ids
+            words[token.encode()] = index
+    return words
 
 
 def _trim(
-    text: _Text,
+    text: Characters,
     firsts: tf.Tensor,
     lasts: tf.Tensor,
     leading: tf.Tensor,

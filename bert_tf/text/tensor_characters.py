@@ -23,6 +23,12 @@ def count_up(lengths: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.reduce_sum(lengths)) - tf.repeat(starts, lengths)
 
 
+def count_by(owners: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns how often each of 0 .. size - 1 is among `owners`, int64 [size]."""
+    owners = tf.cast(owners, tf.int32)
+    return tf.math.bincount(owners, minlength=size, maxlength=size, dtype=tf.int64)
+
+
 def to_bytes(
     strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:

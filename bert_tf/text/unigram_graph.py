@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-from bert_tf.text.tensor_characters import count_up, look_up
+from bert_tf.text.tensor_characters import count_by, count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
-from bert_tf.text.word_tokens import WordTokens
+from bert_tf.text.word_graph import WordTokens
 
 # SentencePiece's kUnkPenalty: unknown characters score below the rarest token by this much.
 _UNKNOWN_PENALTY = 10.0
@@ -54,12 +54,7 @@ class UnigramModel(tf.Module):
         )
 
     def encode(self, code_points: tf.Tensor, word_splits: tf.Tensor) -> WordTokens:
-        """Returns the tokens of words.
-
-        Args:
-          code_points: the characters of all words, int32 [N].
-          word_splits: row splits of the words into characters, int64 [W + 1].
-        """
+        """Returns the tokens of words; see `WordModel`."""
         splits = tf.cast(word_splits, tf.int32)
         lengths = splits[1:] - splits[:-1]
         room = tf.repeat(lengths, lengths) - count_up(lengths)  # characters up to the word's end
@@ -140,12 +135,7 @@ class UnigramModel(tf.Module):
         joins = tf.concat([[False], joins], 0)[: tf.size(ids)]
         token = tf.cumsum(tf.cast(~joins, tf.int32)) - 1
         kept = tf.where(~joins)[:, 0]
-        counts = tf.math.bincount(
-            tf.gather(words, kept),
-            minlength=tf.size(lengths),
-            maxlength=tf.size(lengths),
-            dtype=tf.int64,
-        )
+        counts = count_by(tf.gather(words, kept), tf.size(lengths))
         begins = tf.gather(firsts - tf.gather(splits, words), kept)
         sizes = tf.math.unsorted_segment_sum(sizes, token, tf.size(kept))
         return WordTokens(tf.gather(ids, kept), begins, begins + sizes, counts)

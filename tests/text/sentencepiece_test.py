@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.text.normalization import align
-from bert_tf.text.normalization_graph import Characters, make_steps
+from bert_tf.text.normalization_graph import NormalCharacters, make_steps
 from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.sentencepiece_graph import SentencePieceTokenizer
@@ -180,7 +180,7 @@ def replaced_in_the_graph(text: str, string: str) -> str:
     size = len(text)
     code_points = tf.constant(list(map(ord, text)))
     positions = tf.range(size)
-    characters = Characters(code_points, tf.zeros([size], tf.int64), positions, positions + 1)
+    characters = NormalCharacters(code_points, tf.zeros([size], tf.int64), positions, positions + 1)
     result = step(characters, tf.fill([size], True))
     return "".join(map(chr, result.code_points.numpy()))
 

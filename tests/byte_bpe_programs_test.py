@@ -1,6 +1,5 @@
 """Byte-level BPE through all programs: text in, a trained model, fine-tuned, served with it."""
 
-import json
 import pathlib
 import re
 
@@ -149,63 +148,3 @@ def test_classification_and_its_export(pretrained, folder) -> None:
     column = [row["text"] for row in texts(12)]
     found = served_answers(path, folder / "serving", column)["probabilities"]
     assert_close(found, expected, OTHER_FRAMEWORK)
-
-
-@pytest.mark.slow
-def test_tagging_and_its_export(pretrained, folder) -> None:
-    sentences = [["The", "B-X"], ["miller", "O"], [".", "O"], [], ["Boats", "B-X"], [",", "O"], []]
-    text = "".join(" ".join(row) + "\n" for row in sentences) * 4
-    (folder / "tags.txt").write_text(text, encoding="utf8")
-    path = folder / "tags"
-    finish(
-        run(
-            "run_tagger",
-            **TUNING,
-            train_file=folder / "tags.txt",
-            eval_file=folder / "tags.txt",
-            do_predict="true",
-            predict_file=folder / "tags.txt",
-            output_dir=path,
-            init_checkpoint=pretrained,
-        )
-    )
-    lines = (path / "predictions.txt").read_text(encoding="utf8").splitlines()
-    predicted = [line.split()[-1] for line in lines if line]
-    found = served_answers(path, folder / "serving_tags", ["The miller.", "Boats,\n", " ", ""])
-    assert found["words"].tolist()[:2] == [[b"The", b"miller", b"."], [b"Boats", b",", b""]]
-    assert found["starts"].tolist()[:2] == [[0, 4, 10], [0, 5, -1]]
-    assert found["words"][2:].tolist() == [[b""] * 3] * 2
-    tags = [tag.decode() for row in found["tags"][:2] for tag in row if tag]
-    assert tags == predicted[:5]
-
-
-@pytest.mark.slow
-def test_answers_and_their_export(pretrained, folder) -> None:
-    context = "The mill stood on the slow river.\nIts wheel turned with the water. A boat was tied."
-    answers = {"Where did the mill stand?": "the slow river", "What turned?": "wheel"}
-    questions = [
-        {
-            "id": str(number),
-            "question": question,
-            "answers": [{"text": text, "answer_start": context.index(text)}],
-        }
-        for number, (question, text) in enumerate(answers.items())
-    ]
-    data = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
-    (folder / "squad.json").write_text(json.dumps(data))
-    path = folder / "answers"
-    finish(
-        run(
-            "run_squad",
-            **{**TUNING, "max_query_length": 8, "doc_stride": 6},
-            train_file=folder / "squad.json",
-            eval_file=folder / "squad.json",
-            do_predict="true",
-            predict_file=folder / "squad.json",
-            output_dir=path,
-            init_checkpoint=pretrained,
-        )
-    )
-    expected = json.loads((path / "predictions.json").read_text())
-    found = served_answers(path, folder / "serving_squad", list(answers), [context] * 2)
-    assert [answer.decode() for answer in found["answer"]] == list(expected.values())

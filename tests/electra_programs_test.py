@@ -297,24 +297,6 @@ def test_micro_batches_train_like_the_whole(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["false", "true"])
-def test_two_devices_train_like_one(folder, reference):
-    """Losses of both towers, and what is drawn and found, of every step and of the evaluation."""
-    few = {"num_train_steps": 5, "log_steps": 1, "learning_rate": 1e-3, "num_warmup_steps": 0}
-    reports = []
-    for name, more in {"one": {}, "two": {"distribution": "mirrored", "num_devices": 2}}.items():
-        name = f"{name}_{reference}"
-        finish(pretrain(folder, name, **few, **more, electra_reference_sampling=reference))
-        results = (folder / name / "eval_results.txt").read_text().splitlines()
-        lines = read_metrics(folder / name / "metrics.jsonl")
-        reports.append([*lines, {k: float(v) for k, v in (r.split(" = ") for r in results)}])
-    assert len(reports[0]) == len(reports[1]) == 6
-    assert set(reports[0][0]) >= {"masked_lm_loss", "replaced_tokens_loss", "replaced_tokens_share"}
-    for one, two in zip(*reports, strict=True):
-        assert two == pytest.approx(one, rel=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["pooler", "cls"])
 def test_the_discriminator_is_fine_tuned(one, folder, pooling):
     """With Hugging Face's head, and with Google's."""

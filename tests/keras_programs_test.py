@@ -1,11 +1,9 @@
 """Programs that take a model take a .keras file, and answer as with the folder it came from."""
 
-import csv
 import json
 import pathlib
 
 import keras
-import numpy as np
 import pytest
 
 import bert_tf
@@ -90,53 +88,3 @@ def test_an_index_is_built_and_searched(place, tmp_path):
     # The same model in another form: the index knows it by its weights.
     found = run("search", index=tmp_path / "index", query=LINES[0], k=1)
     assert LINES[0] in found
-
-
-@pytest.mark.slow
-def test_a_run_starts_from_a_keras_file_and_predicts_with_one(place, tmp_path):
-    examples = place / "labelled.csv"
-    run(
-        "run_classifier",
-        init_checkpoint=place / "pretrained.keras",
-        output_dir=tmp_path / "run",
-        do_train=True,
-        train_file=examples,
-        num_train_epochs=1,
-        train_batch_size=3,
-        max_seq_length=16,
-    )
-    model = bert_tf.BertClassifier.from_pretrained(tmp_path / "run")
-    model.save(tmp_path / "trained.keras")
-    run(
-        "run_classifier",
-        init_checkpoint=tmp_path / "trained.keras",
-        output_dir=tmp_path / "other",
-        do_predict=True,
-        predict_file=examples,
-    )
-    lines = (tmp_path / "other/predictions.tsv").read_text().splitlines()
-    rows = csv.DictReader(lines, delimiter="\t")
-    expected = [row["label"] for row in model.classify(LINES)]
-    assert [row["answer"] for row in rows] == expected
-
-
-@pytest.mark.slow
-def test_exports_take_a_keras_file(place, tmp_path):
-    run(
-        "export.saved_model",
-        model_dir=place / "classifier.keras",
-        output_dir=tmp_path / "served",
-    )
-    run(
-        "export.tflite",
-        model_dir=place / "classifier.keras",
-        output_file=tmp_path / "mine.tflite",
-        quantize="none",
-        no_gate=True,
-    )
-    expected = bert_tf.load(place / "classifier").probabilities(LINES)
-    for path in ("served", "mine.tflite"):
-        found = bert_tf.load(tmp_path / path).probabilities(LINES)
-        for one, other in zip(found, expected, strict=True):
-            assert one.keys() == other.keys()
-            np.testing.assert_allclose([*one.values()], [*other.values()], atol=1e-4)

@@ -1,4 +1,4 @@
-"""An ALBERT from the user's text: pre-trained, resumed, given to transformers, exported."""
+"""An ALBERT from the user's text: pre-trained, resumed, given to transformers."""
 
 import json
 import shutil
@@ -6,17 +6,9 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.inference.serving_models import load
-from bert_tf.tasks.base.serving.lite_model import LiteModel
-from export.lite import accuracy_gate
-from export.lite.conversion import convert
 from tests.conftest import CORPUS
-from tests.export.made_models import TEXTS, write_model
-from tests.export.tflite_test import random_batch
-from tests.float_bounds import assert_close
 from tests.programs import SMALL_BERT, finish, run
 
 FLAGS = {
@@ -76,33 +68,3 @@ def test_it_is_resumed_bit_for_bit(trained, tmp_path):
     resumed, expected = read_checkpoint(tmp_path / "run"), read_checkpoint(trained)
     for name, value in expected.weights.items():
         np.testing.assert_array_equal(resumed.weights[name], value, err_msg=name)
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    """A folder with a classifier."""
-    shape = {"num_hidden_layers": 3, "num_layer_groups": 1, "embedding_size": 16}
-    return write_model(tmp_path_factory.mktemp("albert") / "model", "classifier", **shape)
-
-
-@pytest.mark.slow
-def test_exports_have_the_same_answers(classifier, tmp_path):
-    served = load(str(classifier), "classifier", unpad=False)
-    (column,) = served.texts
-    expected = served.from_texts(tf.constant(TEXTS))
-    flags = {"model_dir": classifier, "output_dir": tmp_path / "saved", "kind": "classifier"}
-    finish(run("export.saved_model", **flags))
-    exported = tf.saved_model.load(str(tmp_path / "saved/1")).signatures["serving_default"]
-    received = exported(**{column: tf.constant(TEXTS)})
-    assert_close(received["probabilities"], expected["probabilities"])
-
-
-@pytest.mark.slow
-def test_lite_rt_has_the_same_answers(classifier, tmp_path):
-    served = load(str(classifier), "classifier", unpad=False)
-    batch = random_batch(served, 7, 16)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(convert(served, "none", [batch]))
-    received = LiteModel(path).from_ids(batch)
-    expected = accuracy_gate.reference(served)(batch)
-    assert_close(received["probabilities"], expected["probabilities"])

@@ -15,9 +15,8 @@ from bert_tf.checkpoints.run_identity import RECORD, check_files, new_identity
 from bert_tf.checkpoints.start import read_start
 from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
 from bert_tf.config import ModelConfig
-from tests.conftest import CORPUS
 from tests.fine_tune import fine_tune, write_folder
-from tests.programs import SMALL_BERT, run
+from tests.programs import run
 from tests.slow_variants import slow_where
 
 STEPS = {"num_train_steps": 2, "save_checkpoints_steps": 1}
@@ -248,26 +247,3 @@ def test_each_file_that_gives_weights_their_meaning_is_tied(tmp_path):
                 check_files(tmp_path)
             path.write_text(before)
     check_files(tmp_path)
-
-
-@pytest.mark.slow
-def test_pretraining_resumes_and_evaluates_only_what_belongs_together(tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text(CORPUS + "\n", encoding="utf8")
-    given = {**SMALL_BERT, "input_file": corpus, "jit_compile": "false", "num_workers": 1}
-    given |= {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4}
-    given |= {"eval_batch_size": 4, "max_eval_steps": 1}
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert run("run_pretraining", **given, do_train="true", output_dir=first).returncode == 0
-    other = {**given, "random_seed": 1}
-    assert run("run_pretraining", **other, do_train="true", output_dir=second).returncode == 0
-    words = (first / "vocab.txt").read_text()
-    exchange_words(first, tmp_path)
-    for road in ({"do_train": "true"}, {"do_eval": "true"}):
-        done = run("run_pretraining", **given, **road, output_dir=first)
-        assert done.returncode == 1 and "vocab.txt" in done.printed
-    (first / "vocab.txt").write_text(words)
-    copy_checkpoint(first, tmp_path)
-    for road in ({"do_train": "true"}, {"do_eval": "true"}):
-        done = run("run_pretraining", **given, **road, output_dir=first)
-        assert done.returncode == 1 and "model.ckpt-2" in done.printed

@@ -245,30 +245,6 @@ def test_backup_and_restore_goes_on_to_the_same_weights(folder, tmp_path):
         np.testing.assert_array_equal(variable, expected, err_msg=variable.path)
 
 
-def cross_entropies(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Computes the loss of each row, [B]."""
-    scores = scores.astype(np.float64)
-    normalizers = np.log(np.exp(scores).sum(-1))
-    return normalizers - np.take_along_axis(scores, labels[:, None], -1)[:, 0]
-
-
-@pytest.mark.slow
-def test_weights_of_classes_and_of_rows(folder):
-    task = TASKS["classification"]
-    model = make_model(folder, task, optimizer=keras.optimizers.SGD(0.0))
-    head = model.head.output_weights
-    head.assign(np.random.default_rng(0).normal(0.0, 1.0, head.shape))  # else all rows cost log 2
-    costs = cross_entropies(predict(model, task.inputs), task.labels)
-    assert np.ptp(costs) > 0.1
-    everything = {"batch_size": ROWS, "epochs": 1}
-    by_class = np.where(task.labels == 1, 3.0, 0.5)
-    losses = fit(model, task, class_weight={0: 0.5, 1: 3.0}, **everything)
-    assert losses[0] == pytest.approx(np.mean(by_class * costs), abs=1e-5)
-    by_row = np.random.default_rng(1).uniform(0.0, 2.0, ROWS)
-    losses = fit(model, task, sample_weight=by_row, **everything)
-    assert losses[0] == pytest.approx(np.mean(by_row * costs), abs=1e-5)
-
-
 def test_tags_of_padding_do_not_count(folder):
     task = TASKS["tagging"]
     model = make_model(folder, task)

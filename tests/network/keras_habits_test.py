@@ -56,16 +56,6 @@ def test_callbacks_set_the_rate_of_a_model_that_was_not_compiled(folder):
 
 
 @pytest.mark.slow
-def test_a_rate_of_zero_by_a_callback_stops_the_weights(folder):
-    model = start_model(folder)
-    before = weights_of(model)
-    zero = keras.callbacks.LearningRateScheduler(lambda _: 0.0)
-    model.fit(TEXTS, NAMES, callbacks=[zero], batch_size=4, epochs=2, verbose=0)
-    for found, expected in zip(weights_of(model)[: len(before)], before, strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("as_list", [True, False])
 def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(folder, as_list):
     model = start_model(folder)

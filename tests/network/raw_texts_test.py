@@ -336,28 +336,6 @@ def test_weights_and_numbers_that_do_not_fit(folder):
         BertClassifier(model.config, num_labels=3, problem_type="regression")
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights(folder):
-    runs = []
-    for _ in range(2):
-        model = start_model(folder)
-        model.fit(TEXTS, NAMES, batch_size=8, epochs=1, verbose=0)
-        runs.append(model.get_weights())
-    for first, second in zip(*runs, strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
-@pytest.mark.slow
-def test_replicas_learn_from_texts(folder):
-    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    with strategy.scope():
-        model = start_model(folder)
-    loss = losses(model, TEXTS, NAMES)
-    ids = np.array([LABELS.index(name) for name in NAMES])
-    expected = cross_entropy(model.predict(TEXTS, verbose=0), ids).mean()
-    assert loss == pytest.approx(expected, abs=1e-5)
-
-
 # Heads --------------------------------------------------------------------------------------------
 
 

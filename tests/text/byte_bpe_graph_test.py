@@ -73,15 +73,6 @@ def test_random_unicode_equals_twin(name) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "prefix", "NFC"])
-def test_a_hundred_thousand_random_strings_equal_twin(name) -> None:
-    rng = random.Random(6)
-    tokenizer = random_tokenizer(name)
-    for _ in range(100):
-        assert_equals_twin(tokenizer, [random_text(rng) for _ in range(1000)])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_merges_in_any_order_and_flags_of_added_tokens(seed) -> None:
     rng = random.Random(seed)

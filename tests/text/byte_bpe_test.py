@@ -166,14 +166,6 @@ def test_nfc_of_what_it_may_change_equals_tokenizers() -> None:
         assert "".join(map(nfc.normalize, segments)) == nfc.normalize(text), ascii(text)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "prefix", "NFC"])
-def test_a_hundred_thousand_random_strings_equal_tokenizers(tmp_path, name) -> None:
-    rng = random.Random(6)
-    vocab = modernbert_vocab() if name == "NFC" else roberta_vocab(name == "prefix")
-    assert_equals_peer(vocab, [random_text(rng) for _ in range(100_000)], tmp_path)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_merges_in_any_order_and_flags_of_added_tokens(tmp_path, seed) -> None:
     rng = random.Random(seed)

@@ -112,14 +112,6 @@ def test_rewind_goes_on_with_the_batches_after(tmp_path):
 
 
 @pytest.mark.slow
-def test_rewind_before_the_first_checkpoint_and_twice(tmp_path):
-    trainer = trainer_of(tmp_path, {1: NAN, 3: NAN}, on_bad_loss="rewind")
-    trainer.train()
-    check_weights(trainer, [(0, 4, 12)])
-    assert [event["step"] for event in events(tmp_path)] == [2, 2]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "rewind"])
 def test_a_spike_is_left_out(tmp_path, monkeypatch, policy):
     monkeypatch.setattr("bert_tf.training.trainer.LossGuard", ShortGuard)

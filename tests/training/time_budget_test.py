@@ -1,7 +1,6 @@
 """Runs with a budget of minutes, on a budget that the test moves."""
 
 import shutil
-from unittest import mock
 
 import keras
 import numpy as np
@@ -76,18 +75,6 @@ def test_a_machine_that_gets_faster_at_the_end_makes_no_steps_without_effect():
     _, rates, seconds = simulate(lambda step: 0.1 if step < 570 else 0.03, steps_a_call=20)
     assert seconds < 59.0
     assert np.flatnonzero(rates == 0).tolist() in ([0], [0, 1])
-
-
-@pytest.mark.slow
-def test_growing_batches_are_reckoned_with():
-    def seconds_of(step):
-        return 0.1 * (8 if step < 40 else 16 if step < 80 else 32) / 32
-
-    ramp = {"batch_ramp_start": 8, "batch_ramp_steps": 80}
-    budget, _, seconds = simulate(seconds_of, **ramp)
-    assert 57.0 < seconds < 58.2
-    # 40 steps of 0.025 s, 40 of 0.05 s, and what is left of 58 s in steps of 0.1 s.
-    assert budget.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
 
 
 def test_compiling_for_larger_batches_is_reckoned_with():
@@ -234,17 +221,6 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
-
-
-@pytest.mark.slow
-def test_the_plan_knows_how_long_compilation_takes(tmp_path):
-    trainer = make_trainer(tmp_path, Hands())
-    with mock.patch.object(
-        trainer.time_budget, "last_step", wraps=trainer.time_budget.last_step
-    ) as plan:
-        kill_at(9, trainer)
-    *_, compilation = plan.call_args.args
-    assert compilation == trainer.progress.compile_seconds == 0.5
 
 
 @pytest.mark.slow

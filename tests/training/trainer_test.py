@@ -2,9 +2,7 @@
 
 import contextlib
 import math
-import os
 import shutil
-import signal
 import types
 
 import keras
@@ -17,7 +15,6 @@ from bert_tf.training.evaluator import note_evaluation
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress, write_eval_results
-from bert_tf.training.stopping import Stopped
 from bert_tf.training.time_budget import FAR_AWAY
 from bert_tf.training.trainer import Trainer
 from tests.training.toy_task import TOY, ToyTask
@@ -140,26 +137,6 @@ def test_lines_follow_the_last_step_that_the_clock_decides_on(tmp_path):
     for last, steps in ((FAR_AWAY, 100), (60, 3), (8000, 100), (7, 1)):
         trainer._set_last_step(last)
         assert (trainer.num_train_steps, trainer.log.log_steps) == (last, steps)
-
-
-@pytest.mark.slow
-def test_sigterm_saves_and_says_so(whole_run, tmp_path):
-    trainer = make_trainer(tmp_path)
-    add = trainer.log.add
-
-    def interrupt(step, row):
-        if step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return add(step, row)
-
-    trainer.log.add = interrupt
-    with pytest.raises(Stopped) as stopped:
-        trainer.train()
-    assert stopped.value.signal_number == signal.SIGTERM
-    assert trainer.directory.steps()[-1] == trainer.step >= 3
-    make_trainer(tmp_path).train()
-    ours, expected = (p / "metrics.jsonl" for p in (tmp_path, whole_run))
-    assert ours.read_bytes() == expected.read_bytes()
 
 
 @pytest.mark.slow

@@ -93,28 +93,6 @@ def test_both_towers_learn_and_are_reported(one):
     assert "replaced_tokens_recall = " in results and "unigram_masked_lm_loss = " in results
 
 
-@pytest.mark.slow
-def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
-    path, _ = one
-    discriminator, generator = (
-        read_checkpoint(path, electra_network=tower) for tower in ("discriminator", "generator")
-    )
-    for checkpoint in (discriminator, generator):
-        checkpoint.check()
-    assert discriminator.heads == ("discriminator",) and generator.heads == ("masked_lm",)
-    assert 2 * generator.config.hidden_size == discriminator.config.hidden_size
-    for name in ("word_embeddings", "LayerNorm/gamma"):
-        name = f"bert/embeddings/{name}"
-        np.testing.assert_array_equal(discriminator.weights[name], generator.weights[name])
-    for checkpoint, kind in ((discriminator, "PreTraining"), (generator, "MaskedLM")):
-        written = write_checkpoint(checkpoint, tmp_path / kind, "huggingface")
-        config = json.loads((tmp_path / kind / "config.json").read_text())
-        assert config["architectures"] == [f"ElectraFor{kind}"]
-        assert written.config == checkpoint.config
-    printed = finish(run("fill_mask", output_dir=path, text="The [MASK] stood.", top_k=3))
-    assert len(printed.strip().splitlines()[-1].split()) == 6
-
-
 def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
     path, _ = one
     generator = read_checkpoint(path, electra_network="generator")
@@ -244,18 +222,6 @@ def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
     assert re.search("--learning_rate .*1.0, .*0.01", said) and "share" not in said
     said = fail(pretrain(folder, "begun", masked_share=0.85))
     assert re.search(r"--masked_share .*0\.85, .*0\.8\b", said)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_the_same_to_the_bit(one, folder):
-    shutil.copytree(one[0], folder / "again")
-    for path in (folder / "again").glob("model.ckpt-30*"):
-        path.unlink()
-    finish(pretrain(folder, "again"))
-    ours, expected = (path / "metrics.jsonl" for path in (folder / "again", one[0]))
-    assert ours.read_bytes() == expected.read_bytes()
-    name = "model.ckpt-30.data-00000-of-00001"
-    assert (folder / "again" / name).read_bytes() == (one[0] / name).read_bytes()
 
 
 @pytest.mark.slow

@@ -99,16 +99,6 @@ def test_text_becomes_a_trained_model(one_device):
     assert "step 30/30" in printed and "examples/s" in printed and "left" in printed
 
 
-@pytest.mark.slow
-def test_run_flags_repeat_the_run(one_device, folder):
-    """In a process of its own: the same numbers to the bit."""
-    record = f"--flagfile={one_device[0] / 'run.flags'}"
-    finish(start("run_pretraining", record, output_dir=folder / "again"))
-    assert (folder / "again/metrics.jsonl").read_bytes() == (
-        one_device[0] / "metrics.jsonl"
-    ).read_bytes()
-
-
 def test_masks_are_filled_in(one_device):
     text = "The [MASK] stood on the slow [MASK]."
     printed = finish(run("fill_mask", output_dir=one_device[0], text=text, top_k=3))
@@ -250,52 +240,6 @@ def test_a_share_of_masks_that_moves_goes_on_where_it_was(folder):
     assert moving.read_bytes() == expected
 
 
-@pytest.mark.slow
-def test_a_second_phase_starts_from_the_first(one_device, folder):
-    first = read_metrics(one_device[0] / "metrics.jsonl")
-    finish(
-        pretrain(
-            folder,
-            "phase2",
-            init_checkpoint=one_device[0],
-            max_seq_length=64,
-            max_predictions_per_seq=10,
-            learning_rate=0,
-            num_train_steps=2,
-        )
-    )
-    lines = read_metrics(folder / "phase2" / "metrics.jsonl")
-    assert lines[0]["masked_lm_loss"] < first[0]["masked_lm_loss"] - 0.4
-
-
-@pytest.mark.slow
-def test_weights_are_evaluated_in_a_fresh_directory(one_device, folder):
-    flags = {"do_train": "false", "do_eval": "true"}
-    expected = (one_device[0] / "eval_results.txt").read_text().splitlines()
-    last = one_device[0] / f"model.ckpt-{expected[0].removeprefix('global_step = ')}"
-    finish(pretrain(folder, "evaluated", init_checkpoint=last, **flags))
-    results = (folder / "evaluated/eval_results.txt").read_text().splitlines()
-    assert results[0] == "global_step = 0"
-    assert results[1:] == expected[1:]
-    assert not (folder / "evaluated/run.flags").exists()
-    printed = fail(pretrain(folder, "mistyped", **flags))
-    assert re.search("/mistyped .*vocab.txt", printed)
-
-
-@pytest.mark.slow
-def test_changed_input_is_refused(folder):
-    corpus = folder / "growing.txt"
-    corpus.write_text(CORPUS, encoding="utf8")
-    flags = {"input_file": corpus, "save_checkpoints_steps": 2, "num_train_steps": 4}
-    finish(pretrain(folder, "grown", **flags))
-    for path in (folder / "grown").glob("model.ckpt-4*"):
-        path.unlink()
-    before = {path: path.read_bytes() for path in (folder / "grown").glob("*.*")}
-    corpus.write_text(CORPUS + "\n\n" + CORPUS.replace("river", "lake"), encoding="utf8")
-    assert re.search("/grown .*fingerprint", fail(pretrain(folder, "grown", **flags)))
-    assert {path: path.read_bytes() for path in (folder / "grown").glob("*.*")} == before
-
-
 def test_minutes_and_steps_exclude_each_other(folder):
     for name, remedy in {"num_train_steps": "", "num_warmup_steps": "--warmup="}.items():
         others = {"num_train_steps": 0, "num_warmup_steps": 0, name: 7}
@@ -368,15 +312,6 @@ def two_workers(folder, name, **changed):
     finally:
         for process in processes:
             process.kill()
-
-
-@pytest.mark.slow
-def test_two_processes_with_a_budget_end_together(folder):
-    """At the same step; the rates of the line that the chief wrote fall to their end."""
-    minutes = {"train_minutes": 0.6, "num_train_steps": 0, "num_warmup_steps": 0}
-    two_workers(folder, "timed_workers", **minutes)
-    rates = [x["learning_rate"] for x in read_metrics(folder / "timed_workers/metrics.jsonl")]
-    assert rates[-1] < 0.1 * max(rates) and rates.index(max(rates)) < 0.3 * len(rates)
 
 
 @pytest.mark.slow

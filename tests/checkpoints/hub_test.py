@@ -304,15 +304,3 @@ def test_variables_of_the_environment_hold(server: HubServer, tmp_path):
         assert result.returncode == 0, result.stderr
         assert int(result.stdout) > 5
     assert list((tmp_path / "home" / "hub").glob("models--org--tiny"))
-
-
-@pytest.mark.slow
-def test_fine_tuning_starts_from_a_name(server: HubServer, tmp_path):
-    rows = ["text,label", *["the river,water", "a mill,stone"] * 8]
-    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
-    flags = {"train_file": tmp_path / "train.csv", "output_dir": tmp_path / "run"}
-    sizes = {"max_seq_length": 16, "num_train_epochs": 1, "train_batch_size": 8}
-    done = programs.run("run_classifier", "--do_train", init_checkpoint=NAME, **flags, **sizes)
-    programs.finish(done)
-    assert f"--init_checkpoint={NAME}" in (tmp_path / "run" / "run.flags").read_text()
-    assert len(load_tokenizer(tmp_path / "run").vocab) == len(load_tokenizer(NAME).vocab)

@@ -1,8 +1,6 @@
 """A conversion that is killed leaves no folder, and the same command then succeeds."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -13,25 +11,6 @@ from bert_tf.system import files, temporaries
 from bert_tf.system.files import new_folder
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.programs import run
-from tests.shared_data import ROOT
-
-# Runs the program, which kills itself as soon as it calls a function.
-KILLED = """
-import os, signal, sys
-import {module} as module
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-module.{function} = die
-sys.argv = ["convert_checkpoint", *sys.argv[1:]]
-import runpy
-runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
-"""
-MOMENTS = [
-    ("safetensors.numpy", "save_file"),
-    ("bert_tf.inference.conversion", "compare_outputs"),
-    ("bert_tf.inference.model_card", "_training"),
-    ("pathlib.Path", "replace"),
-]
 
 
 @pytest.fixture(name="source")
@@ -44,25 +23,6 @@ def fixture_source(tmp_path) -> pathlib.Path:
 
 def convert(source: pathlib.Path, output: pathlib.Path):
     return run("convert_checkpoint", input=source, output=output, to="huggingface")
-
-
-@pytest.mark.slow
-def test_kills_at_several_moments(tmp_path, source):
-    for number, (module, function) in enumerate(MOMENTS):
-        output = tmp_path / f"made-{number}" / "model"
-        package, _, name = module.rpartition(".")
-        script = KILLED.replace("{function}", function).replace("{module}", module)
-        if module == "pathlib.Path":
-            script = script.replace(f"import {module} as", f"from {package} import {name} as")
-        command = [sys.executable, "-c", script]
-        command += [f"--input={source}", f"--output={output}", "--to=huggingface"]
-        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert killed.returncode == -9, killed.stderr[-2000:]
-        assert not output.exists(), (module, function)
-        done = convert(source, output)
-        assert done.returncode == 0, done.printed
-        assert (output / "README.md").exists()
-        assert [path.name for path in output.parent.iterdir()] == ["model"]
 
 
 def test_what_fails_at_the_end_leaves_nothing(tmp_path, source, monkeypatch):

@@ -13,9 +13,7 @@ import bert_tf
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.sentence_modules import read_modules
-from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.text.packing import pad_batch
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.fine_tune import read_tsv
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
@@ -268,24 +266,6 @@ def test_the_program_scores_without_training(tmp_path, changes):
     np.testing.assert_allclose(scores, logits(pairs, pack)[:, 0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_the_program_trains_and_exports(tmp_path):
-    """After a step with a learning rate of nearly 0, the scores are still those of the folder."""
-    logits = make_folder(tmp_path / "ce", ["cls"], [GELU, ("LayerNorm",)])
-    steps = {"do_train": "true", "num_train_steps": 1, "learning_rate": 1e-12}
-    steps |= {"optimizer": "adam_weight_decay", "train_batch_size": 2, "max_seq_length": 16}
-    rows = {"train_file": tmp_path / "run.jsonl", "eval_file": tmp_path / "run.jsonl"}
-    pairs, scores = run_program(tmp_path / "ce", tmp_path / "run", do_eval="true", **steps, **rows)
-    pack = bert_tf.BertReranker.from_pretrained(tmp_path / "ce").pack
-    np.testing.assert_allclose(scores, logits(pairs, pack)[:, 0], rtol=0, atol=1e-5)
-    for model in ("ce", "run"):
-        served = tmp_path / f"{model}_served"
-        finish(run("export.saved_model", model_dir=tmp_path / model, output_dir=served))
-        found = bert_tf.load(served / "1").score(PAIRS)
-        expected = 1 / (1 + np.exp(-logits(PAIRS, pack)[:, 0]))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-
 def test_programs_refuse_what_they_cannot_use(tmp_path):
     make_folder(tmp_path / "one", ["cls"], [])
     lite = {"output_file": tmp_path / "x.tflite", "no_gate": "true", "quantize": "none"}
@@ -296,19 +276,6 @@ def test_programs_refuse_what_they_cannot_use(tmp_path):
     files = {"init_checkpoint": tmp_path / "three", "output_dir": tmp_path / "run"}
     printed = fail(run("run_reranker", predict_file=rows, do_predict="true", **files))
     assert "3 labels" in printed and not (tmp_path / "run" / "predictions.tsv").exists()
-
-
-@pytest.mark.slow
-def test_a_lite_file_of_several_labels(tmp_path):
-    logits = make_folder(tmp_path / "ce", ["cls"], [GELU, ("LayerNorm",)], num_labels=3)
-    file = tmp_path / "x.tflite"
-    options = {"no_gate": "true", "quantize": "none", "output_file": file}
-    finish(run("export.tflite", model_dir=tmp_path / "ce", **options))
-    pack = bert_tf.BertReranker.from_pretrained(tmp_path / "ce", new_head=True).pack
-    lite = LiteModel(file)
-    for pair, expected in zip(PAIRS, logits(PAIRS, pack), strict=True):
-        found = lite.from_ids(pad_batch([pack(*pair)]))["probabilities"][0]
-        np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "Router", "WeightedLayerPooling"])

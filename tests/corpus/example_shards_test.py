@@ -2,13 +2,7 @@
 
 import concurrent.futures
 import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -174,50 +168,3 @@ def test_order_of_documents_and_examples_is_mixed(store):
     ids = read(write(store, "a", shards=1)[0])["input_ids"]
     documents = (ids[:, 1] - 5) // 40
     assert (np.diff(documents) == 0).mean() < 0.2
-
-
-CHILD = """
-import pathlib, sys, numpy as np
-from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.example_shards import write_shards
-from bert_tf.corpus.token_store import TokenStore
-root = pathlib.Path(sys.argv[1])
-write_shards(TokenStore([root / "part-0.tokens"]), np.arange(40),
-    [root / "k" / f"{i}.tfrecord" for i in range(20)], root / "k" / "receipts",
-    DataConfig(
-        vocab_file=str(root / "vocab.txt"), dupe_factor=30, max_seq_length=32, num_workers=2),
-    MaskingConfig(masking="static"))
-"""
-
-
-@pytest.mark.slow
-def test_killed_and_started_again(store):
-    root = store.paths[0].parent
-    command = [sys.executable, "-c", CHILD, str(root)]
-    process = subprocess.Popen(command, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len(list((root / "k").glob("*.tfrecord"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)  # the parent alone: the workers must follow it
-    process.wait()
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(process.pid, 0)
-            time.sleep(0.02)
-        except ProcessLookupError:
-            break
-    else:
-        pytest.fail("the workers outlived their parent")
-    early = {path: path.stat().st_mtime_ns for path in (root / "k").glob("*.tfrecord")}
-    finished = len(list((root / "k" / "receipts").glob("*.json")))
-    assert 0 < finished < 20
-    subprocess.run(command, check=True)
-    kept = sum(path.stat().st_mtime_ns == time for path, time in early.items())
-    assert kept >= finished
-    contents = [path.read_bytes() for path in sorted((root / "k").glob("*.tfrecord"))]
-    for path in (root / "k").rglob("*.*"):
-        path.unlink()
-    subprocess.run(command, check=True)
-    assert contents == [path.read_bytes() for path in sorted((root / "k").glob("*.tfrecord"))]
-    markers = [json.loads(p.read_text()) for p in (root / "k" / "receipts").glob("*.json")]
-    assert sum(marker["documents"] for marker in markers) == 40

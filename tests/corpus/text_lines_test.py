@@ -1,11 +1,8 @@
 """Lines from any offset of a file; long ones in the same pieces wherever reading begins."""
 
 import io
-import lzma
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -97,38 +94,6 @@ def test_a_line_that_is_too_long_for_a_record(monkeypatch, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         list(numbered_lines(file, path))
     assert [number for number, _ in numbered_lines(io.BytesIO(good * 3), path)] == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_a_long_line_in_a_small_file_takes_little_memory(tmp_path) -> None:
-    """1 GB in 150 kB; the sentences of text are cut, records refused."""
-    packer, path = lzma.LZMACompressor(preset=0), tmp_path / "a.jsonl.xz"
-    with path.open("wb") as file:
-        file.write(packer.compress(b'{"text": "'))
-        for _ in range(1 << 10):
-            file.write(packer.compress(b"word " * 200_000))
-        file.write(packer.flush())
-    # VmHWM begins with the program, while ru_maxrss includes the process that was forked.
-    code = (
-        "import pathlib, re, sys\n"
-        "from bert_tf.corpus.corpus import *; from bert_tf.tasks.base.examples import tables\n"
-    )
-    for read, message in (
-        ("sum(1 for p in list_parts(sys.argv[1], 'lines') for d in read_documents(p))", ""),
-        ("list_parts(sys.argv[1], 'jsonl')", "a.jsonl.xz.* line 1 .*67108864"),
-        ("list(tables.read_table(sys.argv[1], None))", "a.jsonl.xz.* line 1 .*67108864"),
-    ):
-        program = (
-            f"{code}try:\n  {read}\nexcept ValueError as e: print(e)\n"
-            "status = pathlib.Path('/proc/self/status').read_text()\n"
-            "print(re.search(r'VmHWM:\\s+(\\d+) kB', status)[1])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-        )
-        *said, peak = done.stdout.splitlines()
-        assert re.search(message, "".join(said)) and bool(said) == bool(message)
-        assert int(peak) < 400_000, (read, peak)  # KB
 
 
 def test_the_rest_of_a_long_line_is_not_read_beyond_the_part() -> None:

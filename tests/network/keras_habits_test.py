@@ -315,20 +315,6 @@ def test_rows_that_are_not_one_hot_are_named(folder):
         model.read_examples(TEXTS[:2], [[0, 1], [1, 1]])
 
 
-@pytest.mark.slow
-def test_one_hot_labels_of_ids_and_datasets(folder):
-    model = start_model(folder)
-    expected = model.evaluate(TEXTS, NAMES, batch_size=16, verbose=0)
-    ids = model.preprocessor(TEXTS)
-    found = model.evaluate(ids, ONE_HOT, batch_size=16, verbose=0)
-    assert found[0] == pytest.approx(expected[0], abs=1e-5)
-    data = tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(16)
-    model = start_model(folder)
-    assert_close(model.evaluate(data, verbose=0), expected)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one-hot"):
-        model.task_loss(None, tf.constant([[1, 1]]), tf.zeros([1, 2]), None)
-
-
 def test_balanced_classes_have_equal_sums(folder):
     model = start_model(folder, labels=["bad", "good", "never"])
     names = ["good"] * 3 + ["bad"]

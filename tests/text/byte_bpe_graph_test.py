@@ -22,7 +22,7 @@ from tests.text.byte_bpe_test import (
     random_text,
     roberta_vocab,
 )
-from tests.text.tokenizer_test import byte_offsets, flat
+from tests.text.tokenizer_test import assert_equals_twin, assert_the_same_everywhere, flat
 
 TEXTS = ["", "It's the  <mask>", "६x६\x00😀", "e\u0301\n\n", "a" * 200, " ", "</s>then"]
 # Good and bad bytes: cut off, too long, surrogates, beyond Unicode.
@@ -33,19 +33,6 @@ BYTES += (b"\xed\xa0\x80", b"\xf0\x80\x80", b"\xf4\x90\x80\x80", b"\xf0\x9f\x98"
 @functools.cache
 def roberta_tokenizer(add_prefix_space: bool = False) -> ByteBpeTokenizer:
     return ByteBpeTokenizer(roberta_vocab(add_prefix_space))
-
-
-def assert_equals_twin(tokenizer: ByteBpeTokenizer, texts: list[str]) -> None:
-    twin = ByteBpe(tokenizer.vocab)
-    strings = tf.constant(texts, tf.string)
-    ids, starts, ends = (flat(ragged) for ragged in tokenizer.tokenize_with_offsets(strings))
-    assert flat(tokenizer.tokenize(strings)) == ids
-    for i, text in enumerate(texts):
-        tokens, twin_starts, twin_ends = twin.tokenize_with_offsets(text)
-        to_bytes = byte_offsets(text)
-        assert ids[i] == [twin.vocab.ids[token] for token in tokens], ascii(text)
-        assert starts[i] == [to_bytes[place] for place in twin_starts], ascii(text)
-        assert ends[i] == [to_bytes[place] for place in twin_ends], ascii(text)
 
 
 def random_tokenizer(name: str) -> ByteBpeTokenizer:
@@ -69,14 +56,18 @@ def test_random_unicode_equals_twin(name) -> None:
     rng = random.Random(11)
     tokenizer = random_tokenizer(name)
     for size in (1, 2, 5, 500):
-        assert_equals_twin(tokenizer, [random_text(rng) for _ in range(size)])
+        assert_equals_twin(
+            tokenizer, ByteBpe(tokenizer.vocab), [random_text(rng) for _ in range(size)]
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_merges_in_any_order_and_flags_of_added_tokens(seed) -> None:
     rng = random.Random(seed)
-    assert_equals_twin(ByteBpeTokenizer(odd_vocab(seed)), [odd_text(rng) for _ in range(200)])
+    vocab = odd_vocab(seed)
+    texts = [odd_text(rng) for _ in range(200)]
+    assert_equals_twin(ByteBpeTokenizer(vocab), ByteBpe(vocab), texts)
 
 
 def test_a_merge_that_makes_an_earlier_one_possible_comes_before_the_next_place() -> None:
@@ -113,17 +104,7 @@ def test_text_that_is_not_utf8_is_read_as_python_decodes_it() -> None:
 
 @pytest.mark.slow
 def test_eager_graph_dataset_and_saved_model_agree(tmp_path) -> None:
-    tokenizer = make_graph_tokenizer(modernbert_vocab(), False)
-    want = tokenizer.tokenize(TEXTS).to_list()
-    assert tf.function(tokenizer.tokenize)(tf.constant(TEXTS)).to_list() == want
-    for batch in (1, len(TEXTS)):
-        dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(batch).map(tokenizer.tokenize)
-        assert [row for ragged in dataset for row in ragged.to_list()] == want
-    tf.saved_model.save(tokenizer, str(tmp_path / "saved"))
-    restored = tf.saved_model.load(str(tmp_path / "saved"))
-    assert restored.tokenize(tf.constant(TEXTS)).to_list() == want
-    for ragged in restored.tokenize_with_offsets(tf.constant(TEXTS)):
-        assert [len(row) for row in ragged.to_list()] == [len(row) for row in want]
+    assert_the_same_everywhere(make_graph_tokenizer(modernbert_vocab(), False), TEXTS, tmp_path)
 
 
 @pytest.mark.parametrize("add_prefix_space", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from bert_tf.text import unicode_tables
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.tokenizer import BertTokenizer, _make_wordpiece, _shared_wordpiece
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -32,7 +33,7 @@ def byte_offsets(text: str) -> list[int]:
     return offsets
 
 
-def assert_equals_twin(tokenizer: BertTokenizer, twin: WordPiece, texts: list[str]) -> None:
+def assert_equals_twin(tokenizer: tf.Module, twin: Tokenizer, texts: list[str]) -> None:
     ids, starts, ends = (flat(ragged) for ragged in tokenizer.tokenize_with_offsets(texts))
     assert flat(tokenizer.tokenize(texts)) == ids
     for i, text in enumerate(texts):
@@ -41,6 +42,21 @@ def assert_equals_twin(tokenizer: BertTokenizer, twin: WordPiece, texts: list[st
         assert ids[i] == [twin.vocab.ids[token] for token in tokens], ascii(text)
         assert starts[i] == [to_bytes[place] for place in twin_starts], ascii(text)
         assert ends[i] == [to_bytes[place] for place in twin_ends], ascii(text)
+
+
+def assert_the_same_everywhere(tokenizer: tf.Module, texts: list[str], folder) -> None:
+    """Eagerly, in a graph, in datasets, and saved."""
+    want = tokenizer.tokenize(texts).to_list()
+    assert tf.function(tokenizer.tokenize)(tf.constant(texts)).to_list() == want
+    # One text at a time, then all in a batch.
+    for batch in (1, len(texts)):
+        dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch).map(tokenizer.tokenize)
+        assert [row for ragged in dataset for row in ragged.to_list()] == want
+    tf.saved_model.save(tokenizer, str(folder / "saved"))
+    restored = tf.saved_model.load(str(folder / "saved"))
+    assert restored.tokenize(tf.constant(texts)).to_list() == want
+    for ragged in restored.tokenize_with_offsets(tf.constant(texts)):
+        assert [len(row) for row in ragged.to_list()] == [len(row) for row in want]
 
 
 @pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
@@ -103,18 +119,7 @@ def test_text_that_is_not_utf8_is_skipped_as_in_the_original() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lower", [True, False])
 def test_eager_graph_dataset_and_saved_model_agree(tmp_path, lower) -> None:
-    tokenizer = BertTokenizer(vocab_of_pools(), lower)
-    want = tokenizer.tokenize(TEXTS).to_list()
-    assert tf.function(tokenizer.tokenize)(tf.constant(TEXTS)).to_list() == want
-    # One text at a time, then all in a batch.
-    for batch in (1, len(TEXTS)):
-        dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(batch).map(tokenizer.tokenize)
-        assert [row for ragged in dataset for row in ragged.to_list()] == want
-    tf.saved_model.save(tokenizer, str(tmp_path / "saved"))
-    restored = tf.saved_model.load(str(tmp_path / "saved"))
-    assert restored.tokenize(tf.constant(TEXTS)).to_list() == want
-    for ragged in restored.tokenize_with_offsets(tf.constant(TEXTS)):
-        assert [len(row) for row in ragged.to_list()] == [len(row) for row in want]
+    assert_the_same_everywhere(BertTokenizer(vocab_of_pools(), lower), TEXTS, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,15 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import (
-    FIELDS,
-    encoder_rows,
-    label_head,
-    same_fields,
-    typed_differences,
-)
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, label_head
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     expect,
     read_fields,
     read_width,
     task_classes,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
@@ -41,19 +37,19 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     )
     if not config.num_layer_groups:
         raise ValueError(f"{path}: num_hidden_groups is 0, expected at least 1.")
-    width = read_width(values, path, 128)
-    if width == config.hidden_size:
+    width = read_width(values, path, config, 128)
+    if not width:
         raise ValueError(
-            f"{path}: embedding_size and hidden_size are both {width}, expected different widths: "
-            "bert_tf projects the embeddings only then, and ALBERT always; use another model."
+            f"{path}: embedding_size and hidden_size are both {config.hidden_size}, expected "
+            "different widths: bert_tf projects the embeddings only then, and ALBERT always; use "
+            "another model."
         )
     return dataclasses.replace(config, embedding_size=width)
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **same_fields(config),
-        "num_hidden_groups": config.num_layer_groups,
+        **written_fields(config, GROUPED_FIELDS),
         "inner_group_num": 1,
         "embedding_size": config.table_width,
         "classifier_dropout_prob": config.hidden_dropout_prob,
@@ -61,22 +57,13 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+def other_differences(config: ModelConfig) -> list[str]:
     result = []
     if not config.num_layer_groups:
         result.append("num_layer_groups is 0, not 1 (its layers share their weights)")
     if config.table_width == config.hidden_size:
         result.append("embedding_size is that of the layers (it projects the embeddings)")
-    return result + typed_differences(
-        config,
-        heads,
-        num_layer_groups=config.num_layer_groups,
-        position_type="learned",
-        position_offset=0,
-        classifier_pooling="pooler",
-        pooler_act="tanh",
-        transform_act=config.hidden_act,
-    )
+    return result
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -124,6 +111,7 @@ ALBERT = Family(
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    differences=differences,
+    held={"num_layer_groups": ANY, "embedding_size": ANY},
+    other_differences=other_differences,
     pretrains_pooler=True,
 )

@@ -6,30 +6,19 @@ from typing import Any
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
-    list_differences,
     read_fields,
     task_classes,
-    written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import ModelConfig
 
 # The fields with the same name in the config.json of BERT, RoBERTa and RoFormer.
-SAME_NAMES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-    "layer_norm_eps",
-    "pad_token_id",
-)
+SAME_NAMES = """
+    vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
+    hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings type_vocab_size
+    initializer_range layer_norm_eps pad_token_id
+""".split()
 FIELDS = {name: name for name in SAME_NAMES}
 # The parts of a block by their names in the files of BERT; `encoder_rows` takes others.
 PARTS = {
@@ -42,15 +31,6 @@ PARTS = {
     "output": "output.dense",
     "output_norm": "output.LayerNorm",
 }
-# The block of google-research/bert.
-POST_NORM: dict[str, Any] = {
-    "block_type": "post_norm",
-    "gated_feed_forward": False,
-    "biases": "all",
-    "local_attention": 0,
-    "head_transform": False,
-    "num_layer_groups": 0,
-}
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
@@ -60,34 +40,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    return {**same_fields(config), "position_embedding_type": "absolute"}
-
-
-def same_fields(config: ModelConfig) -> dict[str, Any]:
-    """Returns the fields of `SAME_NAMES` for a config.json."""
-    values = {name: getattr(config, name) for name in SAME_NAMES}
-    return {**values, "hidden_act": written_activation(config.hidden_act)}
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return typed_differences(
-        config,
-        heads,
-        position_type="learned",
-        position_offset=0,
-        embedding_size=config.hidden_size,
-        classifier_pooling="pooler",
-        pooler_act="tanh",
-        transform_act=config.hidden_act,
-    )
-
-
-def typed_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
-    """Adds the fields of BERT's blocks, with a table of types, to `list_differences`."""
-    found = list_differences(config, heads, **{**POST_NORM, **held})
-    if not config.type_vocab_size:
-        found.append("type_vocab_size is 0, not 2")
-    return found
+    return {**written_fields(config, FIELDS), "position_embedding_type": "absolute"}
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -162,6 +115,5 @@ BERT = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("bert."),
-    differences=differences,
     pretrains_pooler=True,
 )

@@ -11,21 +11,20 @@ from typing import Any
 
 from bert_tf.checkpoints.families.bert import (
     FIELDS,
-    POST_NORM,
     encoder_rows,
     label_head,
     masked_lm_copies,
     masked_lm_rows,
-    same_fields,
 )
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     expect,
-    list_differences,
     read_activation,
     read_fields,
     task_classes,
     written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import DISENTANGLED_POSITIONS, ModelConfig
@@ -131,7 +130,7 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
     half = config.relative_buckets // 2
     longest = config.relative_max_distance
     return {
-        **same_fields(config),
+        **written_fields(config, FIELDS),
         "legacy": False,
         # With true, transformers ties the dense layer of this head to the word table and fails;
         # the scores are computed with the word table in any case.
@@ -151,19 +150,6 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 def write_legacy_config(config: ModelConfig) -> dict[str, Any]:
     return {**write_config(config), "legacy": True, "tie_word_embeddings": True}
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return list_differences(
-        config,
-        heads,
-        **POST_NORM,
-        position_type=DISENTANGLED_POSITIONS,
-        position_offset=0,
-        embedding_size=config.hidden_size,
-        classifier_pooling="pooler",
-        transform_act=config.hidden_act,
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -222,7 +208,7 @@ DEBERTA = Family(
     write_config=write_config,
     rows=rows,
     copies={},
-    differences=differences,
+    held={"position_type": DISENTANGLED_POSITIONS, "type_vocab_size": ANY, "pooler_act": ANY},
     variant=variant,
 )
 LEGACY_DEBERTA = dataclasses.replace(

@@ -3,14 +3,13 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import POST_NORM, encoder_rows, label_head
+from bert_tf.checkpoints.families.bert import encoder_rows, label_head
 from bert_tf.checkpoints.families.family import (
     Family,
-    list_differences,
     read_fields,
     task_classes,
     with_aliases,
-    written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
@@ -53,30 +52,12 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     return {
-        **values,
-        "activation": written_activation(config.hidden_act),
+        **written_fields(config, FIELDS),
         "qa_dropout": config.hidden_dropout_prob,
         "seq_classif_dropout": config.hidden_dropout_prob,
         "sinusoidal_pos_embds": False,
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return list_differences(
-        config,
-        heads,
-        **POST_NORM,
-        type_vocab_size=0,
-        position_type="learned",
-        position_offset=0,
-        embedding_size=config.hidden_size,
-        layer_norm_eps=EPSILON,
-        classifier_pooling="pooler",
-        pooler_act="relu",
-        transform_act=config.hidden_act,
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -115,5 +96,5 @@ DISTILBERT = Family(
     write_config=write_config,
     rows=rows,
     copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-    differences=differences,
+    held={"type_vocab_size": 0, "layer_norm_eps": EPSILON, "pooler_act": "relu"},
 )

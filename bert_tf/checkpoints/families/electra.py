@@ -8,14 +8,16 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_differences
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     architectures,
     expect,
     read_fields,
     read_width,
     task_classes,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
@@ -39,32 +41,18 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         head_act=head_act,
         pooler_act="gelu_exact",
     )
-    width = read_width(values, path, 128)
-    # 0 means the width of the layers, without a projection.
-    return dataclasses.replace(config, embedding_size=0 if width == config.hidden_size else width)
+    return dataclasses.replace(config, embedding_size=read_width(values, path, config, 128))
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **same_fields(config),
+        **written_fields(config, FIELDS),
         "embedding_size": config.table_width,
         "position_embedding_type": "absolute",
         "summary_type": "first",
         "summary_use_proj": True,
         "summary_activation": "gelu",
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return typed_differences(
-        config,
-        heads,
-        position_type="learned",
-        position_offset=0,
-        classifier_pooling="pooler",
-        pooler_act="gelu_exact",
-        transform_act="gelu_exact",
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -99,5 +87,5 @@ ELECTRA = Family(
     write_config=write_config,
     rows=rows,
     copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-    differences=differences,
+    held={"embedding_size": ANY, "pooler_act": "gelu_exact", "transform_act": "gelu_exact"},
 )

@@ -26,13 +26,28 @@ ACTIVATIONS = {
 }
 
 
-# The values of all families that do not state another one.
+# A field that may have any value.
+ANY = object()
+# The values of BERT, of all families that do not state others; some follow from the configuration.
 USUAL: dict[str, Any] = {
-    "classifier_layers": "",
+    "block_type": "post_norm",
+    "gated_feed_forward": False,
+    "biases": "all",
+    "local_attention": 0,
+    "head_transform": False,
+    "num_layer_groups": 0,
+    "position_type": "learned",
+    "position_offset": 0,
     "embedding_norm": True,
-    "masked_lm_transform": True,
-    "pooled_token": "first",
+    "embedding_size": lambda config: config.hidden_size,
+    "type_vocab_size": lambda config: config.type_vocab_size or 2,
     "query_vector": False,
+    "pooled_token": "first",
+    "pooler_act": "tanh",
+    "masked_lm_transform": True,
+    "transform_act": lambda config: config.hidden_act,
+    "classifier_pooling": "pooler",
+    "classifier_layers": "",
 }
 
 
@@ -51,8 +66,9 @@ class Family:
       write_config: returns the corresponding fields of a config.json.
       rows: returns the table of weights for a number of unique layers and a purpose.
       copies: copies of tied weights, which some files contain.
-      differences: returns the reasons why it cannot hold a configuration with these heads; [] if it
-        can.
+      held: the values of fields that it can hold, where they differ from `USUAL`: a value, a tuple
+        of several, ANY, or a function that returns them for a configuration.
+      other_differences: returns further reasons why it cannot hold a configuration.
       constants: functions that compute, by name, tensors that follow from the configuration.
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
@@ -69,13 +85,32 @@ class Family:
     write_config: Callable[[ModelConfig], dict[str, Any]]
     rows: Callable[[int, str], list[Row]]
     copies: Mapping[str, str]
-    differences: Callable[[ModelConfig, tuple[str, ...]], list[str]]
+    held: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    other_differences: Callable[[ModelConfig], list[str]] | None = None
     constants: Mapping[str, Callable[[ModelConfig], np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
     pretrains_pooler: bool = False
     idle: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
     variant: "Callable[[dict[str, Any], Iterable[str]], Family] | None" = None
+
+    def differences(self, config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
+        """Returns the reasons why it cannot hold a configuration with these heads; [] if it can."""
+        found = [] if self.other_differences is None else self.other_differences(config)
+        unused = _fields_of_missing_heads(heads)
+        for name, allowed in {**USUAL, **self.held}.items():
+            value = getattr(config, name)
+            # 0 means the width of the layers.
+            if name == "embedding_size":
+                value = value or config.hidden_size
+            # A list of all parts means the same as "all".
+            if name == "biases" and all(map(config.has_bias, BIASES)):
+                value = "all"
+            allowed = allowed(config) if callable(allowed) else allowed
+            allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+            if name not in unused and value not in allowed and ANY not in allowed:
+                found.append(f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}")
+        return found
 
 
 def task_classes(start: str) -> dict[str, str]:
@@ -152,6 +187,12 @@ def with_aliases(
     return values
 
 
+def written_fields(config: ModelConfig, names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the fields of a config.json, whose keys `names` has by field."""
+    values = {key: getattr(config, name) for name, key in names.items()}
+    return {**values, names["hidden_act"]: written_activation(config.hidden_act)}
+
+
 def written_activation(value: str) -> str:
     """Returns the name of an activation in config.json."""
     return next(name for name, act in ACTIVATIONS.items() if act == value)
@@ -179,46 +220,34 @@ def architectures(values: dict[str, Any], path: pathlib.Path) -> list[str]:
     return json_field(values, "architectures", list, path, nullable=True) or []
 
 
-def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **options: bool) -> int:
-    """Returns `embedding_size`, the width of the tables; ValueError if it is not positive."""
+def read_width(
+    values: dict[str, Any],
+    path: pathlib.Path,
+    config: ModelConfig,
+    default: int,
+    **options: bool,
+) -> int:
+    """Returns the `embedding_size` of a configuration; 0 for that of its layers, not projected.
+
+    A width in the file that is not positive is a ValueError.
+    """
     width = json_field(values, "embedding_size", int, path, **options)
     if width is not None and width < 1:
         raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
     if width is None:
-        return default
-    return width
+        width = default
+    return 0 if width == config.hidden_size else width
 
 
-def list_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
-    """Lists the fields of a structure whose values a family does not have.
-
-    `held` has the supported value, or a tuple of values, by field. Fields of heads that are not in
-    `heads` are ignored.
-    """
-    held = {**USUAL, **held}
-    # A field that only a missing head reads cannot differ.
+def _fields_of_missing_heads(heads: tuple[str, ...]) -> set[str]:
+    """Returns the fields that only heads read which are not among `heads`: they cannot differ."""
     unused = set()
     if "masked_lm" not in heads:
-        unused.add("masked_lm_transform")
-        unused.add("transform_act")
+        unused |= {"masked_lm_transform", "transform_act"}
     if "pooler" not in heads:
         unused.add("pooler_act")
     if "classifier" not in heads:
-        unused.add("classifier_pooling")
-        unused.add("classifier_layers")
+        unused |= {"classifier_pooling", "classifier_layers"}
     if not {*LABEL_HEADS, "squad"} & set(heads):
         unused.add("head_transform")
-    found = []
-    for name, allowed in held.items():
-        value = getattr(config, name)
-        # 0 means the width of the layers.
-        if name == "embedding_size":
-            value = value or config.hidden_size
-        if name == "biases":
-            # A list of all parts means the same as "all".
-            if all(map(config.has_bias, BIASES)):
-                value = "all"
-        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
-        if name not in unused and value not in allowed:
-            found.append(f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}")
-    return found
+    return unused

@@ -4,13 +4,14 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     expect,
-    list_differences,
     read_activation,
     read_fields,
     task_classes,
     written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, joined, norm, scores, table
 from bert_tf.config import BIASES, ModelConfig
@@ -180,12 +181,10 @@ def _layer_types(num_layers: int, every: int) -> list[str]:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     pooling = config.classifier_pooling
     return {
-        **values,
+        **written_fields(config, FIELDS),
         **{field: config.has_bias(part) for part, (field, _) in BIAS_FIELDS.items()},
-        "hidden_activation": written_activation(config.hidden_act),
         "classifier_activation": written_activation(config.transform_act),
         # Another pooling is that of a head in a separate module.
         "classifier_pooling": pooling if pooling in ("cls", "mean") else "cls",
@@ -195,21 +194,6 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         EVERY: config.global_attention_every if config.local_attention else 1,
         "local_rope_theta": config.local_rotary_theta or config.rotary_theta,
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return list_differences(
-        config,
-        heads,
-        block_type="pre_norm",
-        gated_feed_forward=True,
-        num_layer_groups=0,
-        type_vocab_size=0,
-        position_type="rotary",
-        embedding_size=config.hidden_size,
-        head_transform=True,
-        classifier_pooling=("cls", "mean"),
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -252,5 +236,14 @@ MODERNBERT = Family(
     write_config=write_config,
     rows=rows,
     copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
-    differences=differences,
+    held={
+        "block_type": "pre_norm",
+        "gated_feed_forward": True,
+        "type_vocab_size": 0,
+        "position_type": "rotary",
+        "head_transform": True,
+        "classifier_pooling": ("cls", "mean"),
+        **dict.fromkeys(("biases", "local_attention", "position_offset"), ANY),
+        **dict.fromkeys(("pooler_act", "transform_act"), ANY),
+    },
 )

@@ -4,14 +4,13 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS as BERT_FIELDS
-from bert_tf.checkpoints.families.bert import POST_NORM, encoder_rows
+from bert_tf.checkpoints.families.bert import encoder_rows
 from bert_tf.checkpoints.families.family import (
     Family,
     expect,
-    list_differences,
     read_fields,
     task_classes,
-    written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.families.roberta import head_rows, masked_lm_copies
 from bert_tf.checkpoints.weight_names import Row, table
@@ -56,31 +55,10 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     return {
-        **values,
-        "hidden_act": written_activation(config.hidden_act),
+        **written_fields(config, FIELDS),
         "relative_attention_num_buckets": config.relative_rows,
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return list_differences(
-        config,
-        heads,
-        **POST_NORM,
-        position_type="learned_relative",
-        type_vocab_size=0,
-        pad_token_id=PAD_ID,
-        position_offset=PAD_ID + 1,
-        relative_buckets=BUCKETS,
-        relative_max_distance=MAX_DISTANCE,
-        relative_bias_per_layer=False,
-        embedding_size=config.hidden_size,
-        classifier_pooling="pooler",
-        pooler_act="tanh",
-        transform_act="gelu_exact",
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -108,6 +86,15 @@ MPNET = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies(START),
-    differences=differences,
+    held={
+        "position_type": "learned_relative",
+        "type_vocab_size": 0,
+        "pad_token_id": PAD_ID,
+        "position_offset": PAD_ID + 1,
+        "relative_buckets": BUCKETS,
+        "relative_max_distance": MAX_DISTANCE,
+        "relative_bias_per_layer": False,
+        "transform_act": "gelu_exact",
+    },
     idle={"classifier": f"{START}pooler."},
 )

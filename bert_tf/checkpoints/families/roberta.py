@@ -3,17 +3,16 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import (
-    FIELDS,
-    encoder_rows,
-    label_head,
-    same_fields,
-    typed_differences,
-)
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, label_head, write_config
 from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import json_field
+
+HELD: dict[str, Any] = {
+    "position_offset": lambda config: config.pad_token_id + 1,
+    "transform_act": "gelu_exact",
+}
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50265) -> ModelConfig:
@@ -33,30 +32,6 @@ def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50
         head_act=head_act,
         pad_token_id=pad_id,
         position_offset=pad_id + 1,
-    )
-
-
-def write_config(config: ModelConfig) -> dict[str, Any]:
-    return {**same_fields(config), "position_embedding_type": "absolute"}
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    # With other tokenizers the same network is an XLM-RoBERTa.
-    return structure_differences(config, heads, tokenizer=("byte_bpe", "wordpiece"))
-
-
-def structure_differences(config: ModelConfig, heads: tuple[str, ...], **held: object) -> list[str]:
-    """Returns how a model differs from RoBERTa's network; `held`: see `list_differences`."""
-    return typed_differences(
-        config,
-        heads,
-        **held,
-        position_type="learned",
-        position_offset=config.pad_token_id + 1,
-        embedding_size=config.hidden_size,
-        classifier_pooling="pooler",
-        pooler_act="tanh",
-        transform_act="gelu_exact",
     )
 
 
@@ -99,6 +74,7 @@ ROBERTA = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("roberta."),
-    differences=differences,
+    # With other tokenizers the same network is an XLM-RoBERTa.
+    held={**HELD, "tokenizer": ("byte_bpe", "wordpiece")},
     idle={"classifier": "roberta.pooler."},
 )

@@ -11,15 +11,15 @@ from bert_tf.checkpoints.families.bert import (
     encoder_rows,
     masked_lm_copies,
     masked_lm_rows,
-    same_fields,
-    typed_differences,
 )
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     architectures,
     expect,
     read_fields,
     read_width,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, scores
 from bert_tf.config import ModelConfig
@@ -44,32 +44,17 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         position_type="rotary_interleaved",
         rotary_theta=THETA,
     )
-    width = read_width(values, path, config.hidden_size, nullable=True)
-    if width == config.hidden_size:
-        # 0 means the width of the layers, without a projection.
-        width = 0
+    width = read_width(values, path, config, config.hidden_size, nullable=True)
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **same_fields(config),
+        **written_fields(config, FIELDS),
         "embedding_size": config.table_width,
         "rotary_value": False,
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return typed_differences(
-        config,
-        heads,
-        position_type="rotary_interleaved",
-        rotary_theta=THETA,
-        classifier_pooling="pooler",
-        pooler_act=config.hidden_act,
-        transform_act=config.hidden_act,
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -107,6 +92,12 @@ ROFORMER = Family(
     write_config=write_config,
     rows=rows,
     copies=masked_lm_copies("roformer."),
-    differences=differences,
+    held={
+        "position_type": "rotary_interleaved",
+        "position_offset": ANY,
+        "rotary_theta": THETA,
+        "embedding_size": ANY,
+        "pooler_act": lambda config: config.hidden_act,
+    },
     constants={"roformer.encoder.embed_positions.weight": rotations},
 )

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from bert_tf.checkpoints.families.family import task_classes
-from bert_tf.checkpoints.families.roberta import ROBERTA, read_config, structure_differences
+from bert_tf.checkpoints.families.roberta import HELD, ROBERTA, read_config
 
 XLM_ROBERTA = dataclasses.replace(
     ROBERTA,
@@ -12,7 +12,7 @@ XLM_ROBERTA = dataclasses.replace(
     model_type="xlm-roberta",
     classes=task_classes("XLMRoberta"),
     read_config=functools.partial(read_config, vocab_size=30522),
-    differences=structure_differences,
+    held=HELD,
 )
 CAMEMBERT = dataclasses.replace(
     XLM_ROBERTA,

@@ -8,16 +8,16 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import POST_NORM
 from bert_tf.checkpoints.families.family import (
+    ANY,
     Family,
     architectures,
     expect,
-    list_differences,
     read_activation,
     read_fields,
     with_aliases,
     written_activation,
+    written_fields,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import TRANSFORMER_XL_BIASES, ModelConfig
@@ -119,13 +119,11 @@ def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     is_pooled = config.classifier_pooling == "pooler"
     act = written_activation(config.pooler_act) if is_pooled else None
     return {
-        **values,
+        **written_fields(config, FIELDS),
         "dropout": config.hidden_dropout_prob,
-        "ff_activation": written_activation(config.hidden_act),
         "d_head": config.head_size,
         **ONLY,
         "clamp_len": config.clamp_distance or -1,
@@ -136,16 +134,6 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
         "summary_activation": None if act == "linear" else act,
         "summary_last_dropout": config.hidden_dropout_prob,
     }
-
-
-def differences(config: ModelConfig, heads: tuple[str, ...]) -> list[str]:
-    return list_differences(
-        config,
-        heads,
-        **{**POST_NORM, **STRUCTURE},
-        embedding_size=config.hidden_size,
-        classifier_pooling=("pooler", "cls"),
-    )
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -199,5 +187,9 @@ XLNET = Family(
     write_config=write_config,
     rows=rows,
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},
-    differences=differences,
+    held={
+        **STRUCTURE,
+        "classifier_pooling": ("pooler", "cls"),
+        **dict.fromkeys(("position_offset", "pooler_act", "transform_act"), ANY),
+    },
 )

@@ -45,7 +45,13 @@ from bert_tf.checkpoints.tokenizer_files import (
     keras_hub_class,
     read_keras_hub_tokenizer,
 )
-from bert_tf.checkpoints.weight_names import Row, from_file_names, to_file_names
+from bert_tf.checkpoints.weight_names import (
+    Row,
+    from_file_names,
+    pair,
+    post_norm_rows,
+    to_file_names,
+)
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import json_field, read_json
 from bert_tf.system.type_names import Layer, Model
@@ -54,6 +60,17 @@ BACKBONE_FILE = "model.weights.h5"
 TASK_FILE = "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
+# The parts of a layer, see `post_norm_rows`.
+PARTS = {
+    "query": "self_attention_layer/query_dense",
+    "key": "self_attention_layer/key_dense",
+    "value": "self_attention_layer/value_dense",
+    "context": "self_attention_layer/output_dense",
+    "attention_norm": "self_attention_layer_norm",
+    "intermediate": "feedforward_intermediate_dense",
+    "output": "feedforward_output_dense",
+    "output_norm": "feedforward_layer_norm",
+}
 ELECTRA_ACTS: dict[str, Any] = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
 ELECTRA_NOTE = (
     "keras-hub computes this ELECTRA with the tanh form of GELU, and adds a pooler; here it has "
@@ -78,19 +95,9 @@ def keras_hub_rows(
         *_norm("bert/embeddings", f"{backbone}/layer_normalization"),
     ]
     for i in range(num_layers):
-        layer = f"bert/encoder/layer_{i}"
         # Keras numbers the layers of one class from the second on.
-        file_layer = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}"
-        attention = f"{file_layer}/self_attention_layer"
-        for part in ("query", "key", "value"):
-            rows += _dense(f"{layer}/attention/self/{part}", f"{attention}/{part}_dense")
-        rows += _dense(f"{layer}/attention/output/dense", f"{attention}/output_dense")
-        rows += _norm(f"{layer}/attention/output", f"{file_layer}/self_attention_layer_norm")
-        rows += _dense(
-            f"{layer}/intermediate/dense", f"{file_layer}/feedforward_intermediate_dense"
-        )
-        rows += _dense(f"{layer}/output/dense", f"{file_layer}/feedforward_output_dense")
-        rows += _norm(f"{layer}/output", f"{file_layer}/feedforward_layer_norm")
+        file_layer = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}/"
+        rows += post_norm_rows(i, file_layer, PARTS, _dense, _norm)
     return [
         *rows,
         *_dense("bert/pooler/dense", f"{backbone}/dense{'_1' if has_projection else ''}"),
@@ -104,17 +111,11 @@ def keras_hub_rows(
 
 
 def _dense(name: str, file_name: str) -> list[Row]:
-    return [
-        Row(f"{name}/kernel", f"{file_name}/vars/0"),
-        Row(f"{name}/bias", f"{file_name}/vars/1"),
-    ]
+    return pair(name, file_name, file_end="vars/{}")
 
 
 def _norm(name: str, file_name: str) -> list[Row]:
-    return [
-        Row(f"{name}/LayerNorm/gamma", f"{file_name}/vars/0"),
-        Row(f"{name}/LayerNorm/beta", f"{file_name}/vars/1"),
-    ]
+    return pair(f"{name}/LayerNorm", file_name, ("gamma", "beta"), "vars/{}")
 
 
 def is_keras_hub(path: pathlib.Path) -> bool:

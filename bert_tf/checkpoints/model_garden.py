@@ -13,12 +13,23 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes, 
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
-from bert_tf.checkpoints.weight_names import Row, from_file_names
+from bert_tf.checkpoints.weight_names import Row, from_file_names, pair, post_norm_rows
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 TRAINED_POOLER = "next_sentence..pooler_dense"
 NUMBERED = "layer_with_weights-3/gamma"
 NAMED = "_embedding_norm_layer/gamma"
+# The parts of a layer, see `post_norm_rows`.
+PARTS = {
+    "query": "_attention_layer/_query_dense",
+    "key": "_attention_layer/_key_dense",
+    "value": "_attention_layer/_value_dense",
+    "context": "_attention_layer/_output_dense",
+    "attention_norm": "_attention_layer_norm",
+    "intermediate": "_intermediate_dense",
+    "output": "_output_dense",
+    "output_norm": "_output_layer_norm",
+}
 
 
 def is_model_garden(names: list[str]) -> bool:
@@ -80,39 +91,19 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
     layer_rows = []
     for index, layer in enumerate(layers):
-        layer_rows += _layer_rows(index, layer)
+        layer_rows += post_norm_rows(index, f"{layer}/", PARTS, pair, _norm)
     return [
         Row("bert/embeddings/word_embeddings", words),
         Row("bert/embeddings/position_embeddings", f"{positions}/embeddings"),
         Row("bert/embeddings/token_type_embeddings", f"{types}/embeddings"),
-        *_pair("bert/embeddings/LayerNorm", norm, "gamma", "beta"),
+        *_norm("bert/embeddings", norm),
         *layer_rows,
-        *_pair("bert/pooler/dense", pooler),
-        *_pair("cls/predictions/transform/dense", f"{head}/dense"),
-        *_pair("cls/predictions/transform/LayerNorm", f"{head}/layer_norm", "gamma", "beta"),
+        *pair("bert/pooler/dense", pooler),
+        *pair("cls/predictions/transform/dense", f"{head}/dense"),
+        *_norm("cls/predictions/transform", f"{head}/layer_norm"),
         Row("cls/predictions/output_bias", f"{head}/output_bias.Sbias"),
     ]
 
 
-def _layer_rows(index: int, file_layer: str) -> list[Row]:
-    layer = f"bert/encoder/layer_{index}"
-    attention = f"{file_layer}/_attention_layer"
-    return [
-        *_pair(f"{layer}/attention/self/query", f"{attention}/_query_dense"),
-        *_pair(f"{layer}/attention/self/key", f"{attention}/_key_dense"),
-        *_pair(f"{layer}/attention/self/value", f"{attention}/_value_dense"),
-        *_pair(f"{layer}/attention/output/dense", f"{attention}/_output_dense"),
-        *_pair(
-            f"{layer}/attention/output/LayerNorm",
-            f"{file_layer}/_attention_layer_norm",
-            "gamma",
-            "beta",
-        ),
-        *_pair(f"{layer}/intermediate/dense", f"{file_layer}/_intermediate_dense"),
-        *_pair(f"{layer}/output/dense", f"{file_layer}/_output_dense"),
-        *_pair(f"{layer}/output/LayerNorm", f"{file_layer}/_output_layer_norm", "gamma", "beta"),
-    ]
-
-
-def _pair(name: str, file_name: str, first: str = "kernel", second: str = "bias") -> list[Row]:
-    return [Row(f"{name}/{end}", f"{file_name}/{end}") for end in (first, second)]
+def _norm(name: str, file_name: str) -> list[Row]:
+    return pair(f"{name}/LayerNorm", file_name, ("gamma", "beta"))

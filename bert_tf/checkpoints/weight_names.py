@@ -4,7 +4,7 @@ A table is made for a given number of layers, so it is a plain list without patt
 writing use the same table in both directions. Each format has its own table in its own module.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,44 @@ def norm(name: str, file_name: str) -> list[Row]:
     return [
         Row(f"{name}/LayerNorm/gamma", f"{file_name}.weight"),
         Row(f"{name}/LayerNorm/beta", f"{file_name}.bias"),
+    ]
+
+
+def pair(
+    name: str, file_name: str, ends: tuple[str, str] = ("kernel", "bias"), file_end: str = ""
+) -> list[Row]:
+    """Returns the rows of a Keras layer's two weights, which the files name alike, or number."""
+    rows = []
+    for number, end in enumerate(ends):
+        own = file_end.format(number) if file_end else end
+        rows.append(Row(f"{name}/{end}", f"{file_name}/{own}"))
+    return rows
+
+
+def post_norm_rows(
+    index: int,
+    file_layer: str,
+    parts: Mapping[str, str],
+    make_dense: Callable[[str, str], list[Row]] = dense,
+    make_norm: Callable[[str, str], list[Row]] = norm,
+) -> list[Row]:
+    """Returns the rows of a post-norm block, whose names in the files begin with `file_layer`.
+
+    `parts` has the rest of the names: query, key, value, context, attention_norm, intermediate,
+    output and output_norm.
+    """
+    layer = f"bert/encoder/layer_{index}"
+    files = {part: f"{file_layer}{name}" for part, name in parts.items()}
+    rows = []
+    for part in ("query", "key", "value"):
+        rows += make_dense(f"{layer}/attention/self/{part}", files[part])
+    return [
+        *rows,
+        *make_dense(f"{layer}/attention/output/dense", files["context"]),
+        *make_norm(f"{layer}/attention/output", files["attention_norm"]),
+        *make_dense(f"{layer}/intermediate/dense", files["intermediate"]),
+        *make_dense(f"{layer}/output/dense", files["output"]),
+        *make_norm(f"{layer}/output", files["output_norm"]),
     ]
 
 

@@ -23,7 +23,7 @@ from bert_tf.network import layout as layouts
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layout import PaddedBatch, Ranks
 from bert_tf.network.position_schemes import make_positions
-from bert_tf.network.positions import Positions, initializer
+from bert_tf.network.positions import Positions, dense_layer
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 from bert_tf.system.type_names import LayerOptions, Shape, Tensor
 
@@ -347,13 +347,7 @@ class SelfAttention(keras.layers.Layer):
         size = input_shape[-1]
 
         def projection(name: str) -> keras.layers.Dense:
-            layer = keras.layers.Dense(
-                size,
-                use_bias=self.use_bias,
-                kernel_initializer=initializer(self.initializer_range),
-                name=name,
-                dtype=self.dtype_policy,
-            )
+            layer = dense_layer(self, size, self.initializer_range, name, use_bias=self.use_bias)
             layer.build(input_shape)
             return layer
 

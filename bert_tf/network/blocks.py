@@ -22,7 +22,7 @@ from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.layer_norm import LayerNorm, layer_norm
 from bert_tf.network.position_schemes import make_positions
-from bert_tf.network.positions import initializer
+from bert_tf.network.positions import dense_layer
 from bert_tf.network.query_stream import QueryStream
 from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
@@ -95,12 +95,8 @@ class Block(ConfiguredLayer):
 
     def _dense(self, part: str, units: int, is_last: bool = False) -> keras.layers.Dense:
         """Makes a dense layer; `is_last` says that its result is added to the block's input."""
-        return keras.layers.Dense(
-            units,
-            use_bias=self.config.has_bias(part),
-            kernel_initializer=initializer(self._deviation(is_last)),
-            name="dense",
-            dtype=self.dtype_policy,
+        return dense_layer(
+            self, units, self._deviation(is_last), use_bias=self.config.has_bias(part)
         )
 
     def _deviation(self, is_last: bool) -> float:

@@ -28,7 +28,7 @@ from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.memories import count_tokens, new_memories
 from bert_tf.network.position_schemes import make_positions
-from bert_tf.network.positions import initializer
+from bert_tf.network.positions import dense_layer, initializer
 from bert_tf.network.pretrained import FromPretrained
 from bert_tf.network.query_stream import QueryStream
 from bert_tf.system.type_names import (
@@ -68,12 +68,8 @@ class Pooler(keras.layers.Layer):
         self.act = act
 
     def build(self, input_shape: Shape) -> None:
-        self.dense = keras.layers.Dense(
-            input_shape[-1],
-            activation=activation(self.act),
-            kernel_initializer=initializer(self.initializer_range),
-            name="dense",
-            dtype=self.dtype_policy,
+        self.dense = dense_layer(
+            self, input_shape[-1], self.initializer_range, activation=activation(self.act)
         )
         self.dense.build((None, input_shape[-1]))
 
@@ -154,11 +150,8 @@ class BertEncoder(FromPretrained, keras.Model):
         self.embeddings = embeddings
         self.positions = make_positions(config)
         if config.table_width != config.hidden_size:
-            self.embeddings_project = keras.layers.Dense(
-                config.hidden_size,
-                kernel_initializer=initializer(config.initializer_range),
-                name="embeddings_project",
-                dtype=self.dtype_policy,
+            self.embeddings_project = dense_layer(
+                self, config.hidden_size, config.initializer_range, "embeddings_project"
             )
         for index in range(config.num_unique_layers):
             make = BLOCKS[config.block_type]
@@ -246,10 +239,15 @@ class BertEncoder(FromPretrained, keras.Model):
         word_ids = ops.cast(inputs["input_word_ids"], "int32")
         type_ids = ops.cast(inputs["input_type_ids"], "int32")
         embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
-        embedded = ops.reshape(embedded, (-1, self.config.table_width))
         if "token_factors" in inputs:
+            embedded = ops.reshape(embedded, (-1, self.config.table_width))
             factors = ops.reshape(inputs["token_factors"], (-1, 1))  # [B*T, 1]
             embedded *= ops.cast(layout.unpad(factors), embedded.dtype)
+        return self._project(embedded)
+
+    def _project(self, embedded: Tensor) -> Tensor:
+        """Returns embeddings in the width of the layers: float [..., E] -> [U, D]."""
+        embedded = ops.reshape(embedded, (-1, self.config.table_width))
         if self.config.table_width == self.config.hidden_size:
             return embedded
         return self.embeddings_project(embedded)
@@ -287,10 +285,7 @@ class BertEncoder(FromPretrained, keras.Model):
             dropout_seed=stream.dropout_seed(dropout_seed),
             query_vector=query_vector,
         )
-        embedded = ops.reshape(embedded, (-1, self.config.table_width))
-        if self.config.table_width == self.config.hidden_size:
-            return embedded
-        return self.embeddings_project(embedded)
+        return self._project(embedded)
 
     def call(
         self,

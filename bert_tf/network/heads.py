@@ -16,7 +16,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.activations import activation
 from bert_tf.network.configured import ConfiguredLayer
 from bert_tf.network.layer_norm import layer_norm
-from bert_tf.network.positions import initializer
+from bert_tf.network.positions import dense_layer, initializer
 from bert_tf.system.type_names import Fields, LayerOptions, Shape, Tensor
 
 
@@ -50,13 +50,12 @@ class HeadTransform(ConfiguredLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         self.units = units
-        self.dense = keras.layers.Dense(
+        self.dense = dense_layer(
+            self,
             units,
+            self.config.initializer_range,
             activation=activation(self.config.transform_act),
             use_bias=self.config.has_bias("head"),
-            kernel_initializer=initializer(self.config.initializer_range),
-            name="dense",
-            dtype=self.dtype_policy,
         )
         self.layer_norm = layer_norm(self.config, self.dtype_policy)
 
@@ -140,21 +139,10 @@ class DiscriminatorHead(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | Fields, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
-        initial = self.config.initializer_range
-        self.dense = keras.layers.Dense(
-            self.config.hidden_size,
-            activation=activation(self.config.hidden_act),
-            kernel_initializer=initializer(initial),
-            name="dense",
-            dtype=self.dtype_policy,
-        )
-        self.dense_1 = keras.layers.Dense(
-            1,
-            activation=activation("linear"),
-            kernel_initializer=initializer(initial),
-            name="dense_1",
-            dtype=self.dtype_policy,
-        )
+        deviation = self.config.initializer_range
+        act = activation(self.config.hidden_act)
+        self.dense = dense_layer(self, self.config.hidden_size, deviation, activation=act)
+        self.dense_1 = dense_layer(self, 1, deviation, "dense_1")
 
     def build(self, input_shape: Shape | None = None) -> None:
         for layer in (self.dense, self.dense_1):

@@ -11,6 +11,7 @@ lists all.
 """
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,6 +27,19 @@ def initializer(initializer_range: float) -> keras.initializers.Initializer:
     Each variable needs a new one: a Keras initialiser gives the same numbers each time it is used.
     """
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+def dense_layer(
+    owner: keras.layers.Layer, units: int, deviation: float, name: str = "dense", **options: Any
+) -> keras.layers.Dense:
+    """Makes a dense layer inside another, with its dtype; `options` are those of Keras."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=initializer(deviation),
+        name=name,
+        dtype=owner.dtype_policy,
+        **options,
+    )
 
 
 class Positions:

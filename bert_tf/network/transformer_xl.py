@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import TRANSFORMER_XL_BIASES
-from bert_tf.network.positions import Positions, initializer
+from bert_tf.network.positions import Positions, dense_layer, initializer
 from bert_tf.network.relative_positions import expand_distances
 from bert_tf.system.type_names import Tensor
 
@@ -29,22 +29,14 @@ class TransformerXL(Positions):
     def build_attention(self, attention: keras.layers.Layer) -> None:
         config = self.config
         heads = (config.num_attention_heads, config.head_size)
-        attention.r = keras.layers.Dense(
-            config.hidden_size,
-            use_bias=False,
-            kernel_initializer=initializer(config.initializer_range),
-            name="r",
-            dtype=attention.dtype_policy,
-        )
+        deviation = config.initializer_range
+        attention.r = dense_layer(attention, config.hidden_size, deviation, "r", use_bias=False)
         attention.r.build((None, config.hidden_size))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(TRANSFORMER_XL_BIASES, heads)
         shapes["seg_embed"] = (2, *heads)  # For the same type, for another type.
         for name, shape in shapes.items():
-            weight = attention.add_weight(
-                name=name,
-                shape=shape,
-                initializer=initializer(config.initializer_range),
-            )
+            initial = initializer(deviation)
+            weight = attention.add_weight(name=name, shape=shape, initializer=initial)
             setattr(attention, name, weight)
 
     def shared_terms(self, encoder: keras.Model, length: Tensor) -> Tensor:

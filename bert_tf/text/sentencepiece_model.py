@@ -14,6 +14,7 @@ from bert_tf.system import bounded_files
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
+from bert_tf.text.vocab import ROLES
 
 if TYPE_CHECKING:
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -34,12 +35,12 @@ class _Layout:
     """How the tokens of a .model become the rows of an encoder.
 
     Args:
+      names: the special tokens.
+      num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
       before: tokens and scores of the rows before those of the .model.
       skipped: the number of tokens at the start of the .model that have no row.
       after: tokens of the rows after those of the .model, with scores of 0.
       added: tokens of the rows after those, without scores: no text is divided into them.
-      names: the special tokens.
-      num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
       rules: how text is normalized: as for ALBERT and XLNet, DeBERTa, or RoBERTa.
       lowers: whether text is lower-cased, unless tokenizer_config.json has `do_lower_case`.
       mask_takes_space: see `AddedToken.lstrip`.
@@ -47,12 +48,12 @@ class _Layout:
       other_special: further special tokens.
     """
 
-    before: tuple[tuple[str, float], ...]
-    skipped: int
-    after: tuple[str, ...]
     names: dict[str, str]
-    num_separators: int
-    second_type: int
+    num_separators: int = 1
+    second_type: int = 1
+    before: tuple[tuple[str, float], ...] = ()
+    skipped: int = 0
+    after: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     class_at_end: bool = False
     class_type: int = 0
@@ -63,24 +64,26 @@ class _Layout:
     other_special: tuple[str, ...] = ()
 
 
-_ROBERTA_NAMES = {
-    "cls": "<s>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-}
+def _names(*tokens: str) -> dict[str, str]:
+    """Returns special tokens by role, in the order of `ROLES`."""
+    return dict(zip(ROLES, tokens, strict=True))
+
+
+_ROBERTA_LAYOUT = _Layout(
+    names=_names("<pad>", "<unk>", "<s>", "</s>", "<mask>"),
+    num_separators=2,
+    second_type=0,
+    after=("<mask>",),
+)
 _LAYOUTS = {
-    "XLMRoberta": _Layout(
+    "XLMRoberta": dataclasses.replace(
+        _ROBERTA_LAYOUT,
         before=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
         skipped=3,
-        after=("<mask>",),
-        names=_ROBERTA_NAMES,
-        num_separators=2,
-        second_type=0,
         is_mask_normalized=True,
     ),
-    "Camembert": _Layout(
+    "Camembert": dataclasses.replace(
+        _ROBERTA_LAYOUT,
         before=(
             ("<s>NOTUSED", 0.0),
             ("<pad>", 0.0),
@@ -89,57 +92,18 @@ _LAYOUTS = {
             ("<unk>NOTUSED", -100.0),
         ),
         skipped=1,
-        after=("<mask>",),
-        names=_ROBERTA_NAMES,
-        num_separators=2,
-        second_type=0,
     ),
     "Albert": _Layout(
-        before=(),
-        skipped=0,
-        after=(),
-        names={
-            "cls": "[CLS]",
-            "sep": "[SEP]",
-            "pad": "<pad>",
-            "unk": "<unk>",
-            "mask": "[MASK]",
-        },
-        num_separators=1,
-        second_type=1,
-        rules=_ALBERT,
-        lowers=True,
+        names=_names("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), rules=_ALBERT, lowers=True
     ),
     "DebertaV2": _Layout(
-        before=(),
-        skipped=0,
-        after=(),
-        names={
-            "cls": "[CLS]",
-            "sep": "[SEP]",
-            "pad": "[PAD]",
-            "unk": "[UNK]",
-            "mask": "[MASK]",
-        },
-        num_separators=1,
-        second_type=1,
+        names=_names("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         added=("[MASK]",),
         rules=_DEBERTA,
         mask_takes_space=False,
     ),
     "XLNet": _Layout(
-        before=(),
-        skipped=0,
-        after=(),
-        names={
-            "cls": "<cls>",
-            "sep": "<sep>",
-            "pad": "<pad>",
-            "unk": "<unk>",
-            "mask": "<mask>",
-        },
-        num_separators=1,
-        second_type=1,
+        names=_names("<pad>", "<unk>", "<cls>", "<sep>", "<mask>"),
         class_at_end=True,
         class_type=2,
         rules=_ALBERT,
@@ -220,11 +184,7 @@ def make_vocab(model: bytes, tokenizer_class: str, settings: dict[str, Any]) -> 
         second_type=layout.second_type,
         class_at_end=layout.class_at_end,
         class_type=layout.class_type,
-        cls=layout.names["cls"],
-        sep=layout.names["sep"],
-        pad=layout.names["pad"],
-        unk=layout.names["unk"],
-        mask=layout.names["mask"],
+        **layout.names,
     )
 
 

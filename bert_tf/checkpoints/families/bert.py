@@ -10,7 +10,7 @@ from bert_tf.checkpoints.families.family import (
     task_classes,
     written_fields,
 )
-from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.checkpoints.weight_names import Row, dense, norm, post_norm_rows, scores, table
 from bert_tf.config import ModelConfig
 
 # The fields with the same name in the config.json of BERT, RoBERTa and RoFormer.
@@ -74,15 +74,7 @@ def encoder_rows(
     ]
     names = {**PARTS, **parts}
     for index in range(num_layers):
-        own = f"bert/encoder/layer_{index}"
-        other = start + layer.format(index)
-        for part in ("query", "key", "value"):
-            result += dense(f"{own}/attention/self/{part}", f"{other}.{names[part]}")
-        result += dense(f"{own}/attention/output/dense", f"{other}.{names['context']}")
-        result += norm(f"{own}/attention/output", f"{other}.{names['attention_norm']}")
-        result += dense(f"{own}/intermediate/dense", f"{other}.{names['intermediate']}")
-        result += dense(f"{own}/output/dense", f"{other}.{names['output']}")
-        result += norm(f"{own}/output", f"{other}.{names['output_norm']}")
+        result += post_norm_rows(index, f"{start}{layer.format(index)}.", names)
     return result
 
 

@@ -31,7 +31,7 @@ from bert_tf.network.heads import MaskedLMHead
 from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.losses import WeightedSum, cross_entropy
-from bert_tf.network.positions import initializer
+from bert_tf.network.positions import dense_layer
 from bert_tf.system.type_names import Batch, Tensor, TextColumn
 from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
@@ -98,12 +98,10 @@ class VectorAttention(ConfiguredLayer):
             self.layer_norm.build((None, self.config.hidden_size))
 
     def _dense(self, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            self.config.hidden_size,
-            use_bias=self.config.has_bias("attention"),
-            kernel_initializer=initializer(self.config.initializer_range),
-            name=name,
-            dtype=self.dtype_policy,
+        config = self.config
+        use_bias = config.has_bias("attention")
+        return dense_layer(
+            self, config.hidden_size, config.initializer_range, name, use_bias=use_bias
         )
 
     def call(self, inputs: Any, vectors: Any, layout: PaddedBatch, dropout_seed: Any = None) -> Any:

@@ -75,31 +75,6 @@ def test_two_equal_commands_at_once(folder):
     assert not list((folder / "out").glob(".*"))
 
 
-@pytest.mark.slow
-def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    texts = (folder / "text.txt").read_text().split("\n\n")
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="bert_tf_lines",
-        version="1.0.0",
-        data_dir=folder / "tfds",
-        split_datasets={"train": [(n, {"text": text}) for n, text in enumerate(texts)]},
-        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
-        disable_shuffling=True,
-    )
-    assert make(folder)[0] == 0
-    monkeypatch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
-    dataset = ("--input_file=tfds:bert_tf_lines", "--num_workers=2")
-    # TensorFlow Datasets reads the variable when it is loaded: in a process of its own.
-    status, printed = make(folder, *dataset, output="from_dataset/x.tfrecord", how=start)
-    assert status == 0, printed
-    file, dataset = (
-        json.loads((folder / name / "x.tfrecord.manifest.json").read_text())
-        for name in ("out", "from_dataset")
-    )
-    assert file["corpus"] == dataset["corpus"] and file["tokens"] == dataset["tokens"]
-
-
 def test_google_identical_deals_examples_in_turn(folder):
     arguments = ("--google_identical", "--dupe_factor=3")
     assert make(folder, "--num_workers=1")[0] == 0

@@ -66,27 +66,6 @@ def test_the_rate_is_nvidias(first_phase):
 
 
 @pytest.mark.slow
-def test_the_evaluation_is_that_of_the_averages(first_phase):
-    """What phase 2 starts from, the averages, gives the same loss as the run's own evaluation."""
-    folder, _ = first_phase
-    results = dict(
-        line.split(" = ")
-        for line in (folder / "large_lamb_phase1_128/eval_results.txt").read_text().splitlines()
-    )
-    flags = {
-        **SMALL,
-        "input_file": folder / "corpus.txt",
-        "init_checkpoint": folder / "large_lamb_phase1_128",
-        "output_dir": folder / "again",
-    }
-    finish(run("run_pretraining", "--do_eval", **flags))
-    again = dict(
-        line.split(" = ") for line in (folder / "again/eval_results.txt").read_text().splitlines()
-    )
-    assert float(again["loss"]) == pytest.approx(float(results["loss"]), rel=1e-5)
-
-
-@pytest.mark.slow
 def test_the_second_phase_starts_from_the_averages_with_a_new_optimizer(first_phase):
     """The first step of its warm-up has the rate 0: its weights are those it starts from."""
     folder, _ = first_phase

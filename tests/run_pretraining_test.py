@@ -224,22 +224,6 @@ def test_shares_of_masks_must_have_room_and_an_end(folder):
     assert not (folder / "refused").exists()
 
 
-@pytest.mark.slow
-def test_a_share_of_masks_that_moves_goes_on_where_it_was(folder):
-    flags = {"masked_lm_prob": 0.05, "num_train_steps": 6, "save_checkpoints_steps": 3}
-    flags |= {"log_steps": 1, "num_warmup_steps": 1}
-    finish(pretrain(folder, "still", **flags))
-    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
-    still, moving = (folder / name / "metrics.jsonl" for name in ("still", "moving"))
-    expected = moving.read_bytes()
-    losses = [[line["masked_lm_loss"] for line in read_metrics(path)] for path in (still, moving)]
-    assert losses[0][0] == losses[1][0] and losses[0][-1] != losses[1][-1]
-    for path in (folder / "moving").glob("model.ckpt-6*"):
-        path.unlink()
-    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
-    assert moving.read_bytes() == expected
-
-
 def test_minutes_and_steps_exclude_each_other(folder):
     for name, remedy in {"num_train_steps": "", "num_warmup_steps": "--warmup="}.items():
         others = {"num_train_steps": 0, "num_warmup_steps": 0, name: 7}

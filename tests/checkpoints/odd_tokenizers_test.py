@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import time
 
 import numpy as np
 import pytest
@@ -116,22 +115,6 @@ def test_parts_of_a_tokenizer_json(folder, part, value):
     path.write_text(json.dumps({**json.loads(path.read_text()), part: value}))
     with pytest.raises(ValueError, match="tokenizer.json"):
         read_tokenizer(folder, ROWS)
-
-
-@pytest.mark.slow
-def test_the_time_of_many_added_tokens_grows_with_their_number(tmp_path):
-    config = make_config(np.random.default_rng(0), do_lower_case=True)
-    times = []
-    for count in (20_000, 160_000):
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        write_tokenizer(folder, make_vocab(66, True), config)
-        add(folder, "added_tokens.json", [(f"word{i}", 66 + i) for i in range(count)])
-        start = time.process_time()
-        vocab = read_tokenizer(folder, 66 + count).vocab
-        times.append(time.process_time() - start)
-        assert vocab is not None and vocab.tokens[-1] == f"word{count - 1}"
-    assert times[1] < 24 * times[0]  # 8 times as many; the square would be 64.
 
 
 @pytest.mark.parametrize(

@@ -222,18 +222,6 @@ def test_cross_encoders_of_modules(tmp_path, poolings, layers, activation, chang
     assert (again.activation, again.max_seq_length) == (reranker.activation, 16)
 
 
-@pytest.mark.slow
-def test_an_activation_of_the_scores_and_an_export(tmp_path):
-    """The last Dense has Tanh, the library's default, and the sigmoid comes after it."""
-    logits = make_folder(tmp_path / "ce", ["max"], [GELU], scores="activation.Tanh")
-    model = bert_tf.BertReranker.from_pretrained(tmp_path / "ce")
-    scores = 1 / (1 + np.exp(-logits(PAIRS, model.pack)[:, 0]))
-    assert_close(np.array(model.score(PAIRS)), scores, OTHER_FRAMEWORK)
-    model.export(tmp_path / "serving")
-    exported = bert_tf.load(tmp_path / "serving")
-    assert_close(np.array(exported.score(PAIRS)), scores, OTHER_FRAMEWORK)
-
-
 def test_several_labels(tmp_path):
     logits = make_folder(tmp_path / "ce", ["lasttoken"], [], num_labels=3)
     model = bert_tf.BertClassifier.from_pretrained(tmp_path / "ce")

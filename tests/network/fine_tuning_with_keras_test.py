@@ -20,7 +20,7 @@ from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.training.optimizers import AdamW, build_optimizer
+from bert_tf.training.optimizers import build_optimizer
 from tests.float_bounds import assert_close
 from tests.tiny_model import tiny_words, write_tiny_model
 
@@ -192,33 +192,6 @@ def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tm
     outputs = loaded(texts)
     outputs = np.stack(list(outputs.values())) if isinstance(outputs, dict) else outputs
     assert_close(outputs, predict(model, task.inputs))
-
-
-@pytest.mark.slow
-def test_checkpoints_of_the_best_epoch(folder, tmp_path):
-    task = TASKS["classification"]
-    model = make_model(folder, task, optimizer=AdamW(0.01))
-    best = {"monitor": "val_loss", "save_best_only": True}
-    callbacks = [
-        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", **best),
-        keras.callbacks.ModelCheckpoint(
-            tmp_path / "best.weights.h5", save_weights_only=True, **best
-        ),
-        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
-    ]
-    # Labels that contradict those of training: the loss rises as soon as something is learned.
-    opposite = (task.inputs, 1 - task.labels)
-    losses = fit(model, task, 30, validation_data=opposite, callbacks=callbacks)
-    assert len(losses) < 30
-    val_losses = model.history.history["val_loss"]
-    assert len(val_losses) == np.argmin(val_losses) + 3
-    assert model.evaluate(*opposite, verbose=0)[0] == pytest.approx(min(val_losses), abs=1e-5)
-    expected = predict(model, task.inputs)
-    loaded = keras.models.load_model(tmp_path / "best.keras")
-    np.testing.assert_array_equal(predict(loaded, task.inputs), expected)
-    model = start_model(folder, task)
-    model.load_weights(tmp_path / "best.weights.h5")
-    np.testing.assert_array_equal(predict(model, task.inputs), expected)
 
 
 class Interruption(keras.callbacks.Callback):

@@ -1,6 +1,5 @@
 """A large vocabulary changes how the losses of masked tokens are computed, not the losses."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +8,6 @@ from bert_tf.network import chunked_vocabulary
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives import masked_lm
 from bert_tf.pretraining.objectives.masked_lm import VECTORS
-from bert_tf.training.optimizers import AdamW
 from tests.tasks.models_test import (
     BATCH,
     CONFIG,
@@ -87,24 +85,3 @@ def test_a_compiled_step_of_a_large_vocabulary_has_no_logits(limit, monkeypatch)
     shapes = (f"f32[{count},{V}]", f"f32[{V},{count}]", f"f32[{BATCH},{PREDICTIONS},{V}]")
     found = [shape for shape in shapes if shape in text]
     assert bool(found) == (V <= limit)
-
-
-@pytest.mark.slow
-def test_fit_and_a_saved_model(large, tmp_path):
-    batch = make_batch()
-    model = make_model()
-    model.compile(optimizer=AdamW(1e-2))
-    dataset = tf.data.Dataset.from_tensors(batch).repeat(8)
-    history = model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
-    assert history[1] < history[0]
-    assert model.evaluate(dataset.take(1), verbose=0, return_dict=True)["loss"] < history[0]
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        model(batch)["masked_lm_logits"], loaded(batch)["masked_lm_logits"]
-    )
-    np.testing.assert_allclose(
-        sum(loss.mean() for loss in loaded.objective_losses(batch, loaded(batch)).values()),
-        sum(loss.mean() for loss in model.objective_losses(batch, model(batch)).values()),
-        rtol=1e-6,
-    )

@@ -123,8 +123,8 @@ def _check_tokens(vocab: TokenizerJsonVocab) -> None:
                     f"merge {number}, {' '.join(pair)!r}, needs the token {token!r}, which is not "
                     f"among the {len(ids)}; the merges belong to another vocabulary."
                 )
-    contents = [token.content for token in vocab.added_tokens]
-    missing = [name for name in (*vocab.special_tokens, *contents) if name not in ids]
+    names = (*vocab.special_tokens, *(token.content for token in vocab.added_tokens))
+    missing = [name for name in dict.fromkeys(names) if name not in ids]
     if missing:
         raise ValueError(
             f"the special tokens {missing} are missing among {len(ids)} tokens; add each with a "

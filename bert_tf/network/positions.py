@@ -30,7 +30,7 @@ def initializer(initializer_range: float) -> keras.initializers.Initializer:
 
 
 def dense_layer(
-    owner: keras.layers.Layer, units: int, deviation: float, name: str = "dense", **options: Any
+    owner: keras.layers.Layer, units: Any, deviation: float, name: str = "dense", **options: Any
 ) -> keras.layers.Dense:
     """Makes a dense layer inside another, with its dtype; `options` are those of Keras."""
     return keras.layers.Dense(

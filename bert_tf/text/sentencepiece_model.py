@@ -48,7 +48,7 @@ class _Layout:
       other_special: further special tokens.
     """
 
-    names: dict[str, str]
+    names: dict[str, Any]
     num_separators: int = 1
     second_type: int = 1
     before: tuple[tuple[str, float], ...] = ()
@@ -64,7 +64,7 @@ class _Layout:
     other_special: tuple[str, ...] = ()
 
 
-def _names(*tokens: str) -> dict[str, str]:
+def _names(*tokens: str) -> dict[str, Any]:
     """Returns special tokens by role, in the order of `ROLES`."""
     return dict(zip(ROLES, tokens, strict=True))
 

@@ -1,4 +1,4 @@
-"""What the masks of a batch are drawn from: random numbers that each example has in each epoch."""
+"""The random numbers from which the masks of a batch are drawn."""
 
 from typing import NamedTuple
 

@@ -64,7 +64,7 @@ def norm(name: str, file_name: str) -> list[Row]:
 def pair(
     name: str, file_name: str, ends: tuple[str, str] = ("kernel", "bias"), file_end: str = ""
 ) -> list[Row]:
-    """Returns the rows of a Keras layer's two weights; `file_end` has {} where they are numbered."""
+    """Returns the rows of two weights of a Keras layer; `file_end` has {} for a number."""
     rows = []
     for number, end in enumerate(ends):
         own = file_end.format(number) if file_end else end

@@ -1,32 +1,24 @@
-"""Finds added tokens in strings inside the TensorFlow graph.
+"""Finds added tokens among the characters of strings inside the TensorFlow graph.
 
-An added token, such as "<mask>", is cut out of a text before the text is split into words.
+An added token, such as "<mask>", is cut out of a text before the text is split into words. The
+result equals that of `AddedTokenSplitter` in Python.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import SPACES
-from bert_tf.text.tensor_characters import count_up
+from bert_tf.text.tensor_characters import count_up, look_up
+from bert_tf.text.unicode_tables import word_characters
 
 # Marks the start and end of an added token in a string; it is not in any valid UTF-8.
 _MARKER = b"\xff"
 NO_TOKEN = -1
-SPACES_PATTERN = "".join(f"\\x{{{ord(char):x}}}" for char in SPACES)  # as RE2 writes them
-
-
-class Parts(NamedTuple):
-    """The parts of all strings, either text or an added token."""
-
-    strings: tf.Tensor  # string [P]
-    ids: tf.Tensor  # int32 [P], the id of an added token, or NO_TOKEN for text
-    rows: tf.Tensor  # int64 [P], the index of the string
-    starts: tf.Tensor  # int32 [N], first original character of each character of all strings
-    ends: tf.Tensor  # int32 [N], the original character after it
+_SMALL_PATTERN = 500_000  # characters that TensorFlow certainly compiles
 
 
 class Characters(NamedTuple):
@@ -53,108 +45,209 @@ class Characters(NamedTuple):
         return Characters._make(tf.gather(column, indices) for column in self)
 
 
-def join_parts(parts: Parts) -> tuple[Characters, tf.Tensor]:
-    """Concatenates the parts.
-
-    Returns:
-      The characters, and the index of the part of each, int64 [N].
-    """
-    decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-    part = decoded.value_rowids()
-    ids = tf.gather(parts.ids, part)
-    is_added = ids >= 0
-    is_first = count_up(decoded.row_lengths()) == 0
-    # An added token keeps only its first character, which ends where its last character does.
-    kept = tf.where(~is_added | is_first)[:, 0]
-    lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
-    characters = Characters(
-        code_points=tf.where(is_added, ids, decoded.values),
-        is_added=is_added,
-        is_first=is_first,
-        rows=tf.gather(parts.rows, part),
-        starts=parts.starts,
-        ends=parts.ends,
-        is_prefix=tf.zeros_like(is_added),
-    ).gather(kept)
-    ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
-    return characters._replace(ends=ends), tf.gather(part, kept)
+# A function of the starts and ends of tokens, and of numbers of characters at their ends.
+Trim = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
-class AddedTokenFinder(tf.Module):
+class Matches(NamedTuple):
+    """The added tokens in all strings, in order."""
+
+    ids: tf.Tensor  # int32 [M], the token id
+    starts: tf.Tensor  # int64 [M], its first character, counted through all strings
+    ends: tf.Tensor  # int64 [M], the character after it
+
+
+class AddedTokenMatcher(tf.Module):
     """Finds added tokens.
 
     Args:
       tokens: the tokens, all of them with or all without `AddedToken.normalized`.
       ids: token ids by the tokens' contents.
-      normalize: the normalizer's function, applied to the contents of normalized tokens.
+      unread: see `AddedTokenSplitter`.
+      normalize: the normalizer's function, applied to the contents of normalized tokens; spaces
+        are not added around ideographs.
+      splits_ideographs: whether spaces around ideographs are imagined: no ideograph is then a
+        letter next to a token with `single_word`.
+
+    Raises:
+      ValueError: if there are too many tokens to search for.
     """
 
     def __init__(
         self,
         tokens: Sequence[AddedToken],
         ids: Mapping[str, int],
+        unread: Collection[str] = (),
         normalize: Callable[[str], str] = str,
+        splits_ideographs: bool = False,
     ) -> None:
         super().__init__()
-        contents = {normalize(token.content): ids[token.content] for token in tokens}
+        contents: dict[str, AddedToken] = {}
+        # If two tokens have the same normalized content, the special one is found.
+        for token in sorted(tokens, key=lambda token: token.content not in unread):
+            contents.setdefault(normalize(token.content), token)
         contents.pop("", None)  # A token of deleted characters is never found.
-        # RE2 takes the first alternative that matches.
-        longest_first = sorted(contents, key=len, reverse=True)
-        self._pattern = "|".join(map(re.escape, longest_first))
-        self._ids = string_table([key.encode() for key in contents], list(contents.values()))
-        self._wanting_before = [ids[token.content] for token in tokens if token.lstrip]
-        self._wanting_after = [ids[token.content] for token in tokens if token.rstrip]
+        # RE2 takes the first alternative that matches: the longest has to come first.
+        self._contents = sorted(contents, key=len, reverse=True)
+        self._pattern = "|".join(map(re.escape, self._contents))
+        _check_size(self._pattern, len(contents))
+        indices = list(range(len(contents)))
+        self._indices = string_table([content.encode() for content in contents], indices)
+        found = list(contents.values())
+        self._ids = [ids[token.content] for token in found]
+        self._is_unread = [token.content in unread for token in found]
+        self._lstrip = [token.lstrip for token in found]
+        self._rstrip = [token.rstrip for token in found]
+        self._single_word = [token.single_word for token in found]
+        self._splits_ideographs = splits_ideographs
 
-    def find(self, parts: Parts) -> Parts:
-        """Splits the texts at the tokens; white space moves to the token that includes it."""
-        if not self._pattern:
-            return parts
-        marked = tf.strings.regex_replace(
-            parts.strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER
-        )
-        # The tokens of an earlier search are not searched.
-        marked = tf.where(parts.ids < 0, marked, parts.strings)
+    def plain_pattern(self) -> str:
+        """Returns a regular expression of printable ASCII strings that may have a token; or ""."""
+        ascii_contents = [content for content in self._contents if content.isascii()]
+        parts = [re.escape(content).replace("\\ ", r"[\t\n\r ]") for content in ascii_contents]
+        if not parts:
+            return ""
+        return f"(?is).*(?:{'|'.join(parts)}).*"
+
+    def find(self, code_points: tf.Tensor, row_splits: tf.Tensor) -> Matches:
+        """Finds the tokens.
+
+        Args:
+          code_points: int32 [N], the characters of all strings.
+          row_splits: int64 [B + 1], where the strings begin and end.
+        """
+        ragged = tf.RaggedTensor.from_row_splits(code_points, row_splits, validate=False)
+        strings = tf.strings.unicode_encode(ragged, "UTF-8")
+        marked = tf.strings.regex_replace(strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER)
         split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
+        parts = split.values
+        # Counted through all strings; the markers are not in the parts.
+        ends = tf.cumsum(tf.strings.length(parts, "UTF8_CHAR"))
         is_token = count_up(split.row_lengths()) % 2 == 1
-        before = split.value_rowids()
-        token_ids = self._ids.lookup(split.values)
-        ids = tf.where(is_token, token_ids, tf.gather(parts.ids, before))
-        strings = split.values
-        for wanting, pattern, is_after in (
-            (self._wanting_after, rf"\A[{SPACES_PATTERN}]+", True),
-            (self._wanting_before, rf"[{SPACES_PATTERN}]+\z", False),
-        ):
-            if wanting:
-                is_wanting = is_token & tf.reduce_any(ids[:, tf.newaxis] == list(wanting), 1)
-                strings = _move_spaces(strings, is_wanting, pattern, is_after)
-        kept = tf.where(tf.strings.length(strings) > 0)[:, 0]
-        return parts._replace(
-            strings=tf.gather(strings, kept),
-            ids=tf.gather(ids, kept),
-            rows=tf.gather(parts.rows, tf.gather(before, kept)),
+        token_parts = tf.where(is_token)[:, 0]
+        index = self._indices.lookup(tf.gather(parts, token_parts))
+        rows = tf.gather(split.value_rowids(), token_parts)
+        last = tf.cast(tf.gather(ends, token_parts), tf.int64)
+        lengths = tf.strings.length(tf.gather(parts, token_parts), "UTF8_CHAR")
+        first = last - tf.cast(lengths, tf.int64)
+        row_starts = tf.gather(row_splits, rows)
+        row_ends = tf.gather(row_splits, rows + 1)
+        is_kept = ~tf.gather(tf.constant(self._is_unread), index)
+        if any(self._single_word):
+            is_inside = self._is_inside_word(code_points, first, last, row_starts, row_ends)
+            is_kept &= ~(tf.gather(tf.constant(self._single_word), index) & is_inside)
+        kept = tf.where(is_kept)[:, 0]
+        index, first, last, row_starts, row_ends = (
+            tf.gather(column, kept) for column in (index, first, last, row_starts, row_ends)
         )
+        if any(self._lstrip) or any(self._rstrip):
+            first, last = self._with_spaces(code_points, index, first, last, row_starts, row_ends)
+        return Matches(tf.gather(tf.constant(self._ids, tf.int32), index), first, last)
+
+    def _is_inside_word(
+        self,
+        code_points: tf.Tensor,
+        first: tf.Tensor,
+        last: tf.Tensor,
+        row_starts: tf.Tensor,
+        row_ends: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns bool [M], true where a letter, digit or underscore is next to the token."""
+        table = word_characters(with_ideographs=not self._splits_ideographs)
+        # One more character, so that there is one after the last.
+        is_word = look_up(table, tf.concat([code_points, [0]], 0))
+        before = (first > row_starts) & tf.gather(is_word, tf.maximum(first - 1, 0))
+        after = (last < row_ends) & tf.gather(is_word, last)
+        return before | after
+
+    def _with_spaces(
+        self,
+        code_points: tf.Tensor,
+        index: tf.Tensor,
+        first: tf.Tensor,
+        last: tf.Tensor,
+        row_starts: tf.Tensor,
+        row_ends: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the starts and ends with the white space that the tokens include."""
+        bounds = _without(code_points, SPACES)
+        previous = tf.gather(bounds, tf.searchsorted(bounds, first, "left") - 1)
+        following = tf.gather(bounds, tf.searchsorted(bounds, last, "left"))
+        takes_after = tf.gather(tf.constant(self._rstrip), index)
+        takes_before = tf.gather(tf.constant(self._lstrip), index)
+        last = tf.where(takes_after, tf.minimum(following, row_ends), last)
+        first = tf.where(takes_before, tf.maximum(previous + 1, row_starts), first)
+        # White space between two tokens belongs to the first if both include it.
+        first = tf.maximum(first, tf.concat([tf.zeros([1], tf.int64), last], 0)[:-1])
+        return first, tf.maximum(first, last)
 
 
-def _move_spaces(
-    strings: tf.Tensor, is_wanting: tf.Tensor, pattern: str, is_after: bool
-) -> tf.Tensor:
-    """Moves white space next to added tokens from the neighbouring text to the token.
+def cut_out(
+    characters: Characters,
+    matcher: AddedTokenMatcher | None,
+    trim: Trim | None = None,
+    trimmed: str = SPACES,
+) -> Characters:
+    """Makes each added token that is found one character.
 
     Args:
-      strings: string [Q], text and tokens alternating.
-      is_wanting: bool [Q], the tokens that include white space.
-      pattern: matches the white space in the neighbour.
-      is_after: whether the neighbour is the next string; otherwise it is the one before.
+      characters: the characters; the added tokens of an earlier search are not searched.
+      matcher: finds the tokens; None: there are none.
+      trim: function of starts, ends, and numbers of leading and trailing characters that are among
+        `trimmed`, which returns the starts and ends of the tokens; None: they stay as they are.
+      trimmed: the characters.
     """
-    shift = 1 if is_after else -1
-    is_giving = tf.roll(is_wanting, shift, 0)  # Strings start and end with text, never a token.
-    rest = tf.where(is_giving, tf.strings.regex_replace(strings, pattern, ""), strings)
-    taken_size = tf.strings.length(strings) - tf.strings.length(rest)
-    first = tf.zeros_like(taken_size) if is_after else tf.strings.length(rest)
-    taken = tf.roll(tf.strings.substr(strings, first, taken_size), -shift, 0)
-    if is_after:
-        return rest + taken
-    return taken + rest
+    if matcher is None:
+        return characters
+    size = tf.size(characters.rows, tf.int64)
+    code_points = tf.where(characters.is_added, 0, characters.code_points)
+    part_starts = tf.where(characters.is_first)[:, 0]
+    found = matcher.find(code_points, tf.concat([part_starts, [size]], 0))
+    places = found.starts[:, tf.newaxis]
+    starts = tf.gather(characters.starts, found.starts)
+    ends = tf.gather(characters.ends, found.ends - 1)
+    if trim is not None:
+        bounds = _without(code_points, trimmed)
+        following = tf.gather(bounds, tf.searchsorted(bounds, found.starts, "left"))
+        previous = tf.gather(bounds, tf.searchsorted(bounds, found.ends, "left") - 1)
+        leading = tf.minimum(following, found.ends) - found.starts
+        trailing = found.ends - tf.maximum(previous + 1, found.starts)
+        starts, ends = trim(starts, ends, tf.cast(leading, tf.int32), tf.cast(trailing, tf.int32))
+    # [N + 1], with a place after the last character.
+    begins = tf.scatter_nd(places, tf.ones_like(found.ids), [size + 1])
+    stops = tf.scatter_nd(found.ends[:, tf.newaxis], tf.ones_like(found.ids), [size + 1])
+    is_inside = tf.cumsum(begins - stops)[:-1] > 0
+    is_token = begins[:-1] > 0
+    kept = tf.where(~is_inside | is_token)[:, 0]
+    return characters._replace(
+        code_points=tf.tensor_scatter_nd_update(characters.code_points, places, found.ids),
+        is_added=characters.is_added | is_token,
+        is_first=characters.is_first | is_token | (stops[:-1] > 0),
+        starts=tf.tensor_scatter_nd_update(characters.starts, places, starts),
+        ends=tf.tensor_scatter_nd_update(characters.ends, places, ends),
+    ).gather(kept)
+
+
+def _without(code_points: tf.Tensor, left_out: str) -> tf.Tensor:
+    """Returns the positions of other characters, and those before the first and after the last."""
+    is_left_out = tf.reduce_any(code_points[:, tf.newaxis] == list(map(ord, left_out)), axis=1)
+    size = tf.size(code_points, tf.int64)
+    return tf.concat([[-1], tf.where(~is_left_out)[:, 0], [size]], 0)
+
+
+def _check_size(pattern: str, count: int) -> None:
+    """Raises ValueError if TensorFlow cannot compile a regular expression because of its size."""
+    if len(pattern) < _SMALL_PATTERN:
+        return
+    try:
+        with tf.init_scope():
+            tf.strings.regex_full_match(tf.constant(""), pattern)
+    except tf.errors.InvalidArgumentError:
+        raise ValueError(
+            f"{count} added tokens are too many for the tokenizer inside the graph (in all "
+            f"{len(pattern)} characters, expected at most about a million): export with token ids "
+            "instead of texts, or add whole words with --added_words_file."
+        ) from None
 
 
 def string_table(keys: list[bytes], values: list[int]) -> tf.lookup.StaticHashTable:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import nfc
-from bert_tf.text.added_tokens_graph import SPACES_PATTERN, Characters, Parts, join_parts
+from bert_tf.text.added_tokens_graph import Characters, cut_out
 from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
@@ -23,6 +23,7 @@ from bert_tf.text.byte_level import (
     OTHER,
     SPACE,
     SPACE_MARK,
+    SPACES,
     code_point_ranges,
 )
 from bert_tf.text.tensor_characters import count_up, look_up
@@ -50,23 +51,21 @@ class ByteBpeTokenizer(WordTokenizer):
     def read(self, strings: tf.Tensor) -> Characters:
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
         starts = count_up(decoded.row_lengths())
-        rows = decoded.value_rowids()
+        text = Characters.of_text(decoded.values, decoded.value_rowids(), starts, starts + 1)
 
         def read_all() -> Characters:
-            parts = self.find_raw(decoded)
+            # The offsets of added tokens exclude spaces, as those of others do.
+            trimming = (self._trim, SPACES + SPACE_MARK)
+            characters = cut_out(text, self.raw_tokens, *trimming)
             if self.vocab.normalizer:
-                parts = _normalize(parts)
-            return self._join(self.find_normalized(parts))
+                characters = _normalize(characters)
+            return cut_out(characters, self.normalized_tokens, *trimming)
 
         # Decided for the batch: most batches have no added token and nothing for NFC to change.
         is_special = are_written(self.vocab.added_tokens, strings)
         if self.vocab.normalizer:
             is_special |= tf.reduce_any(look_up(_nfc_kinds(), decoded.values) != _NFC_PLAIN)
-        characters = tf.cond(
-            is_special,
-            read_all,
-            lambda: Characters.of_text(decoded.values, rows, starts, starts + 1),
-        )
+        characters = tf.cond(is_special, read_all, lambda: text)
         if self.vocab.add_prefix_space:
             # Before each text, and each part after an added token, unless it has one.
             wants_space = characters.is_first & ~characters.is_added
@@ -85,25 +84,6 @@ class ByteBpeTokenizer(WordTokenizer):
         # Added tokens are trimmed already.
         is_added = tf.gather(characters.is_added, encoded.firsts)
         return tf.where(is_added, starts, trimmed[0]), tf.where(is_added, ends, trimmed[1])
-
-    def _join(self, parts: Parts) -> Characters:
-        """Concatenates the parts; the offsets of added tokens exclude spaces, as others do."""
-        characters, part = join_parts(parts)
-
-        def count_spaces(pattern: str) -> tf.Tensor:
-            rest = tf.strings.regex_replace(parts.strings, pattern, "")
-            removed = tf.strings.length(parts.strings, "UTF8_CHAR") - tf.strings.length(
-                rest, "UTF8_CHAR"
-            )
-            return tf.gather(removed, part)
-
-        leading = count_spaces(rf"\A[{SPACES_PATTERN}{SPACE_MARK}]+")
-        trailing = count_spaces(rf"[{SPACES_PATTERN}{SPACE_MARK}]+\z")
-        starts, ends = self._trim(characters.starts, characters.ends, leading, trailing)
-        return characters._replace(
-            starts=tf.where(characters.is_added, starts, characters.starts),
-            ends=tf.where(characters.is_added, ends, characters.ends),
-        )
 
     def _trim(
         self, starts: tf.Tensor, ends: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor
@@ -192,34 +172,29 @@ def _word_starts(characters: Characters) -> tf.Tensor:
     return is_start | before(takes_one, False, 2) | before(takes_two, False, 3)
 
 
-def _normalize(parts: Parts) -> Parts:
-    """Converts the text parts to NFC, segment by segment, like `bert_tf.text.nfc`."""
-    decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-    part = decoded.value_rowids()
-    kinds = look_up(_nfc_kinds(), decoded.values)
-    is_first = count_up(decoded.row_lengths()) == 0
-    follows_unknown = tf.concat([[False], kinds[:-1] == _NFC_UNKNOWN], 0)
+def _normalize(characters: Characters) -> Characters:
+    """Converts the text to NFC, segment by segment, like `bert_tf.text.nfc`."""
+    code_points = tf.where(characters.is_added, 0, characters.code_points)
+    kinds = look_up(_nfc_kinds(), code_points)
+    follows_unknown = tf.concat([[False], kinds[:-1] == _NFC_UNKNOWN], 0)[: tf.size(kinds)]
     # A segment starts at each character that cannot compose with the one before it.
-    is_start = is_first | (kinds != _NFC_COMPOSING) | follows_unknown
-    seg_starts = tf.where(is_start)[:, 0]
-    seg_splits = tf.concat([seg_starts, tf.shape(kinds, tf.int64)], 0)
+    is_start = characters.is_first | (kinds != _NFC_COMPOSING) | follows_unknown
+    splits = tf.concat([tf.where(is_start)[:, 0], tf.shape(kinds, tf.int64)], 0)
     segments = tf.strings.unicode_encode(
-        tf.RaggedTensor.from_row_splits(decoded.values, seg_splits, validate=False), "UTF-8"
+        tf.RaggedTensor.from_row_splits(code_points, splits, validate=False), "UTF-8"
     )
-    seg_part = tf.gather(part, seg_starts)
-    is_text = tf.gather(parts.ids, seg_part) < 0
-    normal = tf.where(is_text, tf_text.normalize_utf8(segments, "NFC"), segments)
-    lengths = tf.strings.length(normal, "UTF8_CHAR")
-    of_segment = tf.repeat(tf.range(tf.size(segments)), lengths)
+    normal = tf_text.normalize_utf8(segments, "NFC")
+    decoded = tf.strings.unicode_decode(normal, "UTF-8")
+    of_segment = decoded.value_rowids()
+    nth = count_up(decoded.row_lengths())
     is_changed = tf.gather(normal != segments, of_segment)
-    first = tf.gather(seg_splits, of_segment)
+    first = tf.gather(splits, of_segment)
     # All characters of a changed segment get the offsets of the whole segment.
-    same = tf.where(is_changed, first, first + tf.cast(count_up(lengths), tf.int64))
-    last = tf.where(is_changed, tf.gather(seg_splits, of_segment + 1) - 1, same)
-    return Parts(
-        tf.strings.unsorted_segment_join(normal, seg_part, tf.size(parts.strings)),
-        parts.ids,
-        parts.rows,
-        tf.gather(parts.starts, same),
-        tf.gather(parts.ends, last),
+    same = tf.where(is_changed, first, first + tf.cast(nth, tf.int64))
+    last = tf.where(is_changed, tf.gather(splits, of_segment + 1) - 1, same)
+    moved = characters.gather(same)
+    return moved._replace(
+        code_points=tf.where(moved.is_added, moved.code_points, decoded.values),
+        is_first=moved.is_first & (nth == 0),
+        ends=tf.gather(characters.ends, last),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.text.added_tokens_graph import Characters, Parts, join_parts
+from bert_tf.text.added_tokens_graph import Characters, cut_out
 from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.normalization_graph import NormalCharacters, is_blank, make_steps
@@ -109,8 +109,8 @@ class SentencePieceTokenizer(WordTokenizer):
         found = self._normalize(whole, tf.ones_like(rows, tf.bool))
 
         def read_all() -> Characters:
-            parts = self.find_normalized(self._normalize_parts(self.find_raw(decoded)))
-            return join_parts(parts)[0]
+            characters = cut_out(Characters.of_text(*whole), self.raw_tokens)
+            return cut_out(self._normalize_text(characters), self.normalized_tokens)
 
         has_added = are_written(self._raw_tokens, strings)
         has_added |= self._may_have_normalized(found.code_points)
@@ -133,18 +133,18 @@ class SentencePieceTokenizer(WordTokenizer):
             characters = step(characters, is_text)
         return characters
 
-    def _normalize_parts(self, parts: Parts) -> Parts:
-        decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
-        part = decoded.value_rowids()
-        characters = NormalCharacters(decoded.values, part, parts.starts, parts.ends)
-        found = self._normalize(characters, tf.gather(parts.ids, part) < 0)
-        strings = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_value_rowids(
-                found.code_points, found.parts, nrows=tf.size(parts.ids, tf.int64), validate=False
-            ),
-            "UTF-8",
+    def _normalize_text(self, characters: Characters) -> Characters:
+        """Applies the normalizer to the text between added tokens."""
+        _, is_added, is_first, rows, starts, ends, _ = characters
+        parts = tf.cumsum(tf.cast(is_first, tf.int64)) - 1
+        whole = NormalCharacters(characters.code_points, parts, starts, ends)
+        found = self._normalize(whole, ~is_added)
+        firsts = tf.where(is_first)[:, 0]  # of each part
+        result = Characters.of_text(found.code_points, found.parts, found.starts, found.ends)
+        return result._replace(
+            is_added=tf.gather(tf.gather(is_added, firsts), found.parts),
+            rows=tf.gather(tf.gather(rows, firsts), found.parts),
         )
-        return parts._replace(strings=strings, starts=found.starts, ends=found.ends)
 
     def _pre_tokenize(self, text: Characters) -> Characters:
         """Returns the text with U+2581 for spaces; `is_first` then marks where words start."""

@@ -23,8 +23,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import unicode_tables
-from bert_tf.text.added_token_matches import AddedTokenMatcher, Matches
-from bert_tf.text.added_tokens_graph import NO_TOKEN
+from bert_tf.text.added_tokens_graph import NO_TOKEN, AddedTokenMatcher, Matches
 from bert_tf.text.tensor_characters import look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab

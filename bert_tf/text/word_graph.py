@@ -17,13 +17,11 @@ import tensorflow as tf
 
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.added_tokens_graph import (
-    NO_TOKEN,
-    AddedTokenFinder,
+    AddedTokenMatcher,
     Characters,
-    Parts,
     string_table,
 )
-from bert_tf.text.tensor_characters import count_by, count_up, nested, to_bytes
+from bert_tf.text.tensor_characters import count_by, nested, to_bytes
 from bert_tf.text.tokenizer_json import TokenizerJsonVocab
 
 
@@ -83,8 +81,10 @@ class WordTokenizer(tf.Module):
         self._whole_words = string_table(list(whole_words), list(whole_words.values()))
         raw = [token for token in vocab.added_tokens if not token.normalized]
         normalized = [token for token in vocab.added_tokens if token.normalized]
-        self._added_raw = AddedTokenFinder(raw, vocab.ids)
-        self._added_normalized = AddedTokenFinder(normalized, vocab.ids, normalize)
+        self.raw_tokens = AddedTokenMatcher(raw, vocab.ids) if raw else None
+        self.normalized_tokens = None
+        if normalized:
+            self.normalized_tokens = AddedTokenMatcher(normalized, vocab.ids, normalize=normalize)
 
     @property
     def resources(self) -> list[tf.Module]:
@@ -129,18 +129,6 @@ class WordTokenizer(tf.Module):
         starts, ends = self.offsets(characters, encoded)
         columns = (encoded.ids, *to_bytes(strings, rows, starts, ends))
         return tuple(nested(column, row_splits, encoded.splits) for column in columns)
-
-    def find_raw(self, decoded: tf.RaggedTensor) -> Parts:
-        """Cuts strings, characters int32 [B, (N)], at added tokens that are not normalized."""
-        clean = tf.strings.unicode_encode(decoded, "UTF-8")
-        starts = count_up(decoded.row_lengths())
-        no_tokens = tf.fill(tf.shape(clean), NO_TOKEN)
-        rows = tf.range(tf.size(clean, tf.int64))
-        return self._added_raw.find(Parts(clean, no_tokens, rows, starts, starts + 1))
-
-    def find_normalized(self, parts: Parts) -> Parts:
-        """Cuts normalized parts at the other added tokens."""
-        return self._added_normalized.find(parts)
 
     def _encode(self, strings: tf.Tensor) -> tuple[Characters, Encoded, tf.Tensor]:
         """Returns the characters, the tokens, and the row splits of the strings into words."""

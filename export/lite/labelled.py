@@ -19,7 +19,8 @@ from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.classification.examples import read_text_examples
 from bert_tf.tasks.classification.glue import glue_task, read_glue
-from bert_tf.tasks.classification.task import METRICS, label_array, label_metrics
+from bert_tf.tasks.classification.label_arrays import label_array
+from bert_tf.tasks.classification.task import METRICS, label_metrics
 from bert_tf.tasks.question_answering.questions import are_answered, read_squad
 from bert_tf.tasks.question_answering.task import official_format
 from bert_tf.tasks.tagging.files import column_of, read_tagged, tag_ids, with_known_tags

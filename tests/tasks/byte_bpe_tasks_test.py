@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.classification.examples import TextExample
-from bert_tf.tasks.classification.task import make_examples
+from bert_tf.tasks.classification.features import make_examples
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import make_examples as make_choices
 from bert_tf.tasks.question_answering.features import make_features

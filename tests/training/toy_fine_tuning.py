@@ -6,8 +6,9 @@ from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.programs.rows_task import RowsTask
+from bert_tf.tasks.classification.features import TextExamples
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
+from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.task import SquadTask
 from bert_tf.tasks.tagging.model import BertTokenClassifier

@@ -24,7 +24,7 @@ from bert_tf.tasks.base.programs.program import Configs, Examples
 from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.few_shot import classifier_config, fit_head
 from bert_tf.tasks.classification.inputs import LabelledTexts
-from bert_tf.tasks.classification.label_arrays import label_ids, label_rows
+from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.pairs import pair_batch_size, pair_examples, pair_loss
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.tasks.embedding.examples import EmbeddingExample
@@ -192,8 +192,7 @@ def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str
 def pairs_of(configs: Configs, texts: LabelledTexts) -> list[EmbeddingExample]:
     """Returns the pairs of the training examples; see `pair_examples`."""
     examples = texts.splits["train"]
-    names = texts.choose_labels(())
-    targets = (label_rows if texts.kind == "multi_label" else label_ids)(examples, names)
+    targets = label_array(examples, texts.choose_labels(()), texts.kind)
     return pair_examples(
         [example.text_a for example in examples],
         [example.source for example in examples],

@@ -23,9 +23,10 @@ from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.features import TextExamples
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.program import Classifier, answer_texts
-from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
+from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.training.seeds import write_summary
 
 TABLE = "out_of_fold.tsv"

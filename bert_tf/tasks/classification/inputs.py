@@ -13,25 +13,17 @@ from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.tasks.base.examples.labels import LabelNames, check_distinct
 from bert_tf.tasks.base.models.label_order import spelled_as
 from bert_tf.tasks.base.programs.inputs import labels_of_run
-from bert_tf.tasks.base.programs.program import CALIBRATING, Configs, has_own_weights
+from bert_tf.tasks.base.programs.program import Configs, has_own_weights
 from bert_tf.tasks.classification.decisions import Decisions, parse_thresholds
 from bert_tf.tasks.classification.examples import TextExample, decision_names, read_text_examples
 from bert_tf.tasks.classification.glue import glue_task, read_glue
-from bert_tf.tasks.classification.label_arrays import (
-    label_ids,
-    label_names,
-    label_rows,
-    label_values,
-)
+from bert_tf.tasks.classification.label_arrays import label_array, label_names, label_rows
+from bert_tf.tasks.classification.pairs import check_counts
 from bert_tf.tasks.classification.sources import SPLITS
+from bert_tf.tasks.embedding.examples import EmbeddingExample, read_embedding_examples
 
 MOST_OWN_LABELS = 0.75
 FEW_LABELS = 20
-
-
-def wants_calibration(given: ClassifierConfig) -> bool:
-    """Returns whether the flags ask to choose a temperature or thresholds."""
-    return any(getattr(given, name) for name in CALIBRATING)
 
 
 class LabelledTexts:
@@ -68,7 +60,7 @@ class LabelledTexts:
                 f"--class_weights={given.class_weights} has no effect on labels of kind "
                 f"{self.kind}: leave it out."
             )
-        if wants_calibration(given):
+        if given.calibrate or given.choose_thresholds:
             self._check_calibration()
         self.splits = self._read_splits()
 
@@ -234,11 +226,8 @@ class LabelledTexts:
                     f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
                     f"label them, or leave them out: --skip_unlabelled."
                 )
-            # The arrays are discarded: a label that is unknown or no number raises an error.
-            if self.kind == "regression":
-                label_values(examples)
-            else:
-                (label_rows if self.kind == "multi_label" else label_ids)(examples, names)
+            # The array is discarded: a label that is unknown or no number raises an error.
+            label_array(examples, names, self.kind)
         except ValueError as error:
             if not is_predicted:
                 raise
@@ -257,3 +246,19 @@ def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:
             "the names of the labels instead, or a column for each label: "
             "--label_column=joy,love."
         )
+
+
+def check_few_shot_labels(texts: LabelledTexts) -> None:
+    """Raises ValueError if there are no pairs to learn from; see `check_counts`."""
+    names = texts.choose_labels(())
+    check_counts(label_array(texts.splits["train"], names, texts.kind), names)
+
+
+def read_unlabelled(configs: Configs) -> list[EmbeddingExample]:
+    """Returns the texts of --unlabelled_file, whose labels do not count; none without it."""
+    task: ClassifierConfig = configs.task
+    if not task.unlabelled_file:
+        return []
+    return read_embedding_examples(
+        task.unlabelled_file, "--unlabelled_file", reading=task, text_column=task.text_column
+    )

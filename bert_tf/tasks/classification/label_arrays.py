@@ -45,6 +45,22 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
     return tuple(sorted(names))
 
 
+def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
+    """Returns the labels in the format of the losses: int32 [n], float32 [n] or float32 [n, C].
+
+    Args:
+      examples: n examples.
+      labels: C names of classes; () for regression.
+      kind: `single_label`, `regression` or `multi_label`.
+
+    Raises:
+      ValueError: see `label_ids` and `label_values`.
+    """
+    if kind == "regression":
+        return label_values(examples)
+    return label_rows(examples, labels) if kind == "multi_label" else label_ids(examples, labels)
+
+
 def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
     """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
 
@@ -81,13 +97,11 @@ def label_values(examples: Sequence[TextExample]) -> np.ndarray:
     Raises:
       ValueError: naming the line of a label that is not a finite number.
     """
-    return np.array([_value(example) for example in examples], np.float32)
-
-
-def _value(example: TextExample) -> float:
-    if example.label is None:
-        return math.nan
-    return number_of(example.label, example.source)
+    values = []
+    for example in examples:
+        label = example.label
+        values.append(math.nan if label is None else number_of(label, example.source))
+    return np.array(values, np.float32)
 
 
 def _check_known(

@@ -94,11 +94,11 @@ def make_pairs(
     if sampling == SAME_LABEL_PAIRS:
         return _partners(labels, pairs_per_example, rng)
     most = pairs_per_example * count // 2 if pairs_per_example else count * count
-    similar = _similar_pairs(labels)
+    similar = _all_pairs(labels, is_similar=True)
     # count * (count + 1) / 2 pairs i <= j, those of a text with itself included.
     num_different = count * (count + 1) // 2 - len(similar)
     if num_different <= max(MOST_LISTED, most):
-        different = _different_pairs(labels)
+        different = _all_pairs(labels, is_similar=False)
     else:
         different = _drawn_pairs(labels, most, rng)
     sizes = [min(len(similar), most), min(num_different, most)]
@@ -193,25 +193,12 @@ def _is_match(labels: np.ndarray, index: int) -> np.ndarray:
     return labels @ labels[index] > 0
 
 
-def _is_similar(labels: np.ndarray, index: int) -> np.ndarray:
-    """Returns which texts from `index` on have a label in common with that text, bool [N - i]."""
-    return _is_match(labels, index)[index:]
-
-
-def _similar_pairs(labels: np.ndarray) -> np.ndarray:
-    """Returns all pairs i <= j with a common label, int [P, 2]."""
-    return _pairs_by_row(labels, True)
-
-
-def _different_pairs(labels: np.ndarray) -> np.ndarray:
-    """Returns all pairs i <= j without a common label, int [P, 2]."""
-    return _pairs_by_row(labels, False)
-
-
-def _pairs_by_row(labels: np.ndarray, is_similar: bool) -> np.ndarray:
+def _all_pairs(labels: np.ndarray, is_similar: bool) -> np.ndarray:
+    """Returns all pairs i <= j with a common label, or all without one, int [P, 2]."""
     parts = []
     for index in range(len(labels)):
-        others = index + np.flatnonzero(_is_similar(labels, index) == is_similar)
+        matches = _is_match(labels, index)[index:]  # of the texts from this one on
+        others = index + np.flatnonzero(matches == is_similar)
         parts.append(np.stack([np.full_like(others, index), others], axis=1))
     return np.concatenate(parts)
 

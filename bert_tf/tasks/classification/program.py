@@ -31,7 +31,8 @@ from bert_tf.tasks.classification.decisions import (
 )
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
-from bert_tf.tasks.classification.label_arrays import describe
+from bert_tf.tasks.classification.features import TextExamples, make_examples
+from bert_tf.tasks.classification.label_arrays import describe, label_array
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.page import ShownError, run_page
 from bert_tf.tasks.classification.plots import draw_reliability
@@ -42,14 +43,7 @@ from bert_tf.tasks.classification.report import (
     worst_errors_text,
 )
 from bert_tf.tasks.classification.saliency import token_contributions
-from bert_tf.tasks.classification.task import (
-    METRICS,
-    ClassificationTask,
-    TextExamples,
-    class_weights,
-    label_array,
-    make_examples,
-)
+from bert_tf.tasks.classification.task import METRICS, ClassificationTask, class_weights
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config.fine_tuning_config import BALANCED
 from bert_tf.metrics import classification, regression
 from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, log_losses, reliability
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
@@ -15,10 +16,7 @@ from bert_tf.tasks.base.examples.labels import LabelNames
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.classification.answers import mean_of_rows
 from bert_tf.tasks.classification.decisions import Decisions
-from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
-from bert_tf.tasks.classification.features import make_examples as make_examples
-from bert_tf.tasks.classification.label_arrays import label_ids, label_rows, label_values
 from bert_tf.training.task import Batch
 
 # Metrics by problem type; the first one selects the best checkpoint.
@@ -32,13 +30,6 @@ CLASS_METRICS: dict[str, Callable[..., float]] = {
     "f1": classification.f1,
     "matthews": classification.matthews,
 }
-
-
-def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
-    """Returns the labels in the format of the losses: int32 [E], float32 [E] or float32 [E, C]."""
-    if kind == "regression":
-        return label_values(examples)
-    return label_rows(examples, labels) if kind == "multi_label" else label_ids(examples, labels)
 
 
 def balanced_pos_weight(rows: np.ndarray) -> np.ndarray:
@@ -62,16 +53,16 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
     labels per text it is `balanced_pos_weight`.
 
     Args:
-      text: value of the flag.
+      text: value of the flag, whose form `check_class_weights` has checked.
       values: the labels of the training examples, see `label_array`.
       labels: names of the C classes.
 
     Raises:
-      ValueError: if a class is unknown, or a weight is not a positive number.
+      ValueError: if a class is unknown.
     """
     if not text:
         return None
-    if text == "balanced":
+    if text == BALANCED:
         if values.ndim == 2:
             return balanced_pos_weight(values)
         counts = np.bincount(values, minlength=len(labels))
@@ -81,19 +72,13 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
     for part in text.split(","):
         # From the right, because the name of a class may contain "=".
         name, _, value = part.rpartition("=")
-        try:
-            index = known.find(name)
-            if index is None:
-                # Caught below, where a weight that is no number has the same message.
-                raise ValueError
-            weights[index] = float(value)
-        except ValueError:
+        index = known.find(name)
+        if index is None:
             raise ValueError(
                 f"--class_weights: received {part!r}, expected CLASS=WEIGHT with a class of "
                 f"{list(labels)[:10]}."
-            ) from None
-    if not (weights > 0).all() or not np.isfinite(weights).all():
-        raise ValueError(f"--class_weights={text}: every weight must be a number above 0.")
+            )
+        weights[index] = float(value)
     return weights
 
 
@@ -169,9 +154,13 @@ class ClassificationTask(RowsTask):
         return values
 
     def losses(self, examples: TextExamples, outputs: Any) -> np.ndarray:
-        """Returns the loss of each example, float [E], of the probabilities that are reported."""
+        """Returns the loss of each example, float [E]: the mean over its rows.
+
+        With a temperature it is that of the probabilities that are reported.
+        """
         if self.decisions.temperature == 1.0:
-            return losses_of_examples(examples, outputs)
+            counts = np.bincount(examples.owners)
+            return np.bincount(examples.owners, np.array(outputs["loss"])) / counts
         labels = examples.labels.astype(int)
         return log_losses(self.probabilities(examples, outputs), labels)
 
@@ -226,9 +215,3 @@ def label_metrics(
         # The mean over all C classes, also those without an example, hence their number.
         values["macro_f1"] = classification.macro_f1(labels, answers, len(names))
     return values
-
-
-def losses_of_examples(examples: TextExamples, outputs: Any) -> np.ndarray:
-    """Returns the loss of each example, float [E]: the mean over its rows."""
-    counts = np.bincount(examples.owners)
-    return np.bincount(examples.owners, np.array(outputs["loss"])) / counts

@@ -19,7 +19,7 @@ from bert_tf.metrics.classification import THRESHOLD, accuracy, macro_f1, multil
 from bert_tf.tasks.base.programs.program import Configs, asked_files
 from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
 from bert_tf.tasks.classification.examples import TextExample, read_text_examples
-from bert_tf.tasks.classification.label_arrays import label_ids, label_rows
+from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.report import class_report_text, several_report_text
 from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
 
@@ -81,9 +81,9 @@ class ZeroShotRun:
                 reading=task,
             )
         if "eval" in self.examples:
-            read_labels = label_rows if self.has_several else label_ids
             # Indices of candidates [E], or 0 and 1 [E, K] of several labels.
-            self.true = read_labels(self.examples["eval"], self.candidates).astype(int)
+            true = label_array(self.examples["eval"], self.candidates, task.problem_type)
+            self.true = true.astype(int)
 
     def check_flags(self) -> None:
         """Raises ValueError for flags that are missing, or have no effect."""

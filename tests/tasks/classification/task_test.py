@@ -9,15 +9,10 @@ import tensorflow as tf
 
 from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.features import TextExamples, make_examples
+from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.classification.task import (
-    METRICS,
-    ClassificationTask,
-    TextExamples,
-    class_weights,
-    label_array,
-    make_examples,
-)
+from bert_tf.tasks.classification.task import METRICS, ClassificationTask, class_weights
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.wordpiece import WordPiece
 from tests.float_bounds import assert_close
@@ -108,10 +103,9 @@ def test_given_weights():
     np.testing.assert_array_equal(class_weights("a=b=4", ids, ("a=b", "c")), [4, 1])
 
 
-@pytest.mark.parametrize("text", ["pos", "pos=x", "other=2", "neg=0", "neg=-1", "neg=nan", "="])
-def test_bad_weights_are_named(text):
-    with pytest.raises(ValueError, match=f"class_weights.*{text}"):
-        class_weights(text, np.array([0, 1]), LABELS)
+def test_weights_of_unknown_classes_are_named():
+    with pytest.raises(ValueError, match="class_weights.*other=2"):
+        class_weights("other=2", np.array([0, 1]), LABELS)
 
 
 def test_rows_carry_the_weight_of_their_class(tokenizer):

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from bert_tf.config.fine_tuning_config import ClassifierConfig
-from bert_tf.tasks.classification.few_shot_inputs import read_unlabelled
+from bert_tf.tasks.classification.inputs import read_unlabelled
 
 FILES = {
     "labels.csv": "text,label\na cat,bad\na dog,good\n",

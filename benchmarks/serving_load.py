@@ -109,7 +109,7 @@ def ask(
     """Is one client: asks until `end` and compares."""
     chance = random.Random(seed)
     with connect(server) as client:
-        client.inputs()
+        client.spec()
         while time.monotonic() < end:
             size = chance.randint(1, TEXTS_PER_REQUEST)
             chosen = [chance.randrange(len(rows)) for _ in range(size)]

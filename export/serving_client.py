@@ -29,7 +29,14 @@ from bert_tf.config import Config, config_flags, option
 from bert_tf.system.extras import install_hint
 from bert_tf.system.files import atomic_write
 from bert_tf.system.printable import json_line, show
-from export.serving_rest import RestTransport, ServingError, Spec, one_line
+from export.serving_rest import (
+    ODD_ANSWER,
+    RestTransport,
+    ServingError,
+    Signature,
+    Tensor,
+    one_line,
+)
 from export.serving_rows import Row, as_columns, as_plain, read_input
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 
 TEXT_INPUTS = ("text", "text_b", "question", "context")
 # Types of the models that this project exports; NumPy chooses for other types.
-DTYPES: dict[str, Any] = {"DT_FLOAT": np.float32, "DT_INT32": np.int32, "DT_INT64": np.int64}
+DTYPES: dict[str, Any] = {"float": np.float32, "int32": np.int32, "int64": np.int64}
 PROGRESS_SECONDS = 5.0
 
 
@@ -96,7 +103,8 @@ class ServingClient:
         self._transport = transport(server, model, version, timeout, retries)
         self._name = f"Model {model} at {server}"
         self._signature = signature
-        self._known: dict[str, Spec] = {}  # Signatures by name, asked for with the first request.
+        # Signatures by name, asked for with the first request.
+        self._known: dict[str, Signature] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -108,24 +116,27 @@ class ServingClient:
         """Closes the connection."""
         self._transport.close()
 
-    def status(self) -> list[dict[str, Any]]:
-        """Returns `version`, `state` and `status` of each version, as the server reports them."""
-        return self._transport.status()
+    def describe(self) -> str:
+        """Returns the server's description of the model: its versions and signatures."""
+        lines = self._transport.versions()
+        for name, signature in self._transport.signatures().items():
+            takes, gives = map(_described, signature)
+            lines.append(f"{name}: takes {takes}; gives {gives}")
+        return "\n".join(map(one_line, lines))
 
-    def metadata(self) -> dict[str, Spec]:
-        """Returns the signatures of the model by name, each a SignatureDef in JSON."""
-        signatures = self._transport.signatures()
-        # TensorFlow lists __saved_model_init_op among the signatures. Protocol buffers leave out
-        # empty fields.
-        return {
-            name: {"inputs": {}, "outputs": {}, **signatures[name]}
-            for name in sorted(signatures)
-            if not name.startswith("__")
-        }
+    def spec(self) -> Signature:
+        """Returns the signature that `predict` calls.
 
-    def inputs(self) -> dict[str, Spec]:
-        """Returns the signature's inputs by name, each a TensorInfo in JSON."""
-        return self._spec()["inputs"]
+        Raises:
+          ValueError: if the model has none of this name.
+          ServingError: if the server cannot be asked or refuses.
+        """
+        self._known = self._known or self._transport.signatures()
+        if self._signature not in self._known:
+            raise ValueError(
+                f"{self._name} has no signature {self._signature}; it has {_listed(self._known)}."
+            )
+        return self._known[self._signature]
 
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the outputs of one batch, in one request.
@@ -142,14 +153,14 @@ class ServingClient:
           ValueError: if the inputs are not those of the signature.
           ServingError: if the server cannot be asked or refuses.
         """
-        spec = self._spec()
+        spec = self.spec()
         # The server ignores names that it does not know.
-        if set(inputs) != set(spec["inputs"]):
+        if set(inputs) != set(spec.inputs):
             raise ValueError(
-                f"{self._name} takes {_listed(spec['inputs'])}; received "
+                f"{self._name} takes {_listed(spec.inputs)}; received "
                 f"{_listed(inputs) or 'nothing'}."
             )
-        arrays = {name: _to_array(name, inputs[name], spec["inputs"][name]) for name in inputs}
+        arrays = {name: _to_array(name, inputs[name], spec.inputs[name]) for name in inputs}
         # An input that is a single number has no batch.
         sizes = {name: len(array) for name, array in arrays.items() if array.ndim}
         if len(set(sizes.values())) > 1:
@@ -158,10 +169,10 @@ class ServingClient:
         try:
             outputs = self._transport.predict(self._signature, spec, arrays)
             return {
-                name: _to_output(outputs[name], kind, num_rows)
-                for name, kind in sorted(spec["outputs"].items())
+                name: _to_output(outputs[name], tensor, num_rows)
+                for name, tensor in spec.outputs.items()
             }
-        except (ServingError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ServingError, *ODD_ANSWER) as error:
             # The server may have changed to another version, with other signatures.
             self._known = {}
             if isinstance(error, ServingError):
@@ -169,14 +180,6 @@ class ServingClient:
             raise ServingError(
                 f"{self._name} sent other outputs than it announced: {one_line(error)}."
             ) from None
-
-    def _spec(self) -> Spec:
-        self._known = self._known or self.metadata()
-        if self._signature not in self._known:
-            raise ValueError(
-                f"{self._name} has no signature {self._signature}; it has {_listed(self._known)}."
-            )
-        return self._known[self._signature]
 
 
 def _listed(names: dict[str, Any]) -> str:
@@ -193,37 +196,24 @@ def _grpc_transport() -> "type[GrpcTransport]":
     return GrpcTransport
 
 
-def sizes_of(spec: Spec) -> list[int]:
-    """Returns the sizes of a tensor's axes; -1 is any size."""
-    return [int(axis.get("size", 0)) for axis in spec.get("tensor_shape", {}).get("dim", [])]
-
-
-def is_number(spec: Spec) -> bool:
-    """Returns whether an input is a single number for the whole batch."""
-    shape = spec.get("tensor_shape")
-    return shape is not None and not shape.get("dim") and not shape.get("unknown_rank")
-
-
-def _to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
+def _to_array(name: str, values: Any, tensor: Tensor) -> np.ndarray:
     """Returns one input as an array of its type; strings as an object array of bytes."""
-    kind = spec["dtype"]
-    sizes = sizes_of(spec)
     try:
-        if kind == "DT_STRING":
+        if tensor.kind == "string":
             array = np.asarray(np.frompyfunc(_encode, 1, 1)(np.array(values, object)))
         else:
             given = np.array(values)
             # The casting rule rejects floats for integers.
-            array = given.astype(DTYPES.get(kind, given.dtype), casting="same_kind")
+            array = given.astype(DTYPES.get(tensor.kind, given.dtype), casting="same_kind")
             # The cast to a shorter integer type wraps around silently.
             if array.dtype.kind != "f" and (array != given).any():
                 raise ValueError
-        if (sizes or is_number(spec)) and array.ndim != len(sizes):
+        if tensor.sizes is not None and array.ndim != len(tensor.sizes):
             raise ValueError
     except (ValueError, TypeError, AttributeError):
         raise ValueError(
-            f"{name} takes {kind} in rows of one length, of shape {sizes} with -1 for any size; "
-            f"received {str(values)[:80]!r}."
+            f"{name} takes {tensor} in rows of one length, with -1 for any size; received "
+            f" {str(values)[:80]!r}."
         ) from None
     return array
 
@@ -233,16 +223,15 @@ def _encode(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf8", "surrogateescape")
 
 
-def _to_output(values: Any, spec: Spec, num_rows: int) -> Any:
+def _to_output(values: Any, tensor: Tensor, num_rows: int) -> Any:
     """Returns nested lists of JSON, or an array of gRPC, as an array; strings as nested lists."""
-    kind = spec["dtype"]
-    if kind == "DT_STRING":
+    if tensor.kind == "string":
         array = np.asarray(np.frompyfunc(_decode, 1, 1)(np.array(values, object)), object)
     else:
-        array = np.asarray(values, DTYPES.get(kind))
+        array = np.asarray(values, DTYPES.get(tensor.kind))
     if array.shape[:1] != (num_rows,):
         raise ValueError(f"shape {array.shape} for {num_rows} rows")
-    return array.tolist() if kind == "DT_STRING" else array
+    return array.tolist() if tensor.kind == "string" else array
 
 
 def _decode(value: str | bytes | dict[str, str]) -> str:
@@ -264,9 +253,7 @@ def answer_rows(
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
         try:
-            inputs = client.inputs()
-            numbers = [name for name, spec in inputs.items() if is_number(spec)]
-            outputs = client.predict(as_columns(batch, sorted(inputs), numbers))
+            outputs = client.predict(as_columns(batch, client.spec().inputs))
         except (ServingError, ValueError) as error:
             if len(rows) > 1:  # The rows of a file; a single row needs no number.
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
@@ -305,7 +292,7 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
     )
     with client:
         if not texts and not config.input_file:
-            show(describe(client))
+            show(client.describe())
             return
         rows: list[Row] = read_input(config.input_file) if config.input_file else [texts]
         lines = (
@@ -322,26 +309,8 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
                 )
 
 
-def describe(client: ServingClient) -> str:
-    """Returns the server's description of the model as text."""
-    lines = []
-    for version in client.status():
-        message = version.get("status", {}).get("error_message", "")
-        lines.append(f"version {version.get('version')}: {version.get('state')} {message}")
-    for name, signature in client.metadata().items():
-        takes = _describe_tensors(signature["inputs"])
-        gives = _describe_tensors(signature["outputs"])
-        lines.append(f"{name}: takes {takes}; gives {gives}")
-    return "\n".join(map(one_line, lines))
-
-
-def _describe_tensors(specs: dict[str, Spec]) -> str:
-    """Returns names, types and shapes of inputs or outputs, such as `score float [-1]`."""
-    tensors = []
-    for name, spec in sorted(specs.items()):
-        kind = spec["dtype"].removeprefix("DT_").lower()
-        tensors.append(f"{name} {kind} {sizes_of(spec)}")
-    return ", ".join(tensors)
+def _described(tensors: dict[str, Tensor]) -> str:
+    return ", ".join(f"{name} {tensor}" for name, tensor in tensors.items())
 
 
 if __name__ == "__main__":

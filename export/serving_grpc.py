@@ -25,8 +25,10 @@ from export.serving_rest import (
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
     ServingError,
-    Spec,
+    Signature,
     one_line,
+    read_signatures,
+    read_versions,
 )
 
 MOST_ATTEMPTS = 5  # gRPC makes no more.
@@ -68,21 +70,21 @@ class GrpcTransport:
             self._spec.version.value = version
         self.close = channel.close
 
-    def status(self) -> list[dict[str, Any]]:
+    def versions(self) -> list[str]:
         spec = model_pb2.ModelSpec(name=self._spec.name)
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
-        return _to_dict(self._ask(self._models.GetModelStatus, request))["model_version_status"]
+        return read_versions(_to_dict(self._ask(self._models.GetModelStatus, request)))
 
-    def signatures(self) -> dict[str, Spec]:
+    def signatures(self) -> dict[str, Signature]:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=self._spec, metadata_field=["signature_def"]
         )
         answer = self._ask(self._predictions.GetModelMetadata, request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         answer.metadata["signature_def"].Unpack(signatures)
-        return _to_dict(signatures)["signature_def"]
+        return read_signatures(_to_dict(signatures))
 
-    def predict(self, name: str, _: Spec, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, name: str, _: Signature, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
         request = predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = name
         for key, values in inputs.items():

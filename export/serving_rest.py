@@ -9,7 +9,8 @@ import http.client
 import json
 import re
 import urllib.parse
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import requests
@@ -19,28 +20,41 @@ from urllib3.util import Retry
 from bert_tf.system.printable import escaped
 from bert_tf.system.server_headers import log_headers_briefly
 
-# A TensorInfo, or a SignatureDef, in JSON.
-Spec: TypeAlias = dict[str, Any]
-
+# What code that reads an answer raises if the answer has another form.
+ODD_ANSWER = (AttributeError, LookupError, TypeError, ValueError)
 PASSING = (429, 502, 503, 504)
 FIRST_WAIT_SECONDS = 0.1  # Doubled with each retry, and up to as much again at random.
 LONGEST_WAIT_SECONDS = 5.0
 MAX_MESSAGE_LENGTH = 500
+
+Found = TypeVar("Found")
 
 
 class ServingError(OSError):
     """A request without an answer, or with an error as the answer."""
 
 
+class Tensor(NamedTuple):
+    """An input or an output of a signature."""
+
+    kind: str  # "string", "float", "int32" and so on.
+    sizes: list[int] | None  # -1 is any size; None any shape.
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sizes or []}"
+
+
+class Signature(NamedTuple):
+    """The inputs and outputs of a function of the model, by name."""
+
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+
+
 class RestTransport:
     """HTTP with JSON on a connection that stays open; for one thread at a time.
 
-    Args:
-      server: "http://HOST:PORT".
-      model: name of the model.
-      version: version of the model; -1 for the one that the server chooses.
-      timeout: seconds without a byte from the server after which an attempt ends.
-      retries: maximum number of retries.
+    The arguments are those of `ServingClient`; the timeout is that between two bytes.
     """
 
     def __init__(self, server: str, model: str, version: int, timeout: float, retries: int) -> None:
@@ -71,27 +85,21 @@ class RestTransport:
         self._session.mount(f"{parts.scheme}://", HTTPAdapter(max_retries=policy))
         self.close = self._session.close
 
-    def status(self) -> list[dict[str, Any]]:
-        versions = self._field(self._ask("GET", self._model_url), "model_version_status")
-        if not isinstance(versions, list) or not all(map(_is_version, versions)):
-            raise self._unexpected("versions", versions)
-        return versions
+    def versions(self) -> list[str]:
+        return self._read(self._ask("GET", self._model_url), read_versions)
 
-    def signatures(self) -> dict[str, Spec]:
+    def signatures(self) -> dict[str, Signature]:
         answer = self._ask("GET", f"{self._url}/metadata")
-        signatures = self._field(answer, "metadata", "signature_def", "signature_def")
-        if not isinstance(signatures, dict) or not all(map(_is_signature, signatures.values())):
-            raise self._unexpected("signatures", signatures)
-        return signatures
+        return self._read(answer, lambda found: read_signatures(found["metadata"]["signature_def"]))
 
-    def predict(self, name: str, spec: Spec, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, name: str, spec: Signature, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
         columns = {key: values.tolist() for key, values in inputs.items()}
         request = {"signature_name": name, "inputs": columns}
         body = json.dumps(request, default=_write_bytes).encode()
-        outputs = self._field(self._ask("POST", f"{self._url}:predict", body), "outputs")
-        if len(spec["outputs"]) == 1:  # The server omits its name.
-            return dict.fromkeys(spec["outputs"], outputs)
-        return {key: self._field(outputs, key) for key in spec["outputs"]}
+        answer = self._ask("POST", f"{self._url}:predict", body)
+        outputs = self._read(answer, lambda found: found["outputs"])
+        # The server omits the name of a single output.
+        return dict.fromkeys(spec.outputs, outputs) if len(spec.outputs) == 1 else outputs
 
     def _ask(self, method: str, url: str, body: bytes | None = None) -> object:
         """Sends a request and returns the answer's JSON.
@@ -120,45 +128,54 @@ class RestTransport:
             message += " Compare --model with the names in models.config, or drop --version."
         raise ServingError(message)
 
-    def _field(self, answer: Any, *path: str) -> Any:
-        """Returns a field of an answer, given as the names on the way to it."""
-        found = answer
-        for name in path:
-            if not isinstance(found, dict) or name not in found:
-                raise self._unexpected(name, answer)
-            found = found[name]
-        return found
+    def _read(self, answer: Any, read: Callable[[Any], Found]) -> Found:
+        """Returns what `read` finds in an answer.
 
-    def _unexpected(self, name: str, value: object) -> ServingError:
-        return ServingError(
-            f"{self._server} sent no {one_line(name)} but {one_line(value)}; is this a REST port "
-            "of TensorFlow Serving?"
+        Raises:
+          ServingError: if the answer has another form.
+        """
+        try:
+            return read(answer)
+        except ODD_ANSWER:
+            raise ServingError(
+                f"{self._server} answered {one_line(answer)}; is this a REST port of TensorFlow "
+                "Serving?"
+            ) from None
+
+
+def read_versions(answer: dict[str, Any]) -> list[str]:
+    """Returns a line on each version in a GetModelStatusResponse, given as JSON."""
+    lines = []
+    for version in answer["model_version_status"]:
+        error = version.get("status", {}).get("error_message", "")
+        lines.append(f"version {version.get('version')}: {version.get('state')} {error}")
+    return lines
+
+
+def read_signatures(answer: dict[str, Any]) -> dict[str, Signature]:
+    """Returns the signatures in a SignatureDefMap, given as JSON, by name."""
+    return {
+        name: Signature(
+            # Protocol buffers leave out empty fields.
+            _read_tensors(signature.get("inputs", {})),
+            _read_tensors(signature.get("outputs", {})),
         )
+        for name, signature in sorted(answer["signature_def"].items())
+        # TensorFlow lists __saved_model_init_op among the signatures.
+        if not name.startswith("__")
+    }
 
 
-def _is_version(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("status", {}), dict)
-
-
-def _is_signature(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    for part in ("inputs", "outputs"):
-        specs = value.get(part, {})
-        if not isinstance(specs, dict) or not all(map(_is_spec, specs.values())):
-            return False
-    return True
-
-
-def _is_spec(value: object) -> bool:
-    """Returns whether a value is a TensorInfo; sizes are numbers, written as strings."""
-    if not isinstance(value, dict) or not isinstance(value.get("dtype"), str):
-        return False
-    shape = value.get("tensor_shape", {})
-    axes = shape.get("dim", []) if isinstance(shape, dict) else None
-    if not isinstance(axes, list) or not all(isinstance(axis, dict) for axis in axes):
-        return False
-    return all(re.fullmatch(r"-?\d{1,18}", str(axis.get("size", 0))) for axis in axes)
+def _read_tensors(infos: dict[str, Any]) -> dict[str, Tensor]:
+    """Returns TensorInfos by name."""
+    tensors = {}
+    for name, info in sorted(infos.items()):
+        shape = info.get("tensor_shape", {"unknown_rank": True})
+        # JSON has sizes as strings, because they have 64 bits.
+        sizes = [int(str(axis.get("size", 0))) for axis in shape.get("dim", [])]
+        kind = info["dtype"].removeprefix("DT_").lower()
+        tensors[name] = Tensor(kind, None if shape.get("unknown_rank") else sizes)
+    return tensors
 
 
 def _write_bytes(value: bytes) -> str | dict[str, str]:

@@ -3,12 +3,12 @@
 import base64
 import json
 import pathlib
-from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from bert_tf.system.files import read_lines
+from export.serving_rest import Tensor
 
 # The inputs of one row by name, or its only input.
 Row = dict[str, Any] | str
@@ -46,26 +46,28 @@ def _read_bytes(value: dict[str, Any]) -> Any:
     return base64.b64decode(value["b64"], validate=True)
 
 
-def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) -> dict[str, Any]:
+def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
     """Returns the inputs of a batch by name.
 
     Args:
       rows: rows of one batch; a plain text is the only input.
-      names: names of the inputs.
-      numbers: names of the inputs that are a single number for the whole batch.
+      inputs: what the signature takes; an input without axes is a number for the whole batch.
 
     Raises:
       ValueError: if a row has other inputs than these names, or another number than the first.
     """
+    names = sorted(inputs)
     named = [{names[0]: row} if isinstance(row, str) else row for row in rows]
     for row in named:
-        if set(row) != set(names):
+        if set(row) != set(inputs):
             raise ValueError(
                 f"the model takes {' and '.join(names)}; received {' and '.join(row)}. Give them "
                 "by name, in a .jsonl file."
             )
     columns: dict[str, Any] = {name: [row[name] for row in named] for name in names}
-    for name in filter(numbers.__contains__, names):
+    for name, tensor in inputs.items():
+        if tensor.sizes != []:
+            continue
         first, *others = columns[name]
         if any(other != first for other in others):
             raise ValueError(

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export.serving_client import ClientConfig, ServingClient, answer_rows, ask, is_number, sizes_of
-from export.serving_rest import ServingError, one_line
+from export.serving_client import ClientConfig, ServingClient, answer_rows, ask
+from export.serving_rest import ServingError, one_line, read_signatures
 from export.serving_rows import as_columns, read_input
 from tests.export.serving_stand_in import StandIn
 from tests.export.toy_model import save_toy_model
@@ -116,16 +116,14 @@ def test_versions_status_and_metadata(connect):
         for version in (-1, 9, 10)
     }
     assert scores[-1] == scores[10] != scores[9]
-    versions = [(int(row["version"]), row["state"]) for row in connect().status()]
-    assert versions == [(10, "AVAILABLE"), (9, "AVAILABLE")]
-    signatures = connect().metadata()
-    assert list(signatures) == ["compare", "examples", "ids", "serving_default", "tag"]
-    assert sorted(connect(signature="compare").inputs()) == ["text", "text_b"]
-    outputs = signatures["serving_default"]["outputs"]
-    assert {name: (spec["dtype"], sizes_of(spec)) for name, spec in outputs.items()} == {
-        "label": ("DT_STRING", [-1]),
-        "probabilities": ("DT_FLOAT", [-1, 3]),
-        "score": ("DT_FLOAT", [-1]),
+    assert [line.split(":")[0] for line in connect().describe().splitlines()] == [
+        *("version 10", "version 9", "compare", "examples", "ids", "serving_default", "tag")
+    ]
+    assert sorted(connect(signature="compare").spec().inputs) == ["text", "text_b"]
+    assert connect().spec().outputs == {
+        "label": ("string", [-1]),
+        "probabilities": ("float", [-1, 3]),
+        "score": ("float", [-1]),
     }
 
 
@@ -135,15 +133,15 @@ def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
         ({"question": ["a"]}, "toy .*text; .*question"),
         ({"text": ["a"], "more": ["b"]}, "toy .*text; .*more .*text"),
         ({}, "toy .*text; .*nothing"),
-        ({"text": "a"}, "^text .*DT_STRING .*'a'"),
-        ({"text": [1]}, r"^text .*DT_STRING .*'\[1\]'"),
-        ({"text": ["\ud800"]}, "^text .*DT_STRING .*ud800"),
+        ({"text": "a"}, "^text .*string .*'a'"),
+        ({"text": [1]}, r"^text .*string .*'\[1\]'"),
+        ({"text": ["\ud800"]}, "^text .*string .*ud800"),
     ]:
         with pytest.raises(ValueError, match=message):
             connect().predict(inputs)
     zeros = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[0], [0]])
     for wrong in ([[1, 1], [1]], [["1"], ["1"]], [[0.5], [1]], [[2**40], [1]], [1, 1]):
-        with pytest.raises(ValueError, match=r"^input_mask .*DT_INT32 .*['\"]\["):
+        with pytest.raises(ValueError, match=r"^input_mask .*int32 .*['\"]\["):
             connect(signature="ids").predict(zeros | {"input_mask": wrong})
     with pytest.raises(ValueError, match="signature tagger; .*compare"):
         connect(signature="tagger").predict({"text": ["a"]})
@@ -153,18 +151,22 @@ def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
 
 
 def test_a_number_for_all_rows():
-    spec = {"dtype": "DT_INT32", "tensor_shape": {}}
-    assert is_number(spec) and not is_number({**spec, "tensor_shape": {"unknown_rank": True}})
+    infos = {
+        "k": {"dtype": "DT_INT32", "tensor_shape": {}},
+        "query": {"dtype": "DT_STRING", "tensor_shape": {"unknown_rank": True}},
+    }
+    inputs = read_signatures({"signature_def": {"find": {"inputs": infos}}})["find"].inputs
+    assert inputs == {"k": ("int32", []), "query": ("string", None)}
     rows = [{"query": "a", "k": 5}, {"query": "b", "k": 5}]
-    assert as_columns(rows, ["k", "query"], ["k"]) == {"k": 5, "query": ["a", "b"]}
+    assert as_columns(rows, inputs) == {"k": 5, "query": ["a", "b"]}
     with pytest.raises(ValueError, match=r"^k .*\[5, 6\].*--batch_size=1"):
-        as_columns([*rows[:1], {"query": "b", "k": 6}], ["k", "query"], ["k"])
+        as_columns([*rows[:1], {"query": "b", "k": 6}], inputs)
 
 
 @BOTH
 def test_errors_of_the_server(connect, stand_in, signatures):
     for client in (connect("nix"), connect("one", version=9)):
-        for ask_it in (client.metadata, lambda c=client: c.predict({"text": ["a"]})):
+        for ask_it in (client.spec, lambda c=client: c.predict({"text": ["a"]})):
             with pytest.raises(ServingError, match="--model .*models.config, .*--version"):
                 ask_it()
     client = connect()
@@ -191,7 +193,7 @@ def test_server_that_cannot_be_reached():
 @BOTH
 def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
     client = connect(timeout=5.0, retries=2)
-    client.metadata()
+    client.spec()
     for faults in [[503, 503], *([[504], [429, 502], ["close"]] * (way == "rest"))]:
         stand_in.faults.extend(faults)
         stand_in.requests = 0
@@ -202,7 +204,7 @@ def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
         client.predict({"text": ["a"]})
     assert not stand_in.faults
     for status in (400, 404, 501):
-        client.metadata()
+        client.spec()
         stand_in.faults.extend([status])
         with pytest.raises(ServingError, match=f"fault {status}"):
             client.predict({"text": ["a"]})
@@ -212,7 +214,7 @@ def test_tries_again_what_may_pass_and_nothing_else(connect, stand_in, way):
 @BOTH
 def test_a_server_that_does_not_answer(connect, stand_in):
     client = connect(timeout=0.3, retries=1)
-    client.metadata()
+    client.spec()
     stand_in.faults.extend(["hang", "hang"])
     start = time.monotonic()
     with pytest.raises(ServingError):
@@ -264,7 +266,7 @@ def test_a_message_of_the_server_cannot_move_the_terminal(capsys):
     error = b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with raw_server(error) as server, ServingClient(server, "toy") as client:
         with pytest.raises(ServingError) as caught:
-            client.status()
+            client.describe()
     assert str(caught.value).isprintable() and r"\x1b[2J" in str(caught.value)
     assert "é中" in str(caught.value) and r"\u202e" in str(caught.value)
     spec = {evil: {"dtype": "DT_FLOAT", "tensor_shape": {}}}
@@ -302,9 +304,12 @@ def test_server_that_is_another():
 
 
 def test_damaged_headers_are_one_line(caplog):
-    answer = HEAD + b'no colon\r\nA: b\r\n\r\n{"model_version_status": []}'
+    answer = (
+        HEAD + b'no colon\r\nA: b\r\n\r\n{"metadata": {"signature_def": {"signature_def": {}}}}'
+    )
     with raw_server(answer) as server, ServingClient(server, "toy") as client:
-        assert client.status() == []
+        with pytest.raises(ValueError, match="serving_default"):
+            client.spec()
     (record,) = [record for record in caplog.records if record.name.startswith("urllib3")]
     assert not record.exc_info and not record.exc_text and "\n" not in record.getMessage()
 
@@ -353,7 +358,7 @@ def test_rows_of_jsonl_and_what_is_wrong_with_them(connect, stand_in, tmp_path, 
         ("serving_default", '{"text": "a"}\n{"text"\n', f"{path}, line 2 .*JSON: "),
         ("serving_default", '{"text": "a"}\n7\n', f"{path}, line 2: .* 7"),
         ("serving_default", '{"text": "a"}\n{"b": "a"}\n', "Rows 1 to 2: .* text; .* b. .*jsonl"),
-        ("serving_default", '{"text": "a"}\n{"text": 7}\n', "Rows 1 to 2: text .*DT_STRING"),
+        ("serving_default", '{"text": "a"}\n{"text": 7}\n', "Rows 1 to 2: text .*string"),
         ("compare", '{"text": "a"}\n', " text_b; .* text. .*jsonl"),
     ]:
         path.write_text(lines)
@@ -398,7 +403,7 @@ def test_the_same_of_tensorflow_serving_itself(real_server, signatures):
     for address in filter(None, real_server):
         is_grpc = not address.startswith("http")
         with ServingClient(address, "toy", grpc=is_grpc, retries=20, timeout=60) as client:
-            assert client.status()[-1]["state"] == "AVAILABLE"
+            assert "AVAILABLE" in client.describe()
             assert_answers_as_the_model(client, signatures["serving_default"])
             with pytest.raises(ServingError, match=r"HTTP 400|INVALID_ARGUMENT"):
                 client.predict({"text": [b"caf\xe9"]})

@@ -10,8 +10,10 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.base.serving.saving.writing import save
+from bert_tf.text.kinds import with_vocabulary
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file
+from tests.tiny_bpe import tiny_bpe_vocab
 
 PURPOSE_OF_KIND = {
     "classifier": "classifier",
@@ -96,6 +98,21 @@ def write_model(
         num_labels = 1
     if num_labels < 3:
         made = with_labels(made, num_labels)
+    return _write(made, folder, run)
+
+
+def write_byte_bpe(
+    folder: pathlib.Path, kind: str, run: dict[str, str] | None = None, **changes
+) -> pathlib.Path:
+    """Writes a model with a vocabulary of byte-level BPE; for arguments see `write_model`."""
+    vocab = tiny_bpe_vocab()
+    made = make_model(PURPOSE_OF_KIND[kind], vocab_size=len(vocab), do_lower_case=False, **changes)
+    config = with_vocabulary(made.config, vocab)
+    made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
+    return _write(made, folder, run)
+
+
+def _write(made: Checkpoint, folder: pathlib.Path, run: dict[str, str] | None) -> pathlib.Path:
     write_checkpoint(made, folder, "bert_tf")
     if run is not None:
         lines = [f"--{name}={value}\n" for name, value in run.items()]

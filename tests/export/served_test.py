@@ -1,14 +1,11 @@
 """Serving answers equal those of the Python programs: tokenizer, packing, model, answers."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.inference.serving_models import load
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
@@ -16,25 +13,13 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.scores import pseudo_log_likelihood, score_words
 from bert_tf.tasks.base.serving.model import IDS
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.question_answering.answers import SquadPredictions, rank_spans
-from bert_tf.tasks.question_answering.features import make_examples
-from bert_tf.tasks.question_answering.model import BertSpanLabeler
-from bert_tf.tasks.question_answering.questions import SquadQuestion
-from bert_tf.tasks.tagging.answers import gather_words
-from bert_tf.tasks.tagging.features import make_tag_rows
-from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.tasks.tagging.sentences import TaggedSentence
-from bert_tf.text.kinds import with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import MASK
 from bert_tf.text.wordpiece import WordPiece
-from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.export.made_models import TEXTS, write_byte_bpe, write_model
 from tests.float_bounds import assert_close
 from tests.slow_variants import slow_unless
-from tests.tasks.padded_features import pad_features
-from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH = 24
 
@@ -107,109 +92,6 @@ def test_a_long_text_loses_what_it_lost_in_training(tmp_path, kind, long_texts, 
     texts = ["a b c d e f g", "g f e d c b a"][: len(kept)]
     found = served.pack(*(tf.constant([text]) for text in texts))
     assert found["input_word_ids"].numpy().tolist() == [expected]
-
-
-@pytest.mark.slow
-def test_tagger(tmp_path) -> None:
-    folder = write_model(tmp_path / "m", "tagger", num_hidden_layers=2)
-    served = load(str(folder), max_seq_length=LENGTH)
-    found = answers(served, TEXTS)
-    for text, words, starts, ends in zip(
-        TEXTS, found["words"], found["starts"], found["ends"], strict=True
-    ):
-        size = (starts >= 0).sum()
-        spans = [text[start:end] for start, end in zip(starts[:size], ends[:size], strict=True)]
-        assert spans == [word.decode() for word in words[:size]]
-        assert (words[size:] == b"").all() and (starts[size:] == -1).all()
-    lists = [[word.decode() for word in words if word] for words in found["words"]]
-    assert [len(words) for words in lists] == [8, 7, 0, 4, 6, 100, 1]
-    assert lists[4] == ["unknownwords", "über", "中", "the", "e\u0301te\u0301", "\U0001f600"]
-    expected = tags_of_words(folder, served, lists)
-    assert [[tag.decode() for tag in row if tag] for row in found["tags"]] == expected
-    assert len({tag for row in expected for tag in row}) > 1
-
-
-def tags_of_words(folder, served, lists):
-    """Returns the tags as run_tagger finds them."""
-    sentences = [TaggedSentence(tuple(words), None, "made") for words in lists]
-    rows = make_tag_rows(sentences, WordPiece(served.vocab, True), LENGTH)
-    batch = pad_batch([row.text for row in rows])
-    guesses = BertTokenClassifier.from_pretrained(folder)(batch).numpy().argmax(-1)
-    tags = gather_words(rows, list(guesses), sentences)
-    return [[served.labels[index] for index in row] for row in tags]
-
-
-@pytest.mark.slow
-def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "bert_tf.tasks.base.serving.model.MAX_ROWS", 3
-    )  # Several calls of the model.
-    folder = write_model(tmp_path / "m", "tagger")
-    served = load(str(folder), max_seq_length=LENGTH)
-    rng = np.random.default_rng(5)
-    words = ["the", "don't", "U.S.", "\u200b", "", "qa" * 40, "w40", "x" * 300, "river"]
-    lists = [list(rng.choice(words, size)) + ["w41"] for size in (0, 3, 40, 90, 7)]
-    given = tf.ragged.constant(lists).to_tensor("")
-    found = served.from_words(given)
-    assert found["tags"].shape == found["scores"].shape == given.shape
-    received = [
-        [tag.decode() for tag in row[: len(words)]]
-        for row, words in zip(found["tags"].numpy(), lists, strict=True)
-    ]
-    assert received == tags_of_words(folder, served, lists)
-    scores = found["scores"].numpy()
-    assert (scores[1, 4:] == 0).all() and (scores[1, :4] > 1 / 3).all()
-
-
-def squad_questions(rng, count):
-    """Makes questions with contexts of no, few and many windows."""
-    words = np.array(
-        ["the", "river", "a", "b,", "w40", "w41", "unknown", "e\u0301te\u0301", "don't"]
-    )
-    sizes = [0, 1, 5, *rng.integers(10, 120, count - 3)]
-    contexts = ["  ".join(rng.choice(words, size)) for size in sizes]
-    asked = [" ".join(rng.choice(words, rng.integers(0, 9))) for _ in range(count)]
-    return [
-        SquadQuestion(str(index), question, context, None, (), False)
-        for index, (question, context) in enumerate(zip(asked, contexts, strict=True))
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version_2", [False, True])
-def test_answers(tmp_path, monkeypatch, version_2) -> None:
-    monkeypatch.setattr("bert_tf.tasks.base.serving.model.MAX_ROWS", 7)
-    run = {
-        **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
-        **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},
-        "null_score_diff_threshold": "-1.0",
-    }
-    folder = write_model(tmp_path / "m", "question_answering", run)
-    served = load(str(folder))
-    questions = squad_questions(np.random.default_rng(1), 24)
-    config = SquadConfig(doc_stride=5, max_query_length=6)
-    examples = make_examples(questions, WordPiece(served.vocab, True), LENGTH, config)
-    batch = pad_features(examples.features, LENGTH)
-    logits = BertSpanLabeler.from_pretrained(folder)(batch)
-    is_piece = batch["input_mask"] > 0  # What the model says of padding does not count.
-    starts, ends = (np.where(is_piece, logits[f"{name}_logits"], -1e9) for name in ("start", "end"))
-    config = SquadConfig(
-        version_2_with_negative=version_2, max_answer_length=4, null_score_diff_threshold=-1.0
-    )
-    ranked = rank_spans(questions, examples.features, starts, ends, config)
-    expected = SquadPredictions.of_ranked(ranked, config)
-    found = answers(served, [q.question for q in questions], [q.context for q in questions])
-    texts = [answer.decode() for answer in found["answer"]]
-    assert texts == [text if text != "empty" else "" for text in expected.predictions.values()]
-    for question, text, start, end in zip(
-        questions, texts, found["start"], found["end"], strict=True
-    ):
-        assert question.context[start:end] == text if text else start == end == -1
-    if version_2:
-        odds = list(expected.null_odds.values())
-        np.testing.assert_allclose(found["null_odds"], odds, rtol=1e-4, atol=1e-4)
-        assert 0 < texts.count("") < len(texts)
-    assert len(examples.features) > 60
 
 
 def check_mask_predict(folder, texts, rounds):
@@ -306,19 +188,6 @@ def test_mask_predict(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_next_sentence(tmp_path) -> None:
-    folder = write_model(tmp_path / "m", "next_sentence")
-    served = load(str(folder), "next_sentence", max_seq_length=LENGTH)
-    batch = packed(served, TEXTS, TEXTS[::-1])
-    outputs = BertPretrainer.from_pretrained(folder)(
-        {**batch, "masked_lm_positions": np.ones([len(TEXTS), 1], np.int32)}
-    )
-    expected = softmax(outputs["next_sentence_logits"].numpy())[:, 0]
-    found = answers(served, TEXTS, TEXTS[::-1])
-    assert_close(found["is_next"], expected)
-
-
-@pytest.mark.slow
 def test_embeddings(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "embeddings")
     served = load(str(folder), max_seq_length=LENGTH)
@@ -373,20 +242,13 @@ def test_bytes_that_are_not_utf8_are_replaced(tmp_path, kind) -> None:
 
 @pytest.mark.slow
 def test_masks_of_byte_level_bpe(tmp_path) -> None:
-    vocab = tiny_bpe_vocab()
-    shape = {**SHAPE, "vocab_size": len(vocab), "do_lower_case": False}
-    made = make_checkpoint("masked_lm", seed=5, **shape)
-    config = with_vocabulary(made.config, vocab)
-    made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
-    write_checkpoint(made, tmp_path / "m", "bert_tf")
-    served = load(str(tmp_path / "m"), max_seq_length=LENGTH, top_k=3)
+    folder = write_byte_bpe(tmp_path / "m", "fill_mask")
+    served = load(str(folder), max_seq_length=LENGTH, top_k=3)
     assert served.card()["mask"] == "<mask>"
     texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c", "no mask", ""]
     found = answers(served, texts)
-    model = BertPretrainer.from_pretrained(
-        tmp_path / "m", use_next_sentence=False, use_pooler=False
-    )
-    masked = MaskedModel(model, make_tokenizer(vocab, False))
+    model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
+    masked = MaskedModel(model, make_tokenizer(served.vocab, False))
     for text, pieces, values in zip(
         texts[:3], found["pieces"], found["probabilities"], strict=False
     ):
@@ -398,9 +260,9 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
     assert (found["pieces"][3:] == b"").all()
     masked = ("The [MASK]  [MASK] stood on[MASK]", "[MASK] [MASK]", "no mask", "")
-    check_mask_predict(tmp_path / "m", masked, 2)
+    check_mask_predict(folder, masked, 2)
     scored = ("The river stood on", "a slow  boat", "", "It")
-    served, _ = check_scores(tmp_path / "m", scored)
+    served, _ = check_scores(folder, scored)
     special = served.score_texts(tf.constant(["The <mask> stood"]))
     assert special["alternatives"].numpy()[0].tolist().count(b"") == 1  # Unknown.
 

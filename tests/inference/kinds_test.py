@@ -10,7 +10,7 @@ from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
 from bert_tf.inference import lite, model_card
 from bert_tf.inference.kinds import ANSWERING, KINDS
-from bert_tf.inference.output_answers import ANSWERS_OF_KINDS, OutputEmbedder
+from bert_tf.inference.output_answers import ANSWERS_OF_KINDS
 from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.serving.metadata import (
     CLASS_KINDS,
@@ -26,16 +26,6 @@ OPTION_FLAGS = {"texts": "pair"}
 ALL = {**KINDS, **ANSWERING}
 # A checkpoint without the heads that have serving classes of their own.
 NO_HEADS = types.SimpleNamespace(heads=())
-# Answers of these kinds in LiteRT files are computed from rows of logits or probabilities.
-LITE_CLASSES = {
-    "classifier": lite.LiteClassifier,
-    "multi_label": lite.LiteClassifier,
-    "regression": lite.LiteClassifier,
-    "zero_shot": lite.LiteZeroShot,
-    "tagger": lite.LiteTagger,
-    "question_answering": lite.LiteSpanLabeler,
-    "embeddings": OutputEmbedder,
-}
 
 
 def rows_of(page_name: str) -> dict[str, str]:
@@ -95,7 +85,7 @@ def test_formats():
     assert ROW_OUTPUTS.keys() <= KINDS.keys() and OPTIONAL_ROW_OUTPUTS.keys() <= ROW_OUTPUTS.keys()
     assert set(CLASS_KINDS) < TEXT_OUTPUTS.keys()
     answering = {name for name in ROW_OUTPUTS if KINDS[name].methods}
-    assert answering == LITE_CLASSES.keys()
+    assert answering == {*lite.LITE_CLASSES, "embeddings"}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

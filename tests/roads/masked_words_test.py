@@ -1,19 +1,15 @@
 """Masked words and next sentences: the same answers from the Keras model, files and servers."""
 
-import dataclasses
 import functools
 import pathlib
 
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.inference import serving_models
 from bert_tf.inference.predictor import Predictor
-from bert_tf.text.kinds import with_vocabulary
 from tests import programs
-from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import ODD_TEXT, SHAPE, write_model
+from tests.export.made_models import ODD_TEXT, write_byte_bpe, write_model
 from tests.roads.roads import (
     TOLERANCE,
     largest_difference,
@@ -22,7 +18,6 @@ from tests.roads.roads import (
     saved_model,
 )
 from tests.slow_variants import slow_unless
-from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH, TOP_K = 24, 3
 RUN = {"max_seq_length": str(LENGTH)}
@@ -35,16 +30,6 @@ TEXTS = [
 ]
 PAIRS = [("the river a b c", "w40 w41"), ("the", "a " * 60), ("w42 " * 40, "b " * 40), ("a", "")]
 ROADS = ("run", "keras", "saved_model", "rest")
-
-
-def write_byte_bpe(folder: pathlib.Path) -> None:
-    vocab = tiny_bpe_vocab()
-    shape = {**SHAPE, "vocab_size": len(vocab), "do_lower_case": False, "num_hidden_layers": 1}
-    made = make_checkpoint("masked_lm", seed=5, **shape)
-    config = with_vocabulary(made.config, vocab)
-    made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
-    write_checkpoint(made, folder, "bert_tf")
-    (folder / "run.flags").write_text(f"--max_seq_length={LENGTH}\n")
 
 
 class Roads:
@@ -96,8 +81,7 @@ def roads(tmp_path_factory) -> Roads:
 @pytest.fixture(scope="module")
 def byte_roads(tmp_path_factory) -> Roads:
     folder = tmp_path_factory.mktemp("bytes")
-    write_byte_bpe(folder / "run")
-    return Roads(folder / "run", "fill_mask")
+    return Roads(write_byte_bpe(folder / "run", "fill_mask", RUN), "fill_mask")
 
 
 @pytest.fixture(scope="module")

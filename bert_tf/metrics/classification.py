@@ -114,18 +114,16 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(np.mean(true == predicted))
 
 
-def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
-    """Returns the F1 of one class; 0 where the class is neither predicted nor true.
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the F1 of class 1, as for MRPC and QQP; 0 where it is neither predicted nor true.
 
-    Args:
-      labels, predictions: ints [N]; errors are those of `accuracy`.
-      positive: the positive class; GLUE uses 1 for MRPC and QQP.
+    Arguments and errors are those of `accuracy`.
 
     Example: labels 1 1 1 0 and predictions 1 0 0 1: right 1, predicted 2, true 3, F1 = 2/5.
     """
     true, predicted = _label_pair(labels, predictions)
-    right = np.sum((true == positive) & (predicted == positive))
-    return _ratio(2 * right, np.sum(true == positive) + np.sum(predicted == positive))
+    right = np.sum((true == 1) & (predicted == 1))
+    return _ratio(2 * right, np.sum(true == 1) + np.sum(predicted == 1))
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:

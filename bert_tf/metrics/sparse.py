@@ -1,7 +1,7 @@
 """Sparse vectors, and exact search over them."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,11 +21,6 @@ class SparseVectors:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
-
-    @classmethod
-    def from_rows(cls, rows: Iterable[np.ndarray]) -> "SparseVectors":
-        """Converts dense rows, each float32 [V]."""
-        return cls.from_tokens(list(map(sparse_row, rows)))
 
     @classmethod
     def from_tokens(cls, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> "SparseVectors":

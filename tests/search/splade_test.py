@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.metrics.sparse import SparseIndex, SparseVectors
+from bert_tf.metrics.sparse import SparseIndex, SparseVectors, sparse_row
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.search.splade import SparseEncoder
 from bert_tf.text.packing import PackedText
@@ -34,17 +34,18 @@ def test_search_equals_dense_products() -> None:
         np.maximum(random.normal(size=[count, 30]) - 1, 0).astype(np.float32) for count in (50, 6)
     )
     documents[3] = 0
-    index = SparseIndex(SparseVectors.from_rows(documents))
-    scores, rows = index.search(SparseVectors.from_rows(queries), 50)
+    index = SparseIndex(SparseVectors.from_tokens(list(map(sparse_row, documents))))
+    asked = SparseVectors.from_tokens(list(map(sparse_row, queries)))
+    scores, rows = index.search(asked, 50)
     expected = queries @ documents.T
     order = np.argsort(-scores, axis=1, kind="stable")
     np.testing.assert_allclose(scores, -np.sort(-expected), atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-5)
     assert (order == np.arange(50)).all()
     with pytest.raises(ValueError, match="k .*51; .*50, "):
-        index.search(SparseVectors.from_rows(queries), 51)
+        index.search(asked, 51)
     with pytest.raises(ValueError, match="corpus"):
-        SparseIndex(SparseVectors.from_rows([]))
+        SparseIndex(SparseVectors.from_tokens([]))
 
 
 def test_dense_rows_go_with_their_batch() -> None:

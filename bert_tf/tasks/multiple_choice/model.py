@@ -18,7 +18,6 @@ from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
-from bert_tf.tasks.multiple_choice.losses import choice_losses
 from bert_tf.text.packing import INPUTS
 
 
@@ -139,5 +138,5 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
         # Keras may add an axis to labels: [B, 1].
         ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
-        losses = choice_losses(outputs, ids, label_loss)  # [B]
+        losses = (label_loss or LabelLoss()).losses("single_label", outputs, ids)  # [B]
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)

@@ -16,8 +16,9 @@ from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.multiple_choice.answers import best_choice
+from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
-from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
+from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50

@@ -7,13 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.metrics.classification import accuracy
-from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
+from bert_tf.network.losses import LabelLoss, WeightedSum, class_losses, right_labels, weigh
 from bert_tf.network.soft_losses import soft_class_losses
 from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
-from bert_tf.tasks.multiple_choice.features import make_examples as make_examples
-from bert_tf.tasks.multiple_choice.losses import choice_losses
 from bert_tf.training.task import Batch
 
 
@@ -32,13 +30,13 @@ class MultipleChoiceTask(RowsTask):
         self, *arguments: Any, label_loss: LabelLoss | None = None, **keywords: Any
     ) -> None:
         super().__init__(*arguments, **keywords)
-        self.label_loss = label_loss
+        self.label_loss = label_loss or LabelLoss()
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Tensor) -> dict[str, WeightedSum]:
         """Returns the weighted sums of the loss and of the correct answers."""
         # [B], 0 for examples that only fill up the batch.
         weights = batch["example_weights"]
-        losses = choice_losses(outputs, batch["label_ids"], self.label_loss)  # [B]
+        losses = self.label_loss.losses("single_label", outputs, batch["label_ids"])  # [B]
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, weights),
@@ -47,7 +45,7 @@ class MultipleChoiceTask(RowsTask):
 
     def predictions(self, batch: Batch, outputs: Tensor) -> dict[str, tf.Tensor]:
         """Returns the scores of the choices [B, C] and the plain loss of each row [B]."""
-        return {"logits": outputs, "loss": choice_losses(outputs, batch["label_ids"])}
+        return {"logits": outputs, "loss": class_losses(outputs, batch["label_ids"])}
 
     def metrics(self, examples: ChoiceExamples, outputs: Tensor) -> dict[str, float]:
         """Returns the loss and the accuracy."""

@@ -25,6 +25,7 @@ Losses = tuple[Any, Any]
 # The score of padding: a softmax gives it no probability, and a sort puts it last. Finite, because
 # the difference of two infinities is not a number.
 EMPTY = -1e16
+NDCG_LOSS2_WEIGHT = 10.0  # of NDCG-Loss2, which is added to LambdaRank
 
 
 class RankingLoss:
@@ -124,15 +125,7 @@ def list_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
     return -ops.sum(targets * logs, axis=1), ops.max(mask, axis=1)
 
 
-def lambda_losses(
-    logits: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    k: int = 0,
-    mu: float = 10.0,
-    sigma: float = 1.0,
-    only_both: bool = False,
-) -> Losses:
+def lambda_losses(logits: Tensor, labels: Tensor, mask: Tensor, k: int = 0) -> Losses:
     """LambdaLoss: the logistic loss of each pair of documents with unequal labels.
 
     A pair is weighted by the change of nDCG if the two documents were exchanged, with the weights
@@ -141,10 +134,6 @@ def lambda_losses(
     Args:
       logits, labels, mask: see the module's docstring; labels are grades, with gains 2^grade - 1.
       k: a pair counts if the model ranks one of its documents among the first k; 0: all pairs.
-      mu: weight of NDCG-Loss2, which is added to LambdaRank; 0 is LambdaRank.
-      sigma: steepness of the sigmoid of score differences.
-      only_both: whether both documents must be among the first k, as up to sentence-transformers
-        5.2.
 
     Returns:
       Totals, in bits, and numbers of pairs that count.
@@ -163,16 +152,16 @@ def lambda_losses(
     mask = ops.take_along_axis(mask, order, axis=1)
     # 1 for each pair (i, j) of documents of which i should be ranked before j, [B, L, L].
     counts = _pairs(grades, lambda a, b: ops.cast(a > b, "float32"))
-    counts *= _pairs(mask, ops.multiply) * _first(length, k, only_both)
+    counts *= _pairs(mask, ops.multiply) * _first(length, k)
     discounts = ops.log2(1.0 + ops.arange(1, length + 1, dtype="float32"))  # [L]
     # nDCG divides gains by the DCG of the ideal order; a list without relevant documents has 0.
     ideal_gains = -ops.sort(-_gains(labels), axis=1)
     ideal_dcg = ops.sum((ideal_gains / discounts)[:, : k or length], axis=1)  # [B]
     gains = _gains(grades) / ops.maximum(ideal_dcg, 1e-10)[:, None]
     # The change of nDCG: difference of gains times difference of discounts. [B, L, L]
-    weights = _exchanges(discounts, length, mu) * _pairs(gains, lambda a, b: ops.abs(a - b))
+    weights = _exchanges(discounts, length) * _pairs(gains, lambda a, b: ops.abs(a - b))
     differences = _pairs(scores, ops.subtract)
-    pair_losses = ops.softplus(-sigma * differences) / math.log(2)
+    pair_losses = ops.softplus(-differences) / math.log(2)
     # The differences to padding are huge, and must not count.
     losses = ops.where(counts > 0, weights * pair_losses, 0.0)
     return ops.sum(losses, axis=(1, 2)), ops.sum(counts, axis=(1, 2))
@@ -194,15 +183,13 @@ def _gains(grades: Tensor) -> Any:
     return ops.power(2.0, ops.maximum(grades, 0.0)) - 1.0
 
 
-def _first(length: int, k: int, only_both: bool) -> Any:
-    """Returns 1 for pairs of ranks among the first k, and 0 for others, float32 [L, L]."""
+def _first(length: int, k: int) -> Any:
+    """Returns 1 for pairs with a rank among the first k, and 0 for others, float32 [L, L]."""
     is_first = ops.cast(ops.arange(length) < (k or length), "float32")
-    rows = is_first[:, None]
-    columns = is_first[None, :]
-    return rows * columns if only_both else ops.maximum(rows, columns)
+    return ops.maximum(is_first[:, None], is_first[None, :])
 
 
-def _exchanges(discounts: Tensor, length: int, mu: float) -> Any:
+def _exchanges(discounts: Tensor, length: int) -> Any:
     """Returns the weight of exchanging the documents at each pair of ranks, float32 [L, L]."""
     inverse = 1.0 / discounts
     lambda_rank = ops.abs(inverse[:, None] - inverse[None, :])
@@ -214,4 +201,4 @@ def _exchanges(discounts: Tensor, length: int, mu: float) -> Any:
         ops.take(inverse, ops.maximum(distances - 1, 0))
         - ops.take(inverse, ops.minimum(distances, length - 1))
     )
-    return lambda_rank + mu * ops.where(distances > 0, ndcg_loss2, 0.0)
+    return lambda_rank + NDCG_LOSS2_WEIGHT * ops.where(distances > 0, ndcg_loss2, 0.0)

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from bert_tf.network.losses import LabelLoss
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
-from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask, make_examples
+from bert_tf.tasks.multiple_choice.features import make_examples
+from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

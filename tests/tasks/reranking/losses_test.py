@@ -43,10 +43,6 @@ CASES = {
     ),
     "listnet": (losses.list_losses, "relevance"),
     "lambda_ndcg2pp": (losses.lambda_losses, "relevance"),
-    "lambda_lambdarank_k3": (
-        lambda *given: losses.lambda_losses(*given, k=3, mu=0.0, only_both=True),
-        "relevance",
-    ),
 }
 
 
@@ -80,5 +76,4 @@ def test_pairs_beyond_k_count_if_one_is_before_it() -> None:
     labels = np.array([[0.0, 1.0, 2.0, 3.0]], np.float32)
     mask = np.ones([1, 4], np.float32)
     assert losses.lambda_losses(logits, labels, mask, k=1)[1].numpy().tolist() == [3]
-    assert losses.lambda_losses(logits, labels, mask, k=1, only_both=True)[1].numpy() == 0
     assert losses.pair_counts(labels, mask).numpy().tolist() == [6]

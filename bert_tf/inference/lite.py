@@ -20,6 +20,7 @@ from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.tagging.answers import TaggerAnswers
 from bert_tf.text.packing import INPUTS, by_length
+from bert_tf.text.tokenization import Tokenizer
 
 Row = dict[str, Any]
 INFERENCE_LOGITS = ("entailment", "contradiction")
@@ -33,25 +34,32 @@ READING = (
 )
 
 
-class LiteClassifier(ClassifierAnswers):
-    """The answers of a LiteRT file of a classifier.
+class LiteRows:
+    """Mixin that holds the file that computes rows.
 
     Args:
       lite: the file.
     """
+
+    def __init__(self, lite: LiteModel) -> None:
+        self._lite = lite
+        self.known_labels: Any = lite.labels
+        self.tokenizer: Tokenizer = lite.tokenizer
+        self.max_seq_length = lite.card["max_seq_length"]
+        self.long_texts = lite.long_texts
+
+
+class LiteClassifier(LiteRows, ClassifierAnswers):
+    """The answers of a LiteRT file of a classifier."""
 
     # The file computes probabilities, from which only differences of logits can be recovered.
     has_logits = False
     text_remedy = EXPORT_REMEDY
 
     def __init__(self, lite: LiteModel) -> None:
-        self._lite = lite
+        super().__init__(lite)
         self.problem_type = KINDS[lite.card["kind"]].problem_type
         self.num_labels = max(1, len(lite.labels))
-        self.known_labels = lite.labels
-        self.tokenizer = lite.tokenizer
-        self.max_seq_length = lite.card["max_seq_length"]
-        self.long_texts = lite.long_texts
         self.decisions = Decisions.of(
             self.problem_type,
             lite.labels,
@@ -71,24 +79,17 @@ class LiteClassifier(ClassifierAnswers):
         return logits
 
 
-class LiteZeroShot(ClassifierAnswers):
-    """The answers of a LiteRT file of a zero-shot classifier, which computes two logits of a pair.
-
-    Args:
-      lite: the file.
-    """
+class LiteZeroShot(LiteRows, ClassifierAnswers):
+    """The answers of a LiteRT file of a zero-shot classifier, with two logits of each pair."""
 
     text_remedy = EXPORT_REMEDY
+    problem_type = "single_label"
 
     def __init__(self, lite: LiteModel) -> None:
-        self._lite = lite
-        self.problem_type = "single_label"
+        super().__init__(lite)
         # A model may lack the class of contradictions.
         self.known_labels = [name for name in INFERENCE_LOGITS if name in lite.card["outputs"]]
         self.num_labels = len(self.known_labels)
-        self.tokenizer = lite.tokenizer
-        self.max_seq_length = lite.card["max_seq_length"]
-        self.long_texts = lite.long_texts
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of entailment and contradiction of each row, float32 [2]."""
@@ -96,20 +97,10 @@ class LiteZeroShot(ClassifierAnswers):
         return [np.stack([row[name] for name in self.known_labels]) for row in outputs]
 
 
-class LiteTagger(TaggerAnswers):
-    """The answers of a LiteRT file of a tagger.
-
-    Args:
-      lite: the file.
-    """
+class LiteTagger(LiteRows, TaggerAnswers):
+    """The answers of a LiteRT file of a tagger."""
 
     text_remedy = EXPORT_REMEDY
-
-    def __init__(self, lite: LiteModel) -> None:
-        self._lite = lite
-        self.known_labels = lite.labels
-        self.tokenizer = lite.tokenizer
-        self.max_seq_length = lite.card["max_seq_length"]
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the log-probabilities of the tags of each row, float32 [T, C]."""
@@ -120,17 +111,11 @@ class LiteTagger(TaggerAnswers):
         return scores
 
 
-class LiteSpanLabeler(QuestionAnswers):
-    """The answers of a LiteRT file for questions.
-
-    Args:
-      lite: the file.
-    """
+class LiteSpanLabeler(LiteRows, QuestionAnswers):
+    """The answers of a LiteRT file for questions."""
 
     def __init__(self, lite: LiteModel) -> None:
-        self._lite = lite
-        self.tokenizer = lite.tokenizer
-        self.max_seq_length = lite.card["max_seq_length"]
+        super().__init__(lite)
         recorded = {name: lite.card[name] for name in READING}
         is_version_2 = bool(lite.card.get("version_2"))
         self._reading = SquadConfig(version_2_with_negative=is_version_2, **recorded)

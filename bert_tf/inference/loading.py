@@ -24,12 +24,8 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.base.serving.lite_model import LiteModel
 
 
-class Requested(typing.TypedDict):
-    """Arguments of `load` that an exported model fixes; "", 0 and None leave the choice to it."""
-
-    kind: str
-    max_seq_length: int
-    pair: bool | None
+# Arguments of `load` that an exported model fixes; "", 0 and None leave the choice to it.
+Requested = dict[str, typing.Any]
 
 
 def load(
@@ -118,8 +114,7 @@ def _load_trained(
 ) -> Predictor:
     """Loads a checkpoint or a .keras file."""
     from bert_tf.inference import graphs
-    from bert_tf.inference.keras_models import make_keras_model
-    from bert_tf.inference.serving_models import read_model
+    from bert_tf.inference.serving_models import make_keras_model, read_model
 
     def scope() -> contextlib.AbstractContextManager[None]:
         return graphs.on_device(device)

@@ -12,21 +12,16 @@ from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
 from bert_tf.system.type_names import Fields, Model
-from bert_tf.tasks.base.serving.kind import import_object
+from bert_tf.tasks.base.models.preprocessing import make_preprocessor
+from bert_tf.tasks.base.serving.kind import PAIR, SINGLE, import_object
+from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.embedding.packing import prompt_length
+from bert_tf.tasks.question_answering.features import check_room
 from bert_tf.text.tokenization import AnyVocab
 
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.embedding.model import BertEmbedder
-
-
-class EmbeddingOptions(typing.TypedDict, total=False):
-    """Fields of `EmbeddingConfig` that replace those of an embedder."""
-
-    pooling: str
-    normalize: bool
-    max_seq_length: int
 
 
 def load(
@@ -63,11 +58,7 @@ def load(
     checkpoint, kind, folder = trained
     check_options(options, kind, model_dir)
     # These are options of the model; the others are options of its serving class.
-    embedding = EmbeddingOptions()
-    if "pooling" in options:
-        embedding["pooling"] = options.pop("pooling")
-    if "normalize" in options:
-        embedding["normalize"] = options.pop("normalize")
+    embedding = {name: options.pop(name) for name in ("pooling", "normalize") if name in options}
     model = make_model(checkpoint, kind, unpad, precision, **embedding)
     if kind == "embeddings":
         options = {**prompt_options(model, options.pop("side", "")), **options}
@@ -145,19 +136,14 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
     return next(kind.name for kind in KINDS.values() if kind.is_default(checkpoint, folder))
 
 
-def heads_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Returns the names of a checkpoint's heads; a joint one is also one for questions."""
-    # The same kind, question_answering, has two heads.
-    joint = ("squad",) if "joint_squad" in checkpoint.heads else ()
-    return (*checkpoint.heads, *joint)
-
-
 def check_kind(checkpoint: Checkpoint, kind: str) -> None:
     """Raises ValueError if a model cannot be served as a kind."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
     head = KINDS[kind].head
-    heads = heads_of(checkpoint)
+    # A joint head is also one for questions.
+    joint = ("squad",) if "joint_squad" in checkpoint.heads else ()
+    heads = (*checkpoint.heads, *joint)
     if head and head not in heads:
         possible = [other.name for other in KINDS.values() if other.head in ("", *heads)]
         raise ValueError(
@@ -176,7 +162,7 @@ def make_model(
     kind: str,
     unpad: bool = True,
     precision: str = "float32",
-    **embedding: typing.Unpack[EmbeddingOptions],
+    **embedding: Any,
 ) -> Model:
     """Makes the Keras model of a kind, without the parts that the kind does not use.
 
@@ -231,3 +217,42 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
             f"positions, so expected 4 .. {positions}."
         )
     return length
+
+
+def make_keras_model(
+    trained: TrainedModel, max_seq_length: int = 0, pair: bool | None = None
+) -> tuple[Model, Metadata]:
+    """Makes the Keras model of a checkpoint, ready for inference.
+
+    Args:
+      trained: a checkpoint whose kind has methods of `Predictor`.
+      max_seq_length: maximum length of a row; 0: as in training, or all positions.
+      pair: whether rows hold two texts; None: as in training.
+
+    Returns:
+      The model, and the metadata that a `Predictor` needs.
+    """
+    checkpoint, kind, folder = trained
+    length = find_length(checkpoint, folder, max_seq_length, kind)
+    options = kinds.find(kind).recorded(checkpoint, folder)
+    inputs = options.get("texts", kinds.find(kind).inputs)
+    if pair is not None:
+        inputs = PAIR if pair else SINGLE
+    if kind == "embeddings":
+        model = make_model(checkpoint, kind, max_seq_length=length)
+    else:
+        model = make_model(checkpoint, kind)
+        # The length of predictions may differ from that of the training.
+        model.preprocessor = make_preprocessor(checkpoint, length)
+    if kind == "reranker":
+        model.activation = options["activation"]
+    model.bert.prepare_for_inference()  # A predictor never trains.
+    if kind == "question_answering":
+        check_room(trained.vocab, length, model.reading.doc_stride, model.reading.max_query_length)
+    metadata = {
+        "kind": kind,
+        "labels": options.get("labels", ()),
+        "inputs": inputs,
+        "max_seq_length": length,
+    }
+    return model, metadata

@@ -13,7 +13,7 @@ from bert_tf.sklearn.input import (
     read_texts_or_pairs,
     with_weight,
 )
-from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
+from bert_tf.sklearn.text_estimator import RandomState, TextPredictor
 from bert_tf.system.type_names import Column, Labels, Texts
 
 
@@ -107,17 +107,15 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         decisions = Decisions.of(
             targets.problem_type, targets.names, self.temperature, _by_name(self.thresholds)
         )
-        with seeded(self.random_state):
-            model = self._start_model(labels=targets.names, problem_type=targets.problem_type)
-            self._train(
-                model,
-                texts,
-                targets.labels,
-                weights,
-                class_weight=_by_name(self.class_weight),
-                label_smoothing=self.label_smoothing,
-                focal_gamma=self.focal_gamma,
-            )
+        model = self._trained(
+            texts,
+            targets.labels,
+            weights,
+            {"labels": targets.names, "problem_type": targets.problem_type},
+            class_weight=_by_name(self.class_weight),
+            label_smoothing=self.label_smoothing,
+            focal_gamma=self.focal_gamma,
+        )
         model.decisions = decisions
         # By convention, names that end in _ exist only after a successful `fit`.
         self.model_ = model

@@ -13,7 +13,7 @@ from bert_tf.sklearn.input import (
     read_texts_or_pairs,
     with_weight,
 )
-from bert_tf.sklearn.text_estimator import RandomState, TextPredictor, seeded
+from bert_tf.sklearn.text_estimator import RandomState, TextPredictor
 from bert_tf.system.type_names import Column, Labels, Texts
 
 
@@ -69,10 +69,8 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         texts, y, weights = with_weight(read_texts_or_pairs(X), y, sample_weight)
         numbers = read_targets(y)
         self._check_checkpoint()
-        with seeded(self.random_state):
-            model = self._start_model(num_labels=1, problem_type="regression")
-            self._train(model, texts, numbers, weights)
-        self.model_ = model
+        head = {"num_labels": 1, "problem_type": "regression"}
+        self.model_ = self._trained(texts, numbers, weights, head)
         return self
 
     def predict(self, X: Texts) -> np.ndarray:

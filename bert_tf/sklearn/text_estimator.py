@@ -66,38 +66,43 @@ class TextEstimator(BaseEstimator):
 class TextPredictor(TextEstimator):
     """Base of the estimators that are trained on texts with labels or numbers."""
 
-    def _start_model(self, **arguments: Any) -> "BertClassifier":
-        """Returns the model with a new head; `arguments` are those of `from_pretrained`."""
-        from bert_tf.tasks.classification.model import BertClassifier
-
-        return BertClassifier.from_pretrained(
-            self.init_checkpoint,
-            allow_missing=self.allow_missing,
-            max_seq_length=self.max_seq_length or 0,
-            long_texts=self.long_texts,
-            new_head=True,
-            **arguments,
-        )
-
-    def _train(
+    def _trained(
         self,
-        model: "BertClassifier",
         texts: TextsOrPairs,
         y: Labels,
         weights: np.ndarray,
+        head: dict[str, Any],
         **options: Any,
-    ) -> None:
-        """Trains a model; `options` are arguments of its `fit`."""
-        model.fit(
-            texts,
-            y,
-            sample_weight=weights,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            verbose=self.verbose,
-            **options,
-        )
+    ) -> "BertClassifier":
+        """Returns a trained model with a new head.
+
+        Args:
+          texts, y, weights: of the examples.
+          head: arguments of `from_pretrained` that define the head.
+          options: arguments of `fit`.
+        """
+        from bert_tf.tasks.classification.model import BertClassifier
+
+        with seeded(self.random_state):
+            model = BertClassifier.from_pretrained(
+                self.init_checkpoint,
+                allow_missing=self.allow_missing,
+                max_seq_length=self.max_seq_length or 0,
+                long_texts=self.long_texts,
+                new_head=True,
+                **head,
+            )
+            model.fit(
+                texts,
+                y,
+                sample_weight=weights,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                verbose=self.verbose,
+                **options,
+            )
+        return model
 
     def _compute_logits(self, X: Texts) -> np.ndarray:
         """Returns the scores of the head, float32 [N, C]."""

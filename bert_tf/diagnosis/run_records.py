@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.run_record import list_checkpoints
 from bert_tf.config.config_flags import read_flagfile
+from bert_tf.tasks.base.programs.results import read_results
 from bert_tf.training.metrics_log import read_metrics
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps and values
@@ -29,11 +30,8 @@ class Run:
         self.flags = read_flagfile(path) if path.is_file() else {}
         self.steps = read_metrics(folder / "metrics.jsonl")
         self.evaluations = read_metrics(folder / "eval_metrics.jsonl")
-        self.results: dict[str, float] = {}
-        for line in self.text("eval_results.txt").splitlines():
-            name, _, value = line.partition(" = ")
-            with contextlib.suppress(ValueError):
-                self.results[name.removeprefix("eval_")] = float(value)
+        results = read_results(folder)
+        self.results = {name.removeprefix("eval_"): value for name, value in results.items()}
 
     def text(self, name: str) -> str:
         """Returns a file's text; "" if the file is missing."""

@@ -21,11 +21,10 @@ from bert_tf.checkpoints.sentence_transformers import encoder_alone, is_modular
 from bert_tf.config.config_flags import read_flagfile
 from bert_tf.inference.kinds import KINDS, find
 from bert_tf.inference.serving_models import find_kind
-from bert_tf.system.bounded_files import read_text
+from bert_tf.tasks.base.programs.results import read_results
 from bert_tf.tasks.classification.glue import glue_task
 
 CARD_NAME = "README.md"
-RESULTS_NAME = "eval_results.txt"
 
 
 class _Purpose(NamedTuple):
@@ -139,22 +138,20 @@ SHOWN_FLAGS = (
 )
 
 
-def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) -> None:
+def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str = "") -> None:
     """Writes README.md into a Hugging Face folder.
 
     Args:
       folder: the folder that `write_checkpoint` wrote.
       checkpoint: the checkpoint as it was written.
-      source: the origin of the model: a run directory, another checkpoint, or a name on a hub.
-
-    Raises:
-      ValueError: if eval_results.txt is damaged.
+      source: the origin of the model: a run directory, another checkpoint, or a name on a hub; "":
+        the model was in memory.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    run = record_of(source)
+    run = record_of(source or folder)
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
-    results = read_results(run / RESULTS_NAME)
+    results = read_results(run)
     kind = find_kind(checkpoint, str(run))
     # Kinds without their own pipeline are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
@@ -188,24 +185,6 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
         **_usage(folder, checkpoint, kind, is_pair, family.model_type),
     )
     ModelCard(f"---\n{header.to_yaml()}\n---\n\n{text}").save(folder / CARD_NAME)
-
-
-def read_results(path: pathlib.Path) -> dict[str, float]:
-    """Reads the values of an eval_results.txt; {} without one.
-
-    Raises:
-      ValueError: naming the line, if it is not of the form `key = value`.
-    """
-    values: dict[str, float] = {}
-    for number, line in enumerate(read_text(path).splitlines() if path.exists() else (), 1):
-        if line.startswith("#") or not line.strip():
-            continue
-        key, _, value = line.partition(" = ")
-        try:
-            values[key] = float(value)
-        except ValueError:
-            raise ValueError(f"{path}, line {number}: {line!r}, expected key = value.") from None
-    return values
 
 
 def base_model(*sources: str) -> str | None:

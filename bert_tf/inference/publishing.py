@@ -9,7 +9,6 @@ import pathlib
 import tempfile
 from typing import Any
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
@@ -55,7 +54,7 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
             f"{name}: {form} has no counterpart of its heads {', '.join(lost)}; {alternatives}"
         )
     path = local_path(folder)
-    complete = _write_card if form in WITH_CARD else None
+    complete = write_model_card if form in WITH_CARD else None
     activation = checkpoint.settings.get("activation")
     # A reranker, whose folder is that of a cross-encoder.
     if activation and not checkpoint.embedding and form in WITH_CARD:
@@ -63,10 +62,6 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
         write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
     else:
         write_checkpoint(checkpoint, path, form, complete)
-
-
-def _write_card(folder: pathlib.Path, written: Checkpoint) -> None:
-    write_model_card(folder, written, str(folder))
 
 
 def export(

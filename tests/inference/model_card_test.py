@@ -13,7 +13,7 @@ import yaml
 from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.inference.model_card import base_model, read_results, write_model_card
+from bert_tf.inference.model_card import base_model, write_model_card
 from tests import programs
 from tests.export.made_models import write_model
 
@@ -104,14 +104,6 @@ def test_a_card_of_an_embedder_says_how_it_embeds(tmp_path):
 def test_what_a_model_comes_from():
     assert base_model("", "hf://org/name@v1") == "org/name"
     assert base_model("runs/x", "keras_hub://bert") is None
-
-
-def test_damaged_results_are_named(tmp_path):
-    path = tmp_path / "eval_results.txt"
-    path.write_text("eval_accuracy = 0.5\neval_f1 = much\n")
-    with pytest.raises(ValueError, match=r"eval_results\.txt, line 2: 'eval_f1 = much'"):
-        read_results(path)
-    assert read_results(tmp_path / "none") == {}
 
 
 KINDS = ("classifier", "multi_label", "regression", "tagger", "question_answering", "embeddings")

@@ -5,6 +5,7 @@ The results of another file, for example test.csv, are `eval_results_test.txt`, 
 and `worst_errors_test.tsv`.
 """
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
@@ -63,6 +64,17 @@ def results_text(file: str, step: int, results: dict[str, float], start: str = "
         values["loss"] = results["loss"]
     lines = [f"{key} = {values[key]}\n" for key in sorted(values)]
     return "".join([f"{_EVALUATED}{file}\n", *lines])
+
+
+def read_results(folder: pathlib.Path) -> dict[str, float]:
+    """Returns the numbers of a run's eval_results.txt by name; {} without the file."""
+    path = folder / "eval_results.txt"
+    results = {}
+    for line in read_text(path).splitlines() if path.is_file() else ():
+        name, _, value = line.partition(" = ")
+        with contextlib.suppress(ValueError):
+            results[name] = float(value)
+    return results
 
 
 def write_texts(folder: pathlib.Path, texts: dict[str, str], ending: str = "") -> None:

@@ -78,31 +78,18 @@ class ServingClient:
     Args:
       server: "http://HOST:PORT", or "HOST:PORT" for gRPC.
       model: name of the model at the server.
-      version: version of the model; -1 for the one that the server chooses.
-      signature: name of the signature that `predict` calls.
-      timeout: seconds for an attempt.
-      retries: maximum number of retries.
-      grpc: use gRPC instead of REST.
+      options: version, signature, timeout, retries and grpc, as fields of `ClientConfig`.
 
     Raises:
       ValueError: if the address has another form, or gRPC's package is missing.
     """
 
-    def __init__(
-        self,
-        server: str,
-        model: str,
-        *,
-        version: int = -1,
-        signature: str = "serving_default",
-        timeout: float = 10.0,
-        retries: int = 3,
-        grpc: bool = False,
-    ) -> None:
-        transport = _grpc_transport() if grpc else RestTransport
-        self._transport = transport(server, model, version, timeout, retries)
+    def __init__(self, server: str, model: str, **options: Any) -> None:
+        config = ClientConfig(server, model, **options)
+        transport = _grpc_transport() if config.grpc else RestTransport
+        self._transport = transport(config)
         self._name = f"Model {model} at {server}"
-        self._signature = signature
+        self._signature = config.signature
         # Signatures by name, asked for with the first request.
         self._known: dict[str, Signature] = {}
 
@@ -281,16 +268,7 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
       config: the flags.
       texts: inputs of one row by name; {} for a file or the description.
     """
-    client = ServingClient(
-        config.server,
-        config.model,
-        version=config.version,
-        signature=config.signature,
-        timeout=config.timeout,
-        retries=config.retries,
-        grpc=config.grpc,
-    )
-    with client:
+    with ServingClient(**dataclasses.asdict(config)) as client:
         if not texts and not config.input_file:
             show(client.describe())
             return

@@ -5,7 +5,7 @@ Its protocol buffers import those of TensorFlow, so importing this module loads 
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -31,16 +31,20 @@ from export.serving_rest import (
     read_versions,
 )
 
+if TYPE_CHECKING:
+    from export.serving_client import ClientConfig
+
 MOST_ATTEMPTS = 5  # gRPC makes no more.
 
 
 class GrpcTransport:
-    """gRPC with the stubs of tensorflow-serving-api; the arguments are those of `RestTransport`.
+    """gRPC with the stubs of tensorflow-serving-api.
 
     The timeout is that of a call with all its attempts.
     """
 
-    def __init__(self, server: str, model: str, version: int, timeout: float, retries: int) -> None:
+    def __init__(self, config: "ClientConfig") -> None:
+        server = config.server
         if "//" in server or ":" not in server:
             raise ValueError(
                 f"server is {server!r}, expected HOST:PORT for --grpc, for example localhost:8500."
@@ -50,9 +54,9 @@ class GrpcTransport:
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
         ]
-        if retries:
+        if config.retries:
             policy = {
-                "maxAttempts": min(retries + 1, MOST_ATTEMPTS),
+                "maxAttempts": min(config.retries + 1, MOST_ATTEMPTS),
                 "initialBackoff": f"{FIRST_WAIT_SECONDS}s",
                 "maxBackoff": f"{LONGEST_WAIT_SECONDS}s",
                 "backoffMultiplier": 2,
@@ -64,10 +68,10 @@ class GrpcTransport:
         self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         self._models = model_service_pb2_grpc.ModelServiceStub(channel)
         self._server = server
-        self._timeout = timeout
-        self._spec = model_pb2.ModelSpec(name=model)
-        if version >= 0:
-            self._spec.version.value = version
+        self._timeout = config.timeout
+        self._spec = model_pb2.ModelSpec(name=config.model)
+        if config.version >= 0:
+            self._spec.version.value = config.version
         self.close = channel.close
 
     def versions(self) -> list[str]:

@@ -10,7 +10,7 @@ import json
 import re
 import urllib.parse
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import requests
@@ -19,6 +19,9 @@ from urllib3.util import Retry
 
 from bert_tf.system.printable import escaped
 from bert_tf.system.server_headers import log_headers_briefly
+
+if TYPE_CHECKING:
+    from export.serving_client import ClientConfig
 
 # What code that reads an answer raises if the answer has another form.
 ODD_ANSWER = (AttributeError, LookupError, TypeError, ValueError)
@@ -54,24 +57,26 @@ class Signature(NamedTuple):
 class RestTransport:
     """HTTP with JSON on a connection that stays open; for one thread at a time.
 
-    The arguments are those of `ServingClient`; the timeout is that between two bytes.
+    The timeout is that between two bytes.
     """
 
-    def __init__(self, server: str, model: str, version: int, timeout: float, retries: int) -> None:
+    def __init__(self, config: "ClientConfig") -> None:
+        server = config.server
         parts = urllib.parse.urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
                 f"server is {server!r}, expected http://HOST:PORT, usually with port 8501."
             )
         self._server = server
-        self._timeout = timeout
-        self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model, '')}"
-        self._url = self._model_url + (f"/versions/{version}" if version >= 0 else "")
+        self._timeout = config.timeout
+        self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(config.model, '')}"
+        version = f"/versions/{config.version}" if config.version >= 0 else ""
+        self._url = self._model_url + version
         log_headers_briefly()
         # Jitter, so that many clients do not return at once. No request changes the server, so a
         # POST may be repeated too.
         policy = Retry(
-            retries,
+            config.retries,
             status_forcelist=PASSING,
             allowed_methods=None,
             redirect=0,

@@ -14,60 +14,61 @@ compared with the float32 model; a file that loses more than --max_loss points i
 """
 
 import dataclasses
-from typing import Any
 
-from absl import flags
-
-from bert_tf.config import config_flags
+from bert_tf.config import Config, config_flags, option
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
-flags.DEFINE_string("output_file", "", "File to write, .tflite; it must not exist.")
-flags.DEFINE_enum("quantize", "dynamic", ["none", "float16", "dynamic", "int8"], "See above.")
-flags.DEFINE_enum(
-    "kind", "", ["", *ROW_OUTPUTS], "Kind of answers; empty: determined by the heads."
-)
-flags.DEFINE_enum(
-    "side",
-    "",
-    ["", "query", "document"],
-    "Embed texts with the prompt of this side; empty: the model's default prompt.",
-)
-flags.DEFINE_integer(
-    "max_seq_length",
-    0,
-    "Maximum tokens of an example; 0: as in training, or as the folder of an embedder states, or "
-    "all positions (embedders: 256).",
-    lower_bound=0,
-)
-flags.DEFINE_string("eval_file", "", "Labelled examples to score on; empty: the run's dev set.")
-flags.DEFINE_float(
-    "max_loss", None, "Points (of 100) that the score may lose; default: see above.", lower_bound=0
-)
-flags.DEFINE_bool("no_gate", False, "Only compare outputs on sample texts, if there is no dev set.")
-flags.DEFINE_string(
-    "calibration_file", "", "Examples, or lines of text, for int8; empty: the run's training set."
-)
-flags.DEFINE_bool(
-    "text_input",
-    False,
-    "Add a signature for texts; needs a runtime with tensorflow-text's kernels.",
-)
+
+@dataclasses.dataclass(frozen=True)
+class LiteConfig(Config):
+    """Flags of this program."""
+
+    model_dir: str = option("", "Run directory, .keras file, or checkpoint in any form.")
+    output_file: str = option("", "File to write, .tflite; it must not exist.")
+    quantize: str = option("dynamic", "See above.", choices=("none", "float16", "dynamic", "int8"))
+    kind: str = option(
+        "", "Kind of answers; empty: determined by the heads.", choices=("", *ROW_OUTPUTS)
+    )
+    side: str = option(
+        "",
+        "Embed texts with the prompt of this side; empty: the model's default prompt.",
+        choices=("", "query", "document"),
+    )
+    max_seq_length: int = option(
+        0,
+        "Maximum tokens of an example; 0: as in training, or as the folder of an embedder states, "
+        "or all positions (embedders: 256).",
+        lower=0,
+    )
+    eval_file: str = option(
+        "", "Labelled examples to score on; empty: the run's dev set.", conflicts=("no_gate",)
+    )
+    max_loss: float = option(
+        -1.0,
+        "Points (of 100) that the score may lose; -1: see above.",
+        lower=-1,
+        conflicts=("no_gate",),
+    )
+    no_gate: bool = option(False, "Only compare outputs on sample texts, if there is no dev set.")
+    calibration_file: str = option(
+        "", "Examples, or lines of text, for int8; empty: the run's training set."
+    )
+    text_input: bool = option(
+        False, "Add a signature for texts; needs a runtime with tensorflow-text's kernels."
+    )
 
 
 def main(_: list[str]) -> None:
-    if not FLAGS.model_dir or not FLAGS.output_file:
+    config = config_flags.from_flags(LiteConfig)
+    if not config.model_dir or not config.output_file:
         raise ValueError("Give a trained model as --model_dir and a file as --output_file.")
 
-    from export.lite.writing import Request, write
+    from export.lite.writing import write
 
-    arguments: dict[str, Any] = {}
-    for field in dataclasses.fields(Request):
-        arguments[field.name] = FLAGS[field.name].value
-    show(write(Request(**arguments)).table())
+    show(write(config).table())
 
 
 if __name__ == "__main__":
+    config_flags.define_flags(LiteConfig)
     config_flags.run(main)

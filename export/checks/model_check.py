@@ -1,7 +1,11 @@
 """All checks of an exported model; see `export.check`."""
 
 import pathlib
+import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
 
 from bert_tf.system.model_names import is_hub_name
 from export.checks.answer_check import (
@@ -9,13 +13,13 @@ from export.checks.answer_check import (
     broken_request,
     check_finite,
     compare,
+    first_line,
     load_source,
     make_requests,
     python_answer,
     tolerance_of,
 )
 from export.checks.op_check import check_foreign_ops, check_graph, foreign_ops, used_ops
-from export.checks.running import run_model
 from export.checks.stored_model import Request, StoredModel, read
 
 
@@ -44,6 +48,48 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
         f"{run.first_seconds:.1f} s; {len(run.answers)} requests as they should be"
     )
     yield check_source(stored, run.answers, model_dir)
+
+
+class Run(NamedTuple):
+    """The answers of a SavedModel, one for each request, and what they took."""
+
+    answers: list[Answer]
+    load_seconds: float
+    first_seconds: float  # From loading to the first answer.
+
+
+def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
+    """Loads a model and sends it requests.
+
+    Raises:
+      ValueError: if it cannot be loaded.
+    """
+    start = time.perf_counter()
+    try:
+        if stored.takes_texts:
+            import tensorflow_text  # noqa: F401  Registers its operations, which a server has built in.
+
+        signatures = tf.saved_model.load(str(stored.folder)).signatures
+    except Exception as error:  # TensorFlow raises many types for damaged files.
+        raise ValueError(f"{stored.folder} cannot be loaded: {first_line(str(error))}") from None
+    # The end of loading, then the time of each answer.
+    times = [time.perf_counter()]
+    answers = []
+    for request in requests:
+        answers.append(call(signatures[request.signature], request))
+        times.append(time.perf_counter())
+    first_seconds = times[1] - times[0] if requests else 0.0
+    return Run(answers, times[0] - start, first_seconds)
+
+
+def call(signature: tf.types.experimental.ConcreteFunction, request: Request) -> Answer:
+    """Returns the outputs by name, or the code and the message of TensorFlow's error."""
+    tensors = request.tensors()
+    try:
+        outputs = signature(**tensors)
+        return {name: value.numpy() for name, value in outputs.items()}
+    except tf.errors.OpError as error:
+        return error.error_code, error.message
 
 
 def all_requests(stored: StoredModel) -> list[Request]:

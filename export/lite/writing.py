@@ -1,6 +1,5 @@
 """Writes a LiteRT file of a trained model: converts it, scores it, and then renames it."""
 
-import dataclasses
 import itertools
 import math
 import pathlib
@@ -28,6 +27,7 @@ from export.lite.accuracy_gate import (
 from export.lite.conversion import check_kind, convert
 from export.lite.labelled import read_labelled
 from export.lite.text_input import check_text_input
+from export.tflite import LiteConfig
 
 NUM_CALIBRATION_ROWS = 256
 NUM_COMPARED_ROWS = 100
@@ -40,24 +40,7 @@ SAMPLE_TEXTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """The arguments of an export; see the flags of `export.tflite`."""
-
-    model_dir: str
-    output_file: str
-    quantize: str = "dynamic"
-    kind: str = ""
-    max_seq_length: int = 0
-    eval_file: str = ""
-    calibration_file: str = ""
-    max_loss: float | None = None
-    no_gate: bool = False
-    text_input: bool = False
-    side: str = ""
-
-
-def write(request: Request) -> Verdict:
+def write(request: LiteConfig) -> Verdict:
     """Writes the file and returns its scores.
 
     Raises:
@@ -67,9 +50,6 @@ def write(request: Request) -> Verdict:
     output = pathlib.Path(request.output_file).expanduser()
     if output.exists():
         raise ValueError(f"{output} already exists; delete it, or give another --output_file.")
-    for name in ("eval_file", "max_loss"):
-        if request.no_gate and getattr(request, name) not in ("", None):
-            raise ValueError(f"--no_gate computes no scores; leave it or --{name} out.")
     side = {"side": request.side} if request.side else {}
     serving = serving_models.load(
         request.model_dir, request.kind, request.max_seq_length, unpad=False, **side
@@ -107,7 +87,7 @@ def check_same_tokens(path: pathlib.Path) -> None:
             )
 
 
-def make_check(serving: Serving, request: Request) -> Callable[[pathlib.Path], Verdict]:
+def make_check(serving: Serving, request: LiteConfig) -> Callable[[pathlib.Path], Verdict]:
     """Returns the check of a file before it is renamed.
 
     Raises:
@@ -125,7 +105,7 @@ def make_check(serving: Serving, request: Request) -> Callable[[pathlib.Path], V
             )
         texts = examples.texts[:: math.ceil(len(examples.texts) / NUM_COMPARED_ROWS)]
         logging.info("Scoring on %d examples of %s.", len(examples.texts), examples.source)
-    max_loss = MAX_LOSS[form] if request.max_loss is None else request.max_loss
+    max_loss = MAX_LOSS[form] if request.max_loss < 0 else request.max_loss
 
     def check(path: pathlib.Path) -> Verdict:
         verdict = compare_rows(path, serving, form, text_rows(serving, texts))
@@ -138,7 +118,7 @@ def make_check(serving: Serving, request: Request) -> Callable[[pathlib.Path], V
     return check
 
 
-def calibration_batches(serving: Serving, request: Request) -> list[dict[str, np.ndarray]]:
+def calibration_batches(serving: Serving, request: LiteConfig) -> list[dict[str, np.ndarray]]:
     """Returns batches of all lengths from --calibration_file, or from the run's training set.
 
     Raises:

@@ -31,7 +31,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.system.printable import escaped
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 PAGE_FOLDER = pathlib.Path(__file__).parent / "static"
 MAX_BODY_BYTES = 1 << 20
 MAX_CONNECTIONS = 256
-SECONDS_FOR_REQUEST = 30
 SECONDS_OF_KEEP_ALIVE = 15
 SECONDS_TO_END = 2
 HEADERS = {
@@ -94,7 +92,7 @@ def make_server(model: "DemoModel", host: str) -> uvicorn.Server:
     )
     config = uvicorn.Config(
         own_page_only(app, host),
-        http=TimedConnection,
+        http="h11",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -167,29 +165,3 @@ def is_own_name(host: str, own: str) -> bool:
         return name in ("localhost", own.lower()) or bool(ipaddress.ip_address(name))
     except ValueError:
         return False
-
-
-class TimedConnection(H11Protocol):
-    """A connection that is closed if its client sends or reads too slowly; uvicorn has no limit.
-
-    A request must arrive, and an answer must be read, within `SECONDS_FOR_REQUEST`, at most twice
-    of that; the time of the model does not count.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._check_progress(())  # Different from every state, so the first check never ends it.
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._clock.cancel()
-        super().connection_lost(exc)
-
-    def _check_progress(self, before: tuple[object, ...] | None) -> None:
-        cycle: Any = self.cycle  # The last request; None before the first.
-        # The progress of a request: if two checks find the same, nothing was transferred.
-        now = cycle and (cycle, cycle.more_body, cycle.response_started, cycle.response_complete)
-        is_computing = cycle and not cycle.more_body and not cycle.response_started
-        if now == before and not is_computing:
-            self.transport.abort()
-        else:
-            self._clock = self.loop.call_later(SECONDS_FOR_REQUEST, self._check_progress, now)

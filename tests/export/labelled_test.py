@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-from bert_tf.config.fine_tuning_config import ClassifierConfig
 from export.lite.accuracy_gate import agreement
 from export.lite.labelled import read_labelled
 
@@ -129,11 +128,3 @@ def test_answers_are_scored_by_the_metric_of_the_task(tmp_path, kind):
 )
 def test_agreement_is_the_share_of_equal_answers(answers, others, share):
     assert agreement(answers, others) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_recorded_texts_become_values(value):
-    texts = {"skip_unlabelled": str(value).lower(), "text_column": "", "other": "1"}
-    config = ClassifierConfig.from_texts({**texts, "temperature": "2.5"})
-    assert (config.skip_unlabelled, config.temperature) == (value, 2.5)
-    assert config.text_column == ClassifierConfig().text_column

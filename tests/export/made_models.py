@@ -106,7 +106,8 @@ def write_byte_bpe(
 ) -> pathlib.Path:
     """Writes a model with a vocabulary of byte-level BPE; for arguments see `write_model`."""
     vocab = tiny_bpe_vocab()
-    made = make_model(PURPOSE_OF_KIND[kind], vocab_size=len(vocab), do_lower_case=False, **changes)
+    changes = {"vocab_size": len(vocab), "do_lower_case": False, **changes}
+    made = make_model(PURPOSE_OF_KIND[kind], **changes)
     config = with_vocabulary(made.config, vocab)
     made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
     return _write(made, folder, run)

@@ -1,28 +1,20 @@
-"""The reliability diagram of a classifier as a PNG."""
+"""The reliability diagram of a classifier."""
 
-import pathlib
 import typing
 from collections.abc import Sequence
 
 from bert_tf.metrics.calibration import ReliabilityBin, calibration_error
-from bert_tf.training.curves import write_figure
 
 if typing.TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_reliability(path: pathlib.Path, bins: Sequence[ReliabilityBin]) -> None:
+def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":
     """Plots accuracy against confidence, and below it how many decisions each bin has.
 
     Args:
-      path: the PNG to write.
       bins: of equal width, from 0 to 1.
     """
-    write_figure(path, reliability_figure(bins))
-
-
-def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":
-    """Returns the figure of `draw_reliability`."""
     # Imported here, as in `training.curves`.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -29,13 +29,13 @@ from bert_tf.tasks.classification.decisions import (
     settings_of,
     with_best_thresholds,
 )
+from bert_tf.tasks.classification.features import TextExamples, make_examples
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
-from bert_tf.tasks.classification.features import TextExamples, make_examples
 from bert_tf.tasks.classification.label_arrays import describe, label_array
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.page import ShownError, run_page
-from bert_tf.tasks.classification.plots import draw_reliability
+from bert_tf.tasks.classification.plots import reliability_figure
 from bert_tf.tasks.classification.report import (
     calibration_text,
     class_report_text,
@@ -47,6 +47,7 @@ from bert_tf.tasks.classification.task import METRICS, ClassificationTask, class
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer
+from bert_tf.training.curves import write_figure
 
 MAX_SHOWN_ERRORS = 25  # in report.html
 
@@ -259,9 +260,8 @@ class Classifier(Program):
     ) -> None:
         """Writes reliability.png (with classes), and report.html if --html_report asks for it."""
         if task.kind != "regression":
-            draw_reliability(
-                folder / f"reliability{ending}.png", task.reliability(examples, outputs)
-            )
+            figure = reliability_figure(task.reliability(examples, outputs))
+            write_figure(folder / f"reliability{ending}.png", figure)
         if results is not None and self.configs.task.html_report:
             self._write_page(folder, task, examples, outputs, results)
 

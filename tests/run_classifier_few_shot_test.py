@@ -98,19 +98,6 @@ def test_unlabelled_texts_come_first(folder, monkeypatch):
     assert bert_tf.load(path).classify(["the film was good"])
 
 
-@pytest.mark.slow
-def test_several_labels(folder):
-    rows = texts(12)
-    for row in rows:
-        row["label"] += "|long" if "very" in row["text"] else ""
-    table = write_table(folder / "several.csv", rows)
-    given = flags_of(
-        folder, "several", train_file=table, problem_type="multi_label", num_train_epochs=1
-    )
-    assert fine_tune("run_classifier", **given) == 0
-    assert "long" in bert_tf.load(folder / "several").probabilities(["the film"])[0]
-
-
 def test_defaults_are_those_of_setfit(folder, monkeypatch):
     seen = {}
 

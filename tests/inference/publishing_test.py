@@ -181,7 +181,9 @@ def test_a_keras_file_is_converted_as_its_run(tmp_path, name):
 
 @pytest.mark.slow
 def test_an_embedder_leaves_in_the_form_of_sentence_transformers(tmp_path):
-    embedding = EmbeddingConfig(("mean",), normalize=True, max_seq_length=LENGTH)
+    embedding = EmbeddingConfig(
+        ("mean",), normalize=True, lower_case_texts=True, max_seq_length=LENGTH
+    )
     made = make_checkpoint("encoder", seed=5, **SHAPE)
     write_checkpoint(dataclasses.replace(made, embedding=embedding), tmp_path / "start", "bert_tf")
     model = bert_tf.BertEmbedder.from_pretrained(tmp_path / "start")

@@ -11,8 +11,6 @@ import keras
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -176,13 +174,6 @@ def test_pickles_hold_the_keras_file_and_no_other_class(fitted, tmp_path):
     assert loaded.get_params() == fitted.get_params()
 
 
-def test_a_copy_is_not_fitted(fitted):
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    with pytest.raises(NotFittedError):
-        copy.predict(TEXTS)
-
-
 @pytest.mark.slow
 def test_numbers_are_learned_from_pairs(folder):
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
@@ -274,13 +265,6 @@ def test_wrong_numbers_of_a_regressor(folder):
     for numbers in ([1.0] * 11 + [np.nan], ["many"] * 12, LABELS[:-1]):
         with pytest.raises(ValueError):
             BertTextRegressor(folder).fit(TEXTS, numbers)
-
-
-@pytest.mark.parametrize("made", [BertTextClassifier, BertTextRegressor, BertEmbeddings])
-def test_nothing_is_predicted_before_fit(made):
-    method = "transform" if made is BertEmbeddings else "predict"
-    with pytest.raises(NotFittedError):
-        getattr(made("folder"), method)(TEXTS)
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from bert_tf.tasks.classification.label_arrays import (
     label_rows,
     label_values,
 )
-from tests.shared_data import shared_data
 
 
 def write(path: pathlib.Path, content: str) -> str:
@@ -189,32 +188,6 @@ def test_description():
     many = [f"c{number}" for number in range(25)]
     line = describe(labelled(*many), many)
     assert line.endswith("c19 1, 5 more") and "c20" not in line
-
-
-@pytest.mark.needs(data="glue/MNLI-cut")
-@pytest.mark.parametrize(("name", "count"), [("train", 8000), ("dev", 1815)])
-def test_mnli_cut(name, count):
-    path = shared_data("glue", "MNLI-cut", f"{name}.jsonl")
-    examples = read_text_examples(str(path), "premise", "hypothesis", "label")
-    expected = [json.loads(line) for line in path.read_text(encoding="utf8").split("\n") if line]
-    assert len(examples) == count
-    assert [(e.text_a, e.text_b, e.label) for e in examples] == [
-        (row["premise"], row["hypothesis"], row["label"]) for row in expected
-    ]
-    assert label_names(examples) == ("contradiction", "entailment", "neutral")
-
-
-@pytest.mark.needs(data="classification/banking77")
-@pytest.mark.parametrize(("name", "count"), [("train", 10003), ("test", 3080)])
-def test_banking77(name, count):
-    path = shared_data("classification", "banking77", f"{name}.csv")
-    names = json.loads(path.with_name("categories.json").read_text(encoding="utf8"))
-    examples = read_text_examples(str(path), "text", label_column="category")
-    assert len(examples) == count
-    assert label_names(examples) == tuple(sorted(names))
-    ids = label_ids(examples, names)
-    assert np.bincount(ids, minlength=77).min() > 0
-    assert names[ids[0]] == "card_arrival"
 
 
 # Lists, decisions, spellings, bad rows ----------------------------------------------------------

@@ -2,10 +2,8 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.tasks.base.examples.rows import length_buckets
 from bert_tf.tasks.classification.examples import TextExample
@@ -248,19 +246,3 @@ def test_labels_of_each_kind():
     )
     np.testing.assert_array_equal(label_array(examples[:1], "01", "single_label"), [1])
     assert label_array(examples[:1], (), "regression").dtype == np.float32
-
-
-@pytest.mark.slow
-def test_it_learns_a_batch(tiny_config, tokenizer):
-    labels = np.array([0, 1, 1, 0], np.int32)
-    made = make(tokenizer, ["the mill", "a boat", "open boat", "mill"], labels=labels)
-    task = make_task(tiny_config, made)
-    batch = {name: tf.constant(v) for name, v in made.rows.batch(np.arange(4), 4, 8).items()}
-    optimizer = keras.optimizers.Adam(3e-3)
-    for _ in range(25):
-        with tf.GradientTape() as tape:
-            loss = task.loss_and_metric_sums(batch, task.model(batch, training=True))["loss"].mean()
-        variables = task.model.trainable_variables
-        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-    sums = task.loss_and_metric_sums(batch, task.model(batch))
-    assert float(sums["loss"].mean()) < 0.1 and float(sums["accuracy"].mean()) == 1

@@ -241,9 +241,22 @@ def _with_vocabulary(
     Raises:
       ValueError: if it has more than `vocab_size` tokens.
     """
-    vocab_file = data.vocab_file or str(
-        _trained_vocabulary(cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers)
-    )
+    vocab_file = data.vocab_file
+    if not vocab_file:
+        parameters = {"input": describe_parts(parts), "size": vocab_size}
+        if tokenizer == WORDPIECE:
+            parameters["do_lower_case"] = do_lower_case
+            name = "vocab.txt"
+        else:
+            parameters["kind"] = tokenizer
+            name = "tokenizer.json"
+        path = cache / f"vocabulary-{key_of(parameters)}" / name
+        if not path.exists():
+            logging.info("No --vocab_file: training a vocabulary of %d tokens.", vocab_size)
+            num_workers = count_workers(data.num_workers)
+            vocab = train_vocabulary(parts, vocab_size, tokenizer, do_lower_case, num_workers)
+            vocab.write(path)
+        vocab_file = str(path)
     num_tokens = len(read_vocab(vocab_file))
     if num_tokens > vocab_size:
         raise ValueError(
@@ -251,31 +264,6 @@ def _with_vocabulary(
             f"{vocab_size}; pass --vocab_size or another --vocab_file."
         )
     return dataclasses.replace(data, vocab_file=vocab_file)
-
-
-def _trained_vocabulary(
-    cache: pathlib.Path,
-    parts: Sequence[CorpusPart],
-    vocab_size: int,
-    tokenizer: str,
-    do_lower_case: bool,
-    num_workers: int,
-) -> pathlib.Path:
-    parameters = {"input": describe_parts(parts), "size": vocab_size}
-    if tokenizer == WORDPIECE:
-        parameters["do_lower_case"] = do_lower_case
-        name = "vocab.txt"
-    else:
-        parameters["kind"] = tokenizer
-        name = "tokenizer.json"
-    path = cache / f"vocabulary-{key_of(parameters)}" / name
-    if not path.exists():
-        logging.info("No --vocab_file: training a vocabulary of %d tokens.", vocab_size)
-        vocab = train_vocabulary(
-            parts, vocab_size, tokenizer, do_lower_case, count_workers(num_workers)
-        )
-        vocab.write(path)
-    return path
 
 
 def train_vocabulary(

@@ -213,19 +213,30 @@ def cut_out(
         leading = tf.minimum(following, found.ends) - found.starts
         trailing = found.ends - tf.maximum(previous + 1, found.starts)
         starts, ends = trim(starts, ends, tf.cast(leading, tf.int32), tf.cast(trailing, tf.int32))
-    # [N + 1], with a place after the last character.
-    begins = tf.scatter_nd(places, tf.ones_like(found.ids), [size + 1])
-    stops = tf.scatter_nd(found.ends[:, tf.newaxis], tf.ones_like(found.ids), [size + 1])
-    is_inside = tf.cumsum(begins - stops)[:-1] > 0
-    is_token = begins[:-1] > 0
-    kept = tf.where(~is_inside | is_token)[:, 0]
+    is_token, is_after, kept = place_matches(found, size)
     return characters._replace(
         code_points=tf.tensor_scatter_nd_update(characters.code_points, places, found.ids),
         is_added=characters.is_added | is_token,
-        is_first=characters.is_first | is_token | (stops[:-1] > 0),
+        is_first=characters.is_first | is_token | is_after,
         starts=tf.tensor_scatter_nd_update(characters.starts, places, starts),
         ends=tf.tensor_scatter_nd_update(characters.ends, places, ends),
     ).gather(kept)
+
+
+def place_matches(found: Matches, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns where tokens are among `size` characters.
+
+    Returns:
+      Whether a character is the first of a token, bool [N]; whether it follows a token, bool [N];
+      and the positions without those that are not the first of their token, int64.
+    """
+    # [N + 1], with a place after the last character.
+    ones = tf.ones_like(found.ids)
+    begins = tf.scatter_nd(found.starts[:, tf.newaxis], ones, [size + 1])
+    stops = tf.scatter_nd(found.ends[:, tf.newaxis], ones, [size + 1])
+    is_inside = tf.cumsum(begins - stops)[:-1] > 0
+    is_token = begins[:-1] > 0
+    return is_token, stops[:-1] > 0, tf.where(~is_inside | is_token)[:, 0]
 
 
 def _without(code_points: tf.Tensor, left_out: str) -> tf.Tensor:

@@ -23,8 +23,13 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import unicode_tables
-from bert_tf.text.added_tokens_graph import NO_TOKEN, AddedTokenMatcher, Matches
-from bert_tf.text.tensor_characters import look_up, utf8_bytes
+from bert_tf.text.added_tokens_graph import (
+    NO_TOKEN,
+    AddedTokenMatcher,
+    Matches,
+    place_matches,
+)
+from bert_tf.text.tensor_characters import count_by, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import normalize
@@ -256,11 +261,7 @@ class BertTokenizer(tf.Module):
         # Without white space, in indices of the kept characters.
         word_starts = tf.where(tf.gather(is_start, kept))[:, 0]
         word_splits = tf.concat([word_starts, tf.shape(kept, tf.int64)], 0)
-        words_per_row = tf.math.bincount(
-            tf.cast(tf.gather(characters.rows, word_starts), tf.int32),
-            minlength=tf.size(strings),
-            dtype=tf.int64,
-        )
+        words_per_row = count_by(tf.gather(characters.rows, word_starts), tf.size(strings))
         row_splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(words_per_row)], 0)
         return characters, word_splits, row_splits
 
@@ -375,13 +376,7 @@ def _replace_matches(characters: _Characters, matches: Matches) -> _Characters:
     if added is None:
         added = tf.fill(tf.shape(characters.code_points), NO_TOKEN)
     starts = matches.starts[:, tf.newaxis]
-    num_matches = tf.shape(matches.ids)
-    # +1 where a token starts and -1 after it, so that the sum is 1 inside of tokens.
-    change = tf.scatter_nd(starts, tf.ones(num_matches, tf.int32), [size + 1])
-    ends = matches.ends[:, tf.newaxis]
-    change = tf.tensor_scatter_nd_sub(change, ends, tf.ones(num_matches, tf.int32))
-    is_inside = tf.cumsum(change)[:-1] > 0
-    is_first = tf.scatter_nd(starts, tf.ones(num_matches, tf.int32), [size]) > 0
+    is_first, _, kept = place_matches(matches, size)
     last_bytes = tf.gather(characters.ends, matches.ends - 1)
     characters = _Characters(
         tf.where(is_first, ord(_STAND_IN), characters.code_points),
@@ -390,7 +385,7 @@ def _replace_matches(characters: _Characters, matches: Matches) -> _Characters:
         tf.tensor_scatter_nd_update(characters.ends, starts, last_bytes),
         tf.tensor_scatter_nd_update(added, starts, matches.ids),
     )
-    return characters.gather(tf.where(~is_inside | is_first)[:, 0])
+    return characters.gather(kept)
 
 
 def _finish_sigmas(characters: _Characters, casing_table: PagedTable) -> _Characters:

@@ -32,7 +32,6 @@ def adapt(
     """Returns the checkpoint with changed tables; arguments that are 0 or empty change nothing.
 
     Args:
-      checkpoint: the checkpoint to change.
       max_position_embeddings: rows of the position table.
       vocab_file: the new vocabulary; it is added if the checkpoint has none.
       added_words_file: words to add to the vocabulary, one per line.

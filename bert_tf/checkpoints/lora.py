@@ -226,7 +226,6 @@ def find_base(adapter: LoraAdapter, base_model: str = "") -> pathlib.Path:
     """Returns the folder of the model that an adapter belongs to.
 
     Args:
-      adapter: the adapter.
       base_model: a folder or a name on a hub; "": the one that adapter_config.json names, which may
         be relative to the adapter's folder.
 
@@ -267,9 +266,7 @@ def merge_adapter(
     """Returns the weights of the base with the adapter merged into them.
 
     Args:
-      adapter: the adapter.
       base_weights: float32 weights of the base under PyTorch's names.
-      base: the base's folder, for messages.
       prefix: the prefix of the encoder's names, which either side may lack.
 
     Raises:

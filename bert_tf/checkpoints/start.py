@@ -55,9 +55,6 @@ def read_start(
       given: the fields of the model's configuration that the user gave; see `merge`. The pooling
         of a classifier, `classifier_pooling`, may differ if its head is new.
       heads: the heads of the new model, from `HEADS`.
-      config_file: see `read_checkpoint`.
-      vocab_file: see `adapt`.
-      added_words_file: see `adapt`.
       layers: see `keep_layers`; empty: all.
       electra_network: one of `NETWORKS`; "": the generator for a masked LM, else the discriminator.
       new_head: whether the model gets a new head instead of the checkpoint's.

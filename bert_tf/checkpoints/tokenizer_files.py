@@ -114,7 +114,6 @@ def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> FoundTokeni
     """Reads the tokenizer of a keras-hub preset: its vocabulary.txt, and tokenizer.json if there.
 
     Args:
-      folder: of the preset.
       num_rows: rows of the word table; a shorter vocabulary is filled up.
 
     Raises:

@@ -86,7 +86,6 @@ def make_options(
     Args:
       stated: the rules by the name of the file.
       lower: whether texts are lower-cased.
-      source: the folder, for messages.
       layout: the options of packing, see `wordpiece_layouts`.
 
     Raises:

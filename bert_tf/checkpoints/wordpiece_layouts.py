@@ -99,7 +99,6 @@ def check_post_processor(
     Args:
       processor: the post_processor of a tokenizer.json.
       options: see `read_layout`.
-      path: the file, for messages.
     """
     names = special_names(options)
     cls = names["cls_token"]

@@ -302,7 +302,6 @@ def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str)
       vocab: without them.
       added: their ids; those of the vocabulary's special tokens may be among them.
       num_rows: rows of the word table.
-      source: the folder, for messages.
 
     Returns:
       The vocabulary, in which ids between the added ones are named by their row.

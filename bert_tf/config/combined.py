@@ -20,7 +20,6 @@ class CombinedFlag(NamedTuple):
     """A flag that sets several fields.
 
     Args:
-      help: its help text.
       read: returns the fields that a value sets.
       default: the value for the defaults of the fields, for --help.
       adds: whether a second use of the flag adds to the first instead of replacing it.

@@ -150,7 +150,6 @@ def read_model(path: str, others: ModelConfig) -> ModelConfig:
     """Reads a bert_config.json, whose values replace those of flags, and logs the differences.
 
     Args:
-      path: the file.
       others: the configuration of the flags, for fields that the file lacks.
 
     Raises:

@@ -27,8 +27,6 @@ def option(
     """Declares one field with its metadata.
 
     Args:
-      default: the default value.
-      help_text: help of the flag.
       choices: the allowed values; None for any.
       lower, upper: bounds, inclusive.
       may_change: whether a run may be resumed with another value. Such fields control where and how

@@ -32,11 +32,7 @@ LEAST_BATCH_SIZE = 8
 
 
 def default_learning_rate(hidden_size: int) -> float:
-    """Returns the peak learning rate of AdamW with batches of 32, to two digits.
-
-    Args:
-      hidden_size: width of the encoder.
-    """
+    """Returns the peak learning rate of AdamW with batches of 32, to two digits."""
     rate = BASE_RATE * (BASE_WIDTH / hidden_size) ** RATE_POWER
     return float(f"{min(rate, MAX_RATE):.1e}")
 
@@ -45,7 +41,6 @@ def default_epochs(num_examples: int, num_classes: int = 2) -> int:
     """Returns the number of passes over the examples.
 
     Args:
-      num_examples: number of training examples.
       num_classes: number of classes, 2 or less without classes; 200 classes take twice the epochs.
     """
     for_classes = 1 + math.log10(max(2, num_classes) / 2) / 2

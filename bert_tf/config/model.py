@@ -315,8 +315,6 @@ class ModelConfig(Config):
         `gelu_form` is `exact`.
 
         Args:
-          values: the object.
-          source: the file, for messages.
           others: values of fields that the file lacks (Google's has no casing); None: the defaults.
 
         Raises:

@@ -48,7 +48,6 @@ def output_width(steps: Sequence[Step], width: int, source: str) -> int:
     """Returns the width after all layers.
 
     Args:
-      steps: the layers in order.
       width: the width of their input.
       source: names the model in messages.
 

@@ -47,7 +47,6 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     The local version then finds everything finished, and writes the manifest.
 
     Args:
-      job: the input and output.
       beam_options: Beam's own options, as on a command line. Empty: Beam's runner for one machine,
         with num_workers processes.
 

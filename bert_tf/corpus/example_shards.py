@@ -75,7 +75,6 @@ def write_shards(
     """Writes the shards that are not finished.
 
     Args:
-      store: the tokenised corpus.
       documents: int64 [n], the documents to use, also as random partners.
       paths: one TFRecord file per shard.
       markers: folder of the done markers, one per finished shard; it must not be used with another

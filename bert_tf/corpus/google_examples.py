@@ -56,7 +56,6 @@ def read_google_documents(
       input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2. The
         matches of a glob are sorted; the original takes them in the order of the folder
         (tf.gfile.Glob), which differs between machines.
-      tokenizer: the tokenizer for the sentences.
       input_format: "lines" reads each file without a check; "auto" refuses files of other formats.
 
     Raises:

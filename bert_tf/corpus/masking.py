@@ -36,7 +36,6 @@ def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf
 
     Args:
       batch: `input_word_ids` and `input_mask`, int32 [B, T]; other features pass through.
-      draws: random numbers and settings.
 
     Returns:
       The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
@@ -271,8 +270,6 @@ def replace_tokens(
 
     Args:
       word_ids: int32 [B, T], unmasked.
-      selection: the tokens.
-      draws: see `mask_batch`.
 
     Returns the input ids and the three masked_lm_ features of `mask_batch`.
     """

@@ -59,7 +59,6 @@ def pretraining_dataset(
       masking: the masking of unmasked records, and P.
       batch_size: examples per step over all workers.
       seed: seed of order and masks.
-      start_step: first step.
       num_steps: number of batches; None for no limit.
       worker_index: w; the worker makes rows [w * B / W, (w + 1) * B / W) of each global batch.
       num_workers: W, divides batch_size.

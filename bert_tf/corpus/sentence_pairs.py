@@ -81,7 +81,6 @@ def sentence_pairs(
     and the rest is used by the next pair.
 
     Args:
-      store: the tokenised corpus.
       documents: int64 [n], the documents that may be drawn from, n at least 2.
       index: index of the document in `documents`.
       generator: the result of `document_generator`.
@@ -165,7 +164,6 @@ def full_sentences(
     is added. A sentence longer than a sequence is split over several.
 
     Args:
-      store: the tokenised corpus.
       documents: int64 [n], the documents in the order of packing.
       max_seq_length: T, including special tokens.
       sep_id: id of [SEP].

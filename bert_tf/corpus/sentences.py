@@ -35,7 +35,6 @@ def split_sentences(text: str, language: str = AUTO) -> list[str]:
     """Returns the sentences of `text`, stripped, none empty.
 
     Args:
-      text: running text.
       language: a key of `abbreviations.LANGUAGES`.
 
     Example:

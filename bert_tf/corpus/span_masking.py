@@ -46,7 +46,6 @@ def select_spans(
     """Selects spans of words; special tokens also end a span.
 
     Args:
-      bits: random bits.
       candidates: bool [B, T], tokens that may be selected.
       continues: bool [B, T], true for tokens that continue a word.
       counts: int32 [B], the largest number of tokens to select.

@@ -56,7 +56,6 @@ def mask_rows(
       lengths: [n], number of tokens of each sequence, including special tokens.
       keys: uint64 [n], one key per sequence.
       config: probabilities, P and whether whole words are selected.
-      vocab: the vocabulary.
     """
     positions = np.arange(ids.shape[1])
     # [n, T]. The length excludes padding: [PAD] is not among WordPiece's `never_masked`.

@@ -24,7 +24,6 @@ def permuted_ranks(
     Args:
       targets: bool [B, T], the tokens to predict.
       specials: bool [B, T], special tokens and padding.
-      draws: random numbers and settings.
 
     Returns:
       Key ranks and query ranks, int32 [B, T] each.

@@ -44,7 +44,6 @@ class AttentionPattern:
 
     Args:
       layout: the positions of the tokens in the batch.
-      config: shape of the network.
       is_local: whether each token attends only to the window around it.
       sees_itself: see `layout.hidden_by_rank`.
       memory_length: M, the tokens of earlier segments that are keys before those of the rows.

@@ -31,7 +31,6 @@ class Block(ConfiguredLayer):
     """Base class of both forms: makes the dense layers.
 
     Args:
-      config: shape of the network.
       index: number of the unique layer, from 0; it determines the salts of the three dropouts.
 
     Call arguments:

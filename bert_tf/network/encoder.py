@@ -357,9 +357,7 @@ class BertEncoder(FromPretrained, keras.Model):
         Args:
           hidden: float [U, D], the input.
           queries: float [B*V, D], the input of the query stream; None without one.
-          layout: of the rows.
           stream: the query stream; None without one.
-          dropout_seed: of the call.
           recompute: whether the backward pass computes each layer a second time.
           memories: the inputs of the layers for an earlier segment, or [].
           memory_length: number of tokens in the memories.

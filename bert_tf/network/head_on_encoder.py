@@ -16,7 +16,6 @@ class HeadOnEncoder(FromPretrained, keras.Model):
     """Base class of an encoder without pooler, `bert`, and a head that the subclass makes.
 
     Args:
-      config: shape of the network.
       recompute, unpad, embeddings: see `BertEncoder`.
     """
 

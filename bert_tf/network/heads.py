@@ -35,7 +35,6 @@ class HeadTransform(ConfiguredLayer):
     """The dense layer, activation and LayerNorm before a head's output layer.
 
     Args:
-      config: shape of the network.
       units: E, width of the result.
 
     Call arguments:
@@ -73,9 +72,6 @@ class HeadTransform(ConfiguredLayer):
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMHead(ConfiguredLayer):
     """Scores the vocabulary for each token to predict, with the encoder's word table as weights.
-
-    Args:
-      config: shape of the network.
 
     Call arguments:
       inputs: float [B, P, D], the vectors of the tokens to predict.
@@ -126,9 +122,6 @@ class MaskedLMHead(ConfiguredLayer):
 @keras.saving.register_keras_serializable(package="bert_tf")
 class DiscriminatorHead(ConfiguredLayer):
     """Scores whether each token was replaced (ELECTRA).
-
-    Args:
-      config: shape of the network.
 
     Call arguments:
       inputs: float [B, T, D].

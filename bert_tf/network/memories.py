@@ -24,8 +24,6 @@ def count_tokens(
     Args:
       memories: float [B, M, D] of each layer; an empty list for a first segment.
       inputs: see `BertEncoder`.
-      layout: of the rows.
-      config: shape of the network.
       has_memory: whether its positions say how far the tokens of an earlier segment are.
 
     Raises:
@@ -62,7 +60,6 @@ def new_memories(memories: list[Tensor], states: list[Tensor], config: ModelConf
     Args:
       memories: those of this segment; an empty list for a first one.
       states: the inputs of the layers, float [B, T, D].
-      config: shape of the network.
     """
     result = []
     for index in range(config.num_hidden_layers):

@@ -46,7 +46,6 @@ class Positions:
     """Base class: no position information. A subclass overrides one hook.
 
     Args:
-      config: shape of the network.
       is_local: whether the layers have local attention.
     """
 

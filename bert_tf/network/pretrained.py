@@ -207,8 +207,6 @@ class FromPretrained:
 
         Args:
           folder: folder of the model; `folder/1` takes texts, and `folder_ids/1` takes ids.
-          format: see Keras.
-          verbose: see Keras.
           input_signature: see Keras; None exports a model that takes texts.
           version: number of the version; 0 is the next free one.
           kind: kind of answers; "" is determined by the heads.

@@ -64,7 +64,6 @@ class QueryStream:
         """Returns the context of the vectors, float [B*V, D].
 
         Args:
-          attention: the layer.
           queries: float [B*V, D], the vectors.
           key, value: float [B, T, N, H], of the tokens, not rotated.
           pattern, dropout_seed: those of the tokens.

@@ -13,12 +13,7 @@ _UNBOUNDED = regex.compile(r"\{[0-9]+|\(\?(?!:)")
 
 
 class BoundedPatterns:
-    """Matches texts with expressions of a file, all of which share a limit on the time.
-
-    Args:
-      source: the file, for messages.
-      seconds: the limit.
-    """
+    """Matches texts with expressions of a file, all of which share a limit on the time."""
 
     def __init__(self, source: str | os.PathLike, seconds: float = SECONDS) -> None:
         self.source = source

@@ -43,7 +43,6 @@ def check_text(head: bytes, path: str | os.PathLike) -> None:
 
     Args:
       head: the first `HEAD_BYTES` bytes, decompressed.
-      path: the file, for messages.
 
     Raises:
       ValueError: naming its format or encoding, if it is not UTF-8 text.

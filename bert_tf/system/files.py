@@ -246,7 +246,6 @@ def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str
     """Reads the lines of a UTF-8 file; only a newline ends a line.
 
     Args:
-      path: the file.
       is_bounded: whether the limits of `bounded_files` apply, as for files of a model folder.
 
     Raises:

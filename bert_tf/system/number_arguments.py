@@ -13,7 +13,6 @@ def check_numbers(
     Args:
       least, most: the smallest and the largest value.
       whole: whether only whole numbers are allowed.
-      values: the arguments.
 
     Raises:
       TypeError: if a value is no number, or not a whole one.

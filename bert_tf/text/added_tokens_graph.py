@@ -195,7 +195,6 @@ def cut_out(
       matcher: finds the tokens; None: there are none.
       trim: function of starts, ends, and numbers of leading and trailing characters that are among
         `trimmed`, which returns the starts and ends of the tokens; None: they stay as they are.
-      trimmed: the characters.
     """
     if matcher is None:
         return characters

@@ -22,7 +22,6 @@ class BpeModel(tf.Module):
     """The tokens and merges of a vocabulary.
 
     Args:
-      vocab: the vocabulary.
       byte_ids: the token of each byte.
       character_ids: the tokens of characters, by code point; other characters are bytes.
     """

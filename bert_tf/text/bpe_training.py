@@ -35,7 +35,6 @@ def train_bpe_vocab_on_parts(
     """Trains a vocabulary on a corpus; see `train_bpe_vocab`.
 
     Args:
-      parts: the parts of the corpus.
       read_documents: yields the documents of a part, each a list of sentences.
       vocab_size, num_separators, second_type: as `train_bpe_vocab`.
     """
@@ -52,8 +51,6 @@ def train_bpe_vocab(
     Counting uses all cores; the result does not depend on their number.
 
     Args:
-      texts: sentences.
-      vocab_size: number of tokens.
       num_separators: the number of </s> between two texts.
       second_type: type id of the second text; above 0 only for models with several types.
 

@@ -34,11 +34,7 @@ _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
 
 
 class ByteBpeTokenizer(WordTokenizer):
-    """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does.
-
-    Args:
-      vocab: the tokens and merges.
-    """
+    """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does."""
 
     vocab: BpeVocab
 

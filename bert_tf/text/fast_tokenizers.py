@@ -45,9 +45,6 @@ class FastTokenizer(Generic[VocabT]):
 
     Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
     lone surrogate, which has no UTF-8, counts as U+FFFD.
-
-    Args:
-      vocab: the vocabulary.
     """
 
     def __init__(self, vocab: VocabT) -> None:

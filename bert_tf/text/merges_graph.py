@@ -48,7 +48,6 @@ class MergeTable(NamedTuple):
         Args:
           symbols: token ids, int32 [N].
           owners: the word of each symbol, int32 [N], ascending.
-          num_words: the number of words.
 
         Returns:
           The token ids after all merges and their words, each int32 [P].

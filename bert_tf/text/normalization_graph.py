@@ -128,10 +128,8 @@ def _substitute(
     """Replaces segments of the characters.
 
     Args:
-      characters: the characters.
       segment_starts: int64 [S], the first character of each segment.
       indices: int32 [S], the replacement of each segment, or _KEPT.
-      replacements: the replacements.
     """
     splits = tf.concat([segment_starts, tf.shape(characters.code_points, tf.int64)], 0)
     sizes = tf.cast(splits[1:] - splits[:-1], tf.int32)

@@ -33,7 +33,6 @@ def add_special_tokens(
     """Puts the special tokens around one text, or two, which are short enough.
 
     Args:
-      vocab: the vocabulary with the special tokens.
       ids_a: token ids of the first text; they begin at `vocab.text_start`.
       ids_b: token ids of the second text, which may be empty; None without a second text.
     """
@@ -108,7 +107,6 @@ def pack(
     """Packs one text or two, truncated as google-research/bert does.
 
     Args:
-      vocab: the vocabulary with the special tokens.
       ids_a: token ids of the first text; it may be empty.
       ids_b: token ids of the second text, None for a single text. An empty one is treated as
         `packs_as_google` says.
@@ -205,8 +203,6 @@ def text_room(max_seq_length: int, is_pair: bool, num_separators: int = 1) -> in
 
     Args:
       max_seq_length: the most tokens of the sequence.
-      is_pair: whether there are two texts.
-      num_separators: the number of separators between them.
 
     Raises:
       ValueError: if there is no room.

@@ -27,9 +27,6 @@ _SPACE_CODE = ord(SPACE_SYMBOL)
 class SentencePieceTokenizer(WordTokenizer):
     """Splits strings into ids of a SentencePiece vocabulary; see `WordTokenizer`.
 
-    Args:
-      vocab: the vocabulary.
-
     Raises:
       ValueError: if the graph lacks the vocabulary's model, normalizer or pre-tokenizer.
     """

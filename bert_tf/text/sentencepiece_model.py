@@ -128,7 +128,6 @@ def read_model(
     """Reads a .model of SentencePiece.
 
     Args:
-      path: the file.
       tokenizer_class: the class of transformers whose rows the encoder has.
       settings: the content of tokenizer_config.json: `keep_accents` of ALBERT and XLNet,
         `split_by_punct` of DeBERTa, `do_lower_case` of all three.

@@ -41,7 +41,6 @@ def longest_first_lengths(
     """Returns the truncated lengths of pairs, each int64 [B]; see `truncate_longest_first`.
 
     Args:
-      vocab: the vocabulary with the special tokens.
       first, second: int64 [B], lengths of the first and second texts.
       max_seq_length: the most tokens of the sequence.
       as_tokenizers: whether to truncate like `pack_pair` instead of `pack`.
@@ -72,7 +71,6 @@ def cut_windows(
     """Cuts texts, or the longer of two, into windows that overlap by half, as `pack_windows` does.
 
     Args:
-      vocab: the vocabulary with the special tokens.
       first: tokens of the first texts, int32 [B, (tokens)].
       second: tokens of the second texts; None for single texts.
       max_seq_length: maximum number of tokens of a row, special tokens included.
@@ -119,7 +117,6 @@ def pack_rows(
     """Packs texts that are truncated already.
 
     Args:
-      vocab: the vocabulary with the special tokens.
       first: token ids of the first texts, [B, (tokens)].
       second: token ids of the second texts; of an empty one see `packs_as_google`.
       length: T; None for the longest row of the batch.

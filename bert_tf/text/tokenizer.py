@@ -66,7 +66,6 @@ class BertTokenizer(tf.Module):
     It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: the tokens and options.
       do_lower_case: lower-case the text and strip accents (uncased models).
 
     Attributes:

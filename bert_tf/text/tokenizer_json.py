@@ -242,7 +242,6 @@ def check_packed_ids(path: pathlib.Path, processor: dict[str, Any], tokens: Sequ
     """Raises ValueError if a post_processor gives a special token another id than the vocabulary.
 
     Args:
-      path: the file, for messages.
       processor: the post_processor of a tokenizer.json.
       tokens: the tokens in id order.
     """

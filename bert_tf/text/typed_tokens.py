@@ -110,7 +110,6 @@ def log_typed_tokens(values: object, vocab: AnyVocab) -> None:
 
     Args:
       values: see `texts_in`.
-      vocab: the vocabulary of the model.
     """
     typed = TypedTokens(vocab)
     for text in texts_in(values):

@@ -25,11 +25,7 @@ _NO_NODE = -1
 
 
 class UnigramModel(tf.Module):
-    """The tokens and scores of a Unigram vocabulary, as a trie of characters.
-
-    Args:
-      vocab: the vocabulary.
-    """
+    """The tokens and scores of a Unigram vocabulary, as a trie of characters."""
 
     def __init__(self, vocab: SentencePieceVocab) -> None:
         super().__init__()
@@ -197,7 +193,6 @@ def _last_lengths(scores: tf.Tensor, words: _Words) -> tf.Tensor:
 
     Args:
       scores: float64 [lengths, N].
-      words: the words.
     """
     num_lengths = tf.shape(scores)[0]
     size = tf.shape(scores)[1]
@@ -243,8 +238,6 @@ def _mark_firsts(back: tf.Tensor, words: _Words, size: tf.Tensor) -> tf.Tensor:
 
     Args:
       back: see `_last_lengths`.
-      words: the words.
-      size: the number of characters.
     """
 
     def mark(

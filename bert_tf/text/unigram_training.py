@@ -38,9 +38,7 @@ def train_unigram_vocab_on_parts(
     """Trains a vocabulary on a corpus; see `train_unigram_vocab`.
 
     Args:
-      parts: the parts of the corpus.
       read_documents: yields the documents of a part, each a list of sentences.
-      vocab_size: number of tokens.
     """
     documents = itertools.chain.from_iterable(map(read_documents, parts))
     sentences = itertools.chain.from_iterable(documents)
@@ -49,10 +47,6 @@ def train_unigram_vocab_on_parts(
 
 def train_unigram_vocab(texts: Iterable[str], vocab_size: int) -> SentencePieceVocab:
     """Learns the tokens of a Unigram language model.
-
-    Args:
-      texts: sentences.
-      vocab_size: number of tokens.
 
     Returns:
       Exactly `vocab_size` tokens. If the corpus is too small for that many, [unused] tokens are

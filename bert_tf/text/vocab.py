@@ -170,7 +170,6 @@ class Vocab(BaseVocab):
         """Reads one token per line (UTF-8), without blanks at the ends.
 
         Args:
-          path: the vocab.txt.
           default_options: the options if the folder has no file of options.
 
         Raises:

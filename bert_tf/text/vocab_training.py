@@ -121,7 +121,6 @@ def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[
 
     Args:
       word_counts: the count of each word of `split_words`.
-      vocab_size: number of tokens.
 
     Returns:
       Exactly `vocab_size` tokens: special and [unused] tokens, the alphabet, then the other tokens,

@@ -61,7 +61,6 @@ class WordTokenizer(tf.Module):
     It works eagerly, in `tf.function` and in `tf.data`; a module that contains it can be saved.
 
     Args:
-      vocab: the vocabulary.
       model: divides the words that are not one token.
       whole_words: ids of the words that are one token, by their UTF-8.
       normalize: the normalizer's function.

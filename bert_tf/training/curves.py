@@ -28,7 +28,6 @@ def draw_curves(
     """Plots metrics against steps; writes no file if there are no values.
 
     Args:
-      path: the PNG to write.
       plot_titles: title of each metric; metrics without finite values are left out.
       training: lines of metrics.jsonl.
       evaluation: lines of eval_metrics.jsonl, drawn as dots.

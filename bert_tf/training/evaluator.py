@@ -39,7 +39,6 @@ class Evaluator:
       task: model, data, losses.
       optimizer: whose averaged weights are evaluated, if it has any.
       strategy: the strategy of the model.
-      config: the loop's configuration.
       samples: see `note_samples`.
 
     Attributes:

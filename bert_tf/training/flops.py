@@ -54,7 +54,6 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
     """Counts the matrix products of one example's forward pass; a multiply-add is two operations.
 
     Args:
-      config: the model.
       length: T, including padding, which a step computes as well.
       predictions: P, the number of rows in the product with the vocabulary.
 

@@ -59,7 +59,6 @@ def choose_micro_batches(
     """Returns the loop's configuration with the number of micro-batches, chosen if it is 0.
 
     Args:
-      training: the configuration.
       bytes_per_example: see `activation_bytes`.
       replicas: number of replicas that share a batch.
       before: the number that the run started with, 0 for a new run. Dropout masks depend on it, so

@@ -28,7 +28,6 @@ class MetricsLog:
     restored step are dropped, so a resumed run continues the file exactly.
 
     Args:
-      path: the file.
       sum_names, loss_names: see `Task`.
       log_steps: steps between lines; the first step always has a line.
     """

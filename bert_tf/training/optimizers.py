@@ -469,7 +469,6 @@ def build_optimizer(
     """Makes the optimizer from a configuration.
 
     Args:
-      config: the configuration.
       schedule: a schedule or a constant rate; None: the one of the configuration.
     """
     return _CLASSES[config.optimizer](

@@ -78,7 +78,6 @@ class TimeBudget:
     """Counts the seconds of a run and decides which step is the last.
 
     Args:
-      minutes: the budget.
       schedule: the optimizer's schedule, which is given each plan.
       training: gives the batch sizes.
       now: a monotonic clock in seconds.

@@ -59,7 +59,6 @@ class Trainer(Evaluator):
       task: model, data, losses.
       optimizer: built on the model's trainable variables.
       strategy: the strategy in whose scope both were created.
-      config: the loop's configuration.
       num_train_steps: optimizer steps of the whole run; a time budget replaces it.
       random_seed: seed of dropout.
       progress: reports the rate.

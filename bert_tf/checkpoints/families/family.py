@@ -131,8 +131,6 @@ def read_fields(
     """Makes a configuration of the fields of a config.json.
 
     Args:
-      values: the config.json.
-      path: its path, for messages.
       names: the keys of the file by field. `hidden_act` is translated.
       others: values by our names, where the file has none.
 

@@ -109,7 +109,6 @@ def fill_text(
 
     Args:
       model: computes the probabilities.
-      text: the text.
       count: number of fillings; 1 with `rounds`.
       rounds: rounds of mask-predict; 0: the best fillings, or with `sampling` drawn ones.
       sampling: options of drawing; None: no sampling.

@@ -108,7 +108,6 @@ class PretrainerAnswers(FillMaskAnswers):
         first token of a vocabulary whose class token is the last one (XLNet's).
 
         Args:
-          texts: texts.
           batch_size: maximum number of texts per batch.
 
         Raises:

@@ -29,7 +29,6 @@ def score_words(
 
     Args:
       tokenizer: graph tokenizer, with trimmed offsets.
-      vocab: its vocabulary.
       room: maximum number of tokens of a text.
       call_scores: computes the model's log-probabilities.
       texts: UTF-8.

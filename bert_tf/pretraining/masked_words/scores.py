@@ -113,8 +113,6 @@ def rewrite(model: MaskedModel, text: str, rounds: int, share: float = 0.15) -> 
     round does not make the text likelier.
 
     Args:
-      model: see `score_words`.
-      text: the text to rewrite.
       rounds: maximum number of rounds.
       share: fraction of the known words that a round masks, at least one word.
 

@@ -26,7 +26,6 @@ class EmbeddingDifferences(BertEmbeddings):
     Call arguments are those of `BertEmbeddings`.
 
     Args:
-      config: shape of the network.
       others: the layer whose tables the differences are added to; its tables get no gradient.
     """
 

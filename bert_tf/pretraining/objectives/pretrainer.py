@@ -73,7 +73,6 @@ class PretrainingModel(WithObjectives, FromPretrained, keras.Model):
     use is `BertPretrainer`, which adds the methods that answer.
 
     Args:
-      config: shape of the network.
       use_next_sentence: whether there is an NSP head.
       recompute: see `BertEncoder`.
       use_pooler: whether the encoder has a pooler, which the NSP head needs.

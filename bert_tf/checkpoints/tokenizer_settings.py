@@ -41,7 +41,6 @@ def check_named_tokens(
     of the vocabulary that is named here anywhere in a text.
 
     Args:
-      folder: may have the file.
       known: the special and added tokens.
       roles: the special tokens by name: cls, sep, pad, unk, mask; those left out may be any.
     """
@@ -110,7 +109,6 @@ def check_steps(folder: pathlib.Path, vocab: SentencePieceVocab, name: str) -> N
     Args:
       folder: has tokenizer_config.json.
       vocab: the vocabulary of a tokenizer.json or a .model.
-      name: the class of the tokenizer.
     """
     path = folder / "tokenizer_config.json"
     values = read_optional_json(path)

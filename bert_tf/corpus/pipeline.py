@@ -55,7 +55,6 @@ def pretraining_dataset(
 
     Args:
       records: unmasked records, which get new masks in each epoch, or masked records.
-      vocab: the vocabulary of the records.
       masking: the masking of unmasked records, and P.
       batch_size: examples per step over all workers.
       seed: seed of order and masks.

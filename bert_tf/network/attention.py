@@ -43,7 +43,6 @@ class AttentionPattern:
     """The mask, window and position bias of one pass, shared by the attention of many layers.
 
     Args:
-      layout: the positions of the tokens in the batch.
       is_local: whether each token attends only to the window around it.
       sees_itself: see `layout.hidden_by_rank`.
       memory_length: M, the tokens of earlier segments that are keys before those of the rows.
@@ -307,7 +306,6 @@ class SelfAttention(keras.layers.Layer):
       dropout_rate: dropout of the attention probabilities.
       salt: number of this dropout in the network, see `dropout.dropout`.
       initializer_range: standard deviation of the initial kernels.
-      use_bias: whether the projections have biases.
       positions: the scheme, if it has weights or score terms of its layers.
 
     Call arguments:

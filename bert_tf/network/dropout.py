@@ -102,7 +102,6 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor, salt: int, of_rows: bool 
       rate: probability of zero, in [0, 1).
       seed: int32 [], one per forward pass; or [3]: the seed, then the numbers of rows and tokens
         that precede `inputs` in the whole batch.
-      salt: number of the layer.
       of_rows: whether the first axis of `inputs` is rows, [R, ...]; else it is tokens, [U, D].
 
     Returns:

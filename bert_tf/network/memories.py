@@ -23,7 +23,6 @@ def count_tokens(
 
     Args:
       memories: float [B, M, D] of each layer; an empty list for a first segment.
-      inputs: see `BertEncoder`.
       has_memory: whether its positions say how far the tokens of an earlier segment are.
 
     Raises:

@@ -21,7 +21,6 @@ class PretrainingTask:
     Args:
       model: the network with its heads.
       train_records, eval_records: unmasked or statically masked examples; None if not used.
-      vocab: the vocabulary of the records.
       data, masking: how examples are read and masked.
       num_train_steps: number of steps of the run, for a share of masks that changes in it.
     """

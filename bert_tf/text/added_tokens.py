@@ -55,7 +55,6 @@ class AddedTokenSplitter:
 
     Args:
       tokens: the tokens, all of them with or all without `AddedToken.normalized`.
-      ids: token ids by the tokens' contents.
       unread: contents that are found, so that no shorter token is found in them, but stay text.
       normalize: the normalizer's function, applied to the contents of normalized tokens.
 

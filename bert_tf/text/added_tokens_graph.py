@@ -62,7 +62,6 @@ class AddedTokenMatcher(tf.Module):
 
     Args:
       tokens: the tokens, all of them with or all without `AddedToken.normalized`.
-      ids: token ids by the tokens' contents.
       unread: see `AddedTokenSplitter`.
       normalize: the normalizer's function, applied to the contents of normalized tokens; spaces
         are not added around ideographs.

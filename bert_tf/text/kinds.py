@@ -66,9 +66,7 @@ def check_kind(vocab: AnyVocab, given: dict[str, Any], source: str | os.PathLike
     """Raises ValueError if a vocabulary is not of the kind that the user gave.
 
     Args:
-      vocab: the vocabulary of `source`.
       given: the fields of the model's configuration that the user gave.
-      source: the vocabulary's file.
     """
     if given.get("tokenizer", vocab.kind) != vocab.kind:
         raise ValueError(

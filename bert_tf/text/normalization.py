@@ -34,7 +34,6 @@ def align(text: str, steps: list[dict[str, Any]]) -> list[Aligned]:
     """Returns the characters of the normalized text with their sources.
 
     Args:
-      text: the original text.
       steps: see `SentencePieceVocab.normalizer_steps`.
     """
     aligned = [Aligned(char, index, index + 1) for index, char in enumerate(text)]

@@ -67,9 +67,6 @@ class TypedTokens:
 class CountingTokenizer:
     """A tokenizer that counts the special tokens written in the texts that it reads.
 
-    Args:
-      tokenizer: the tokenizer that reads them.
-
     Attributes:
       typed: the counts.
     """

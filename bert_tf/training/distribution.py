@@ -158,7 +158,6 @@ def distribute(
     """Returns a dataset whose elements are each replica's rows of one global batch.
 
     Args:
-      strategy: a strategy of `make_strategy`.
       make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows of a
         batch are distributed to the worker's replicas in order.
       pack: a function applied to each replica's rows at the end, or None.

@@ -36,7 +36,6 @@ class Evaluator:
     """Evaluates a task with the weights of its run.
 
     Args:
-      task: model, data, losses.
       optimizer: whose averaged weights are evaluated, if it has any.
       strategy: the strategy of the model.
       samples: see `note_samples`.

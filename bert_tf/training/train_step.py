@@ -37,8 +37,6 @@ class ReplicaFunction:
 
     Args:
       function: takes and returns tensors.
-      strategy: a strategy of `make_strategy`.
-      jit_compile: compile with XLA.
       compile_parts: compile only the regions of `xla_region.py`.
     """
 
@@ -120,10 +118,7 @@ class TrainStep:
     Args:
       task: the model, its losses and metrics.
       optimizer: an optimizer of `bert_tf.optimization`, built.
-      strategy: a strategy of `make_strategy`.
-      random_seed: seed of dropout.
       accumulation_steps: micro-batches per step; divides a replica's batch.
-      jit_compile: compile with XLA.
       compile_parts: compile only the regions of `xla_region.py`.
       loss_scale: the loss scale, for float16.
       guard: skips updates whose loss or gradients are bad.

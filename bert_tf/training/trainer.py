@@ -56,12 +56,8 @@ class Trainer(Evaluator):
     """Trains and evaluates a task in a run directory.
 
     Args:
-      task: model, data, losses.
-      optimizer: built on the model's trainable variables.
       strategy: the strategy in whose scope both were created.
       num_train_steps: optimizer steps of the whole run; a time budget replaces it.
-      random_seed: seed of dropout.
-      progress: reports the rate.
       data_fingerprint: changes with the training examples; saved in the checkpoints.
       time_budget: determines the last step, if the run has a time limit.
       samples: notified of the step of each evaluation during training.

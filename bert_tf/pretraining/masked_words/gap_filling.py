@@ -108,7 +108,6 @@ def fill_text(
     """Fills in all masks and gaps of a text with at least one `[MASK]` or `[GAP:a-b]`.
 
     Args:
-      model: computes the probabilities.
       count: number of fillings; 1 with `rounds`.
       rounds: rounds of mask-predict; 0: the best fillings, or with `sampling` drawn ones.
       sampling: options of drawing; None: no sampling.

@@ -242,15 +242,13 @@ def _added_tokens(
     for name, content in layout.names.items():
         is_mask = name == "mask"
         # DeBERTa's tokenizer makes its unknown token a normalized one.
-        is_normalized = layout.is_mask_normalized if is_mask else _is_normalized(layout, name)
+        is_normalized = name == "unk" and layout.rules == _DEBERTA
+        if is_mask:
+            is_normalized = layout.is_mask_normalized
         takes_space = is_mask and layout.mask_takes_space
         added.append(AddedToken(content, lstrip=takes_space, normalized=is_normalized))
     added.extend(AddedToken(content) for content in layout.other_special if content in tokens)
     return tuple(added)
-
-
-def _is_normalized(layout: _Layout, name: str) -> bool:
-    return name == "unk" and layout.rules == _DEBERTA
 
 
 def _pre_tokenizer(layout: _Layout, settings: dict[str, Any]) -> dict[str, Any]:

@@ -33,18 +33,16 @@ class MaskedLM(Objective):
 
     def outputs(self, model: Model, encoded: Outputs, inputs: Batch) -> Outputs:
         table = model.bert.embeddings.word_embeddings
-        predicted = self.predicted_vectors(encoded, inputs)  # [B, P, D]
+        # Permuted objectives predict from the query stream, which does not see the targets.
+        if "query_output" in encoded:
+            predicted = encoded["query_output"]  # [B, P, D]
+        else:
+            positions = inputs["masked_lm_positions"]
+            predicted = gather_positions(encoded["sequence_output"], positions)
         logits = model.predictions(predicted, table)
         if model.config.vocab_size <= LARGE_VOCABULARY:
             return {"masked_lm_logits": logits}
         return {"masked_lm_logits": logits, VECTORS: model.predictions.transformed(predicted)}
-
-    def predicted_vectors(self, encoded: Outputs, inputs: Batch) -> tf.Tensor:
-        """Returns the vectors from which tokens are predicted, float [B, P, D]."""
-        # Permuted objectives predict from the query stream, which does not see the targets.
-        if "query_output" in encoded:
-            return encoded["query_output"]
-        return gather_positions(encoded["sequence_output"], inputs["masked_lm_positions"])
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}

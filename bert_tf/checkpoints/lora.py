@@ -171,11 +171,7 @@ def is_adapter(folder: pathlib.Path) -> bool:
 
 
 def read_adapter(folder: pathlib.Path) -> LoraAdapter:
-    """Reads an adapter.
-
-    Raises:
-      ValueError: if it is not of LoRA, cannot be merged, or cannot be read.
-    """
+    """Reads an adapter; ValueError if it is not of LoRA, cannot be merged, or cannot be read."""
     path = folder / ADAPTER_CONFIG
     values = read_json(path)
     if values.get("peft_type") != "LORA":

@@ -112,11 +112,7 @@ LANGUAGES: dict[str, Abbreviations] = {
 
 
 def abbreviations_of(language: str) -> Abbreviations:
-    """Returns the abbreviations of a language.
-
-    Raises:
-      ValueError: if the language is unknown.
-    """
+    """Returns the abbreviations of a language; ValueError if the language is unknown."""
     if language not in LANGUAGES:
         raise ValueError(
             f"--sentence_language={language}: no rules for the ends of its sentences are known; "

@@ -260,11 +260,7 @@ def token_files(parts: Sequence[CorpusPart], folder: pathlib.Path) -> list[pathl
 
 
 def open_tokens(parts: Sequence[CorpusPart], folder: pathlib.Path) -> TokenStore:
-    """Opens a tokenised corpus.
-
-    Raises:
-      ValueError: if it has no documents.
-    """
+    """Opens a tokenised corpus; ValueError if it has no documents."""
     store = TokenStore(token_files(parts, folder))
     if not store.num_documents:
         names = sorted({str(part.path) for part in parts})

@@ -167,11 +167,7 @@ def is_sentencepiece(content: dict[str, Any]) -> bool:
 
 
 def decode_charsmap(step: dict[str, Any]) -> bytes:
-    """Returns the charsmap of a Precompiled step.
-
-    Raises:
-      ValueError: if it is empty or not base64.
-    """
+    """Returns the charsmap of a Precompiled step; ValueError if it is empty or not base64."""
     encoded = step.get("precompiled_charsmap")
     if not isinstance(encoded, str) or not encoded:
         raise ValueError(

@@ -153,11 +153,7 @@ def make_vocab(kind: type[VocabT], path: pathlib.Path, **fields: Any) -> VocabT:
 
 
 def tokens_in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the tokens in id order.
-
-    Raises:
-      ValueError: if an id is used twice or missing.
-    """
+    """Returns the tokens in id order; ValueError if an id is used twice or missing."""
     tokens: dict[int, str] = {}
     for token, index in ids.items():
         if type(index) is not int:

@@ -245,11 +245,7 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
-    """Makes the configured schedule.
-
-    Raises:
-      ValueError: if warm-up and cooldown are longer than the run.
-    """
+    """Makes the configured schedule; ValueError if warm-up and cooldown are longer than the run."""
     config.check_lengths()
     if config.train_minutes:
         # The number of steps is unknown, so the schedule is a function of the share of the run.

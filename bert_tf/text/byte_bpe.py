@@ -75,15 +75,12 @@ class ByteBpe(FastTokenizer[BpeVocab]):
         return [token.id for token in self._model.tokenize(characters)]
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns tokens and their offsets in the original text.
+        """Returns tokens, and the start and end character of each in the original text.
 
         As in `tokenizers`, a token with some of a character's bytes has the offsets of the whole
         character, and the space that begins a token is left out (`BpeVocab.trim_offsets`), so that
         a token which is a space is empty. Where the normalizer changed characters, a token covers
         all of those that it came from (`tokenizers`: only the first).
-
-        Returns:
-          Tokens, start characters and end characters, of equal length.
         """
         encoding = self._encode(text)
         tokens = [self.vocab.tokens[index] for index in encoding.ids]

@@ -36,16 +36,13 @@ class SentencePiece(FastTokenizer[SentencePieceVocab]):
         self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns tokens and their offsets in the original text.
+        """Returns tokens, and the start and end character of each in the original text.
 
         A token covers all characters that its characters came from: one that has a letter of an
         expanded U+FB01 covers U+FB01, and one with a composed letter also its combining marks
         (`tokenizers`: the letter alone). The space that begins a token is part of it, unless
         `SentencePieceVocab.trim_offsets` is set. U+2581 before a text without a space is empty if
         it is a separate token and has no other characters.
-
-        Returns:
-          Tokens, start characters and end characters, of equal length.
         """
         text = replace_surrogates(text)
         encoding = self._encode(text)

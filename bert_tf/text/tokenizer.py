@@ -138,14 +138,7 @@ class BertTokenizer(tf.Module):
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the token ids and their byte offsets in the original strings.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
-        """
+        """Returns ids, start bytes and end bytes, each int32 [B, (words), (tokens)]."""
         is_plain = self._is_plain(strings)
         return _in_two_ways(strings, is_plain, self._locate_plain, self._locate_any)
 

@@ -100,14 +100,7 @@ class WordTokenizer(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the token ids.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          int32 [B, (words), (tokens)].
-        """
+        """Returns the token ids of strings [B], UTF-8: int32 [B, (words), (tokens)]."""
         _, encoded, row_splits = self._encode(strings)
         return nested(encoded.ids, row_splits, encoded.splits)
 
@@ -115,14 +108,7 @@ class WordTokenizer(tf.Module):
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the token ids and their byte offsets in the original strings.
-
-        Args:
-          strings: string [B], UTF-8.
-
-        Returns:
-          Ids, start bytes and end bytes, each int32 [B, (words), (tokens)].
-        """
+        """Returns ids, start bytes and end bytes, each int32 [B, (words), (tokens)]."""
         characters, encoded, row_splits = self._encode(strings)
         rows = tf.gather(characters.rows, encoded.firsts)
         starts, ends = self.offsets(characters, encoded)

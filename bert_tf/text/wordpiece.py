@@ -204,13 +204,10 @@ class WordPiece:
         return self.encode(word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
-        """Returns tokens and their offsets in the original text.
+        """Returns tokens, and the start and end character of each in the original text.
 
         A token starts at the source of its first character and ends after the source of its last
         character; deleted characters at its ends are excluded.
-
-        Returns:
-          Tokens, start characters and end characters, of equal length.
         """
         tokens = []
         starts = []

@@ -97,18 +97,6 @@ class FaissIndex:
         except RuntimeError as error:
             line = str(error).splitlines()[0]
             raise ValueError(f"{path} is damaged ({line}); build it again.") from None
-        classes = {
-            "flat": faiss.IndexFlat,
-            "ivf_pq": faiss.IndexIVFPQ,
-            "hnsw": faiss.IndexHNSW,
-        }
-        shape = (self._faiss.ntotal, self._faiss.d)
-        expected = (len(index), index.manifest.dimension)
-        if not isinstance(self._faiss, classes[kind]) or shape != expected:
-            raise ValueError(
-                f"{path} contains {type(self._faiss).__name__} {shape}, expected {kind} "
-                f"{expected}; build it again."
-            )
         self.index = index
         self.kind = kind
         if kind == "ivf_pq":

@@ -23,7 +23,6 @@ from bert_tf.text.tokenization import Tokenizer
 COSINE_LOSSES = ("cosent", "cosine")
 
 
-# Flags of dense embeddings.
 class SparseRetriever(Retriever):
     """See `Program`."""
 

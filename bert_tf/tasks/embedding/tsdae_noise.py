@@ -21,7 +21,7 @@ from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.tasks.base.examples.known_texts import text_keys
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.text.packing import INPUTS, PackedText
@@ -162,8 +162,7 @@ def _inputs(
 ) -> dict[str, np.ndarray]:
     """Returns the encoder's inputs for a worker's part of a batch of rows."""
     # The length is that of the whole batch, so that all workers have the same shapes.
-    longest = int(rows.lengths[batch].max())
-    length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
+    length = bucket_of(int(rows.lengths[batch].max()), buckets)
     inputs = rows.batch(batch[shard_rows], len(shard_rows), length)
     return {name: inputs[name] for name in INPUTS}
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of
 from bert_tf.text.packing import INPUTS
 
 # Limit of the examples that wait for a batch without their texts, in batches.
@@ -294,14 +294,11 @@ def _make_batches(
     # A batch without examples has the names, types and shapes of all batches.
     sample = dataset.batch(np.zeros([0], np.int64), 0, len(shard_rows), longest)
 
-    def bucket(longest: int) -> int:
-        return next((length for length in buckets if length >= longest), buckets[-1])
-
     def make(step: np.ndarray) -> list[np.ndarray]:
         examples, epoch = choose(int(step))
         # The lengths are those of the whole batch, so that all workers have the same.
         longest_query, longest_document = dataset.longest(examples, epoch)
-        lengths = (bucket(longest_query), bucket(longest_document))
+        lengths = (bucket_of(longest_query, buckets), bucket_of(longest_document, buckets))
         # The rows of this shard that the batch has; `batch` fills up the others.
         local_examples = examples[shard_rows[shard_rows < len(examples)]]
         return list(dataset.batch(local_examples, epoch, len(shard_rows), lengths).values())

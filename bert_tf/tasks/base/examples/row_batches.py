@@ -14,7 +14,7 @@ from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.system.number_arguments import check_numbers
-from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, longest_first
 
 
 def training_batches(
@@ -119,7 +119,7 @@ def _batches(
 
     def make(step: np.ndarray) -> list[np.ndarray]:
         row_ids, longest = choose(int(step))
-        length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
+        length = bucket_of(longest, buckets)
         local_ids = row_ids[shard_rows[shard_rows < len(row_ids)]]
         num_rows = len(shard_rows) if is_filled else len(local_ids)
         return list(rows.batch(local_ids, num_rows, length).values())

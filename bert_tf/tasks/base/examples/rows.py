@@ -150,6 +150,11 @@ def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = Fals
     return [length for length in lengths if length < max_seq_length] + [max_seq_length]
 
 
+def bucket_of(longest: int, buckets: Sequence[int]) -> int:
+    """Returns the first of the buckets that holds a length, or else the last."""
+    return next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
+
+
 def _starts(sizes: np.ndarray) -> np.ndarray:
     ends = np.cumsum(sizes.ravel(), dtype=np.int64)
     return (ends - sizes.ravel()).reshape(sizes.shape)

@@ -20,7 +20,7 @@ from bert_tf.config.fine_tuning_defaults import BATCH_SIZE, default_batch_size
 from bert_tf.system.type_names import ClassWeight, Column, KerasInput, Labels, Texts
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.row_batches import epoch_batches, evaluation_batches
-from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
+from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, length_buckets
 from bert_tf.tasks.base.models.fit_input import (
     FitArguments,
     FitInput,
@@ -186,9 +186,8 @@ class RawInput:
             self.model.prepare_head(examples)
             rows = examples.rows
         # Each length is another shape to trace, so a few lengths serve all batches.
-        longest = int(rows.lengths.max())
         lengths = length_buckets(self.model.max_seq_length, bool(self.model.jit_compile))
-        length = length or next(bucket for bucket in lengths if bucket >= longest)
+        length = length or bucket_of(int(rows.lengths.max()), lengths)
         batch = self.model.keras_batch(rows.batch(np.arange(len(rows)), len(rows), length))
         return tf.nest.map_structure(np.asarray, batch)
 

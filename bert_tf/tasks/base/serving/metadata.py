@@ -80,13 +80,13 @@ def check_metadata(values: object, source: str | os.PathLike) -> Metadata:
         raise ValueError(f"{source} lacks {', '.join(missing)}; export the model again.")
     expectations = [
         (TEXTS, _is_text, "a string"),
-        (FLAGS, _is_flag, "true or false"),
+        (FLAGS, lambda value: isinstance(value, bool), "true or false"),
         (COUNTS, _is_count, "a whole number from 1"),
         (LISTS_OF_TEXTS, _is_list_of_texts, "a list of strings"),
         (("numbers",), _is_numbers, "an object of whole numbers"),
-        (("options",), _is_object, "an object"),
+        (("options",), lambda value: isinstance(value, dict), "an object"),
         (("null_score_diff_threshold",), _is_number, "a finite number"),
-        (("temperature",), _is_positive, "a number above 0"),
+        (("temperature",), lambda value: _is_number(value) and value > 0, "a number above 0"),
         (("thresholds",), _are_probabilities, "an object of numbers from 0 to 1"),
     ]
     for names, is_valid, expected in expectations:
@@ -158,14 +158,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
 def _is_whole(value: object) -> TypeGuard[int]:
     # bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool)
@@ -179,10 +171,6 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     if isinstance(value, float):
         return math.isfinite(value)
     return _is_whole(value) and abs(value) < LARGEST_COUNT
-
-
-def _is_positive(value: object) -> bool:
-    return _is_number(value) and value > 0
 
 
 def _are_probabilities(value: object) -> bool:

@@ -51,7 +51,7 @@ def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
 
     Args:
       rows: rows of one batch; a plain text is the only input.
-      inputs: what the signature takes; an input without axes is a number for the whole batch.
+      inputs: those of the signature; an input without axes is a number for the whole batch.
 
     Raises:
       ValueError: if a row has other inputs than these names, or another number than the first.

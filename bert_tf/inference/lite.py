@@ -5,7 +5,7 @@ the file computes only probabilities or logits of rows; the answers are made of 
 the same classes as in the programs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -148,27 +148,6 @@ def lite_rows(
     return by_length(rows.lengths.tolist(), batch_size, compute)
 
 
-class LiteTexts:
-    """A LiteRT file as a `TextFunction`, for kinds whose outputs need no further computation.
-
-    Args:
-      lite: the file.
-    """
-
-    def __init__(self, lite: LiteModel) -> None:
-        self._lite = lite
-        self.card = lite.card
-
-    def rows(self, *columns: Sequence[Any]) -> list[Row]:
-        """Returns the outputs by name for each row of texts."""
-        outputs = self._lite(*columns)  # [B, ...] each
-        return [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
-
-    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
-        """Not called: `LiteTagger` answers for the files of taggers."""
-        raise NotImplementedError
-
-
 LITE_CLASSES: dict[str, Callable[[LiteModel], Any]] = {
     "classifier": LiteClassifier,
     "multi_label": LiteClassifier,
@@ -182,4 +161,4 @@ LITE_CLASSES: dict[str, Callable[[LiteModel], Any]] = {
 def lite_answers(lite: LiteModel) -> Any:
     """Returns the answers of a LiteRT file by its kind."""
     lite_class = LITE_CLASSES.get(lite.card["kind"])
-    return lite_class(lite) if lite_class else output_answers(LiteTexts(lite))
+    return lite_class(lite) if lite_class else output_answers(lite)

@@ -54,9 +54,6 @@ class TextFunction(Protocol):
             for candidates.
         """
 
-    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
-        """Returns the outputs by name for each list of words; only taggers have this."""
-
 
 class ModelOutputs:
     """Mixin that holds the model whose outputs become answers.
@@ -165,7 +162,13 @@ class OutputZeroShot(OutputClassifier):
 
 
 class OutputTagger(ModelOutputs, TaggerAnswers):
-    """The answers of an exported tagger."""
+    """The answers of an exported tagger.
+
+    Args:
+      model: has, besides `rows`, `word_rows` with the outputs of each list of words.
+    """
+
+    _model: Any
 
     def __init__(self, model: TextFunction) -> None:
         super().__init__(model)

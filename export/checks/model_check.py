@@ -51,7 +51,7 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
 
 
 class Run(NamedTuple):
-    """The answers of a SavedModel, one for each request, and what they took."""
+    """The answers of a SavedModel, one for each request, and their times."""
 
     answers: list[Answer]
     load_seconds: float

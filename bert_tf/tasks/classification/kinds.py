@@ -1,6 +1,7 @@
 """The kinds of models that classify or score texts and pairs of texts."""
 
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from bert_tf.tasks.base.serving.kind import PAIR, SINGLE, Kind, recorded_labels
@@ -38,26 +39,16 @@ def recorded_inference(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     return recorded_labels(checkpoint, folder) | {"long_texts": "tail" if is_tail else "head"}
 
 
-def problem_type(checkpoint: "Checkpoint") -> str:
-    """Returns the kind of a classification head's labels, guessed by their number if unknown."""
-    return checkpoint.problem_type or (
-        "single_label" if checkpoint.num_labels > 1 else "regression"
-    )
+def predicts(problem_type: str) -> Callable[["Checkpoint", str], bool]:
+    """Returns the function that tells whether a checkpoint's head has labels of a kind."""
 
+    def is_kind(checkpoint: "Checkpoint", folder: str) -> bool:
+        # Guessed by their number if unknown.
+        guess = "single_label" if checkpoint.num_labels > 1 else "regression"
+        found = checkpoint.problem_type or guess
+        return "classifier" in checkpoint.heads and found == problem_type
 
-def has_classes(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint tells one of several classes."""
-    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "single_label"
-
-
-def has_several_labels(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint gives several labels to a text."""
-    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "multi_label"
-
-
-def has_a_number(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint predicts a number."""
-    return "classifier" in checkpoint.heads and problem_type(checkpoint) == "regression"
+    return is_kind
 
 
 CLASSIFIER = Kind(
@@ -67,7 +58,7 @@ CLASSIFIER = Kind(
     methods=("classify", "probabilities"),
     model=MODEL,
     serving=f"{SERVING}.ClassifierServing",
-    is_default=has_classes,
+    is_default=predicts("single_label"),
     recorded=recorded_classes,
     options=("texts",),
     problem_type="single_label",
@@ -79,7 +70,7 @@ MULTI_LABEL = Kind(
     methods=("classify", "probabilities"),
     model=MODEL,
     serving=f"{SERVING}.MultiLabelServing",
-    is_default=has_several_labels,
+    is_default=predicts("multi_label"),
     recorded=recorded_classes,
     options=("texts",),
     problem_type="multi_label",
@@ -91,7 +82,7 @@ REGRESSION = Kind(
     methods=("score", "choose"),
     model=MODEL,
     serving=f"{SERVING}.RegressionServing",
-    is_default=has_a_number,
+    is_default=predicts("regression"),
     recorded=recorded_texts,
     options=("texts",),
     problem_type="regression",

@@ -15,9 +15,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import Config, DataConfig, config_flags, option
-from bert_tf.metrics.classification import THRESHOLD, accuracy, macro_f1, multilabel_report
+from bert_tf.metrics.classification import THRESHOLD
 from bert_tf.tasks.base.programs.program import Configs, asked_files
 from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
+from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, read_text_examples
 from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.report import class_report_text, several_report_text
@@ -138,18 +139,14 @@ class ZeroShotRun:
 
     def write_scores(self, probabilities: np.ndarray) -> None:
         """Writes eval_results.txt and report.txt."""
-        names = self.candidates
-        if self.has_several:
-            answers = (probabilities > THRESHOLD).astype(int)
-            scores = multilabel_report(self.true, answers, names)
-            results = {"accuracy": scores.accuracy, "macro_f1": scores.macro.f1}
-            results["micro_f1"] = scores.micro.f1
-            report = several_report_text(self.true, answers, names)
-        else:
-            answers = probabilities.argmax(axis=1)
-            results = {"accuracy": accuracy(self.true, answers)}
-            results["macro_f1"] = macro_f1(self.true, answers, len(names))
-            report = class_report_text(self.true, answers, names)
+        from bert_tf.tasks.classification.task import METRICS, label_metrics
+
+        kind = self.configs.task.problem_type
+        choose = Decisions().choose_several if self.has_several else Decisions().choose
+        answers = choose(probabilities)
+        results = label_metrics(kind, self.true, answers, self.candidates, METRICS[kind])
+        make_report = several_report_text if self.has_several else class_report_text
+        report = make_report(self.true, answers, self.candidates)
         for name, value in results.items():
             logging.info("  %s = %.4f", name, value)
         text = results_text(self.files["eval"], 0, results)

@@ -154,6 +154,11 @@ class LiteModel:
             )
         return self.from_ids(self.pack(texts, second_texts))
 
+    def rows(self, *columns: Sequence[str]) -> list[Arrays]:
+        """Returns the outputs by name for each text or pair; see `__call__`."""
+        outputs = self(*columns)  # [B, ...] each
+        return [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
+
 
 def model_checksum(content: bytes) -> str:
     """Returns the checksum of the model, the part of a LiteRT file before the zip archive."""

@@ -23,7 +23,7 @@ from bert_tf.config import (
     config_flags,
     with_causal_share,
 )
-from bert_tf.config.flag_rules import LENGTH_RULE
+from bert_tf.config.flag_rules import MODEL_RULES
 from bert_tf.config.rules import check_rules
 from bert_tf.corpus.abbreviations import abbreviations_of
 from bert_tf.system.files import cache_folder
@@ -64,7 +64,7 @@ def run() -> int:
         check_same_run(configs.training.output_dir, *configs)
     else:  # An evaluation may use other data and batches, but the model must be the same.
         check_same_run(configs.training.output_dir, configs.model)
-    check_rules([LENGTH_RULE], configs)
+    check_rules(MODEL_RULES, configs)
     with joined_workers(configs.training.distribution, shared_values(*configs)):
         from bert_tf.pretraining import run as pretraining
 

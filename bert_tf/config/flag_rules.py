@@ -1,6 +1,6 @@
 """The flags that contradict each other, over all groups of a program's configuration."""
 
-from bert_tf.config.rules import Exclusion, Rule
+from bert_tf.config.rules import Exclusion, Rule, is_set
 
 FIXED_MASKS = "masking=static masking=tf_text"
 WORDS_OR_SPANS = "do_whole_word_mask span_length ngram_length masked_lm_prob_end"
@@ -67,10 +67,30 @@ PRETRAINING_RULES: tuple[Rule | Exclusion, ...] = (
         "--added_words_file adds to the vocabulary of a checkpoint; give --init_checkpoint.",
     ),
 )
+FUSED = "attention=fused"
+FUSED_POSITIONS = ("learned", "sinusoidal", "rotary", "rotary_interleaved")
 # Checked when the weights are known, whose configuration may replace that of the flags.
-LENGTH_RULE = Rule(
-    lambda c: c.data.max_seq_length > c.model.longest_row,
-    "--max_seq_length={c.data.max_seq_length} is above the model's max_position_embeddings "
-    "{c.model.longest_row}; with an --init_checkpoint, "
-    "--max_position_embeddings={c.data.max_seq_length} enlarges its table.",
+MODEL_RULES: tuple[Rule | Exclusion, ...] = (
+    Rule(
+        lambda c: c.data.max_seq_length > c.model.longest_row,
+        "--max_seq_length={c.data.max_seq_length} is above the model's max_position_embeddings "
+        "{c.model.longest_row}; with an --init_checkpoint, "
+        "--max_position_embeddings={c.data.max_seq_length} enlarges its table.",
+    ),
+    Exclusion(
+        FUSED,
+        "is a kernel of half precision for rows of one text, in a step that XLA compiles",
+        "precision=float32 pack_rows jit_compile=false",
+    ),
+    Rule(
+        lambda c: is_set(c, FUSED) and c.model.attention_probs_dropout_prob,
+        "--attention=fused has no dropout of attention, but the model's "
+        "attention_probs_dropout_prob is {c.model.attention_probs_dropout_prob}; set it to 0 in "
+        "the configuration of the model, or leave --attention out.",
+    ),
+    Rule(
+        lambda c: is_set(c, FUSED) and c.model.position_type not in FUSED_POSITIONS,
+        "--attention=fused adds no terms of positions to the scores, but the model's position_type "
+        "is {c.model.position_type}; leave --attention out.",
+    ),
 )

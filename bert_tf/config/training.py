@@ -135,6 +135,12 @@ class TrainingConfig(Config):
         lower=0,
     )
     recompute: bool = changeable(False, "Recompute layers in the backward pass to save memory.")
+    attention: str = changeable(
+        "auto",
+        "How attention is computed. plain: products of rows; auto: the same, but on TPUs with an "
+        "order of axes that needs no copies; fused: by cuDNN's kernel for GPUs.",
+        choices=("auto", "plain", "fused"),
+    )
     use_tpu: bool = changeable(False, "google-research/bert's spelling of --distribution=tpu.")
     tpu_name: str = changeable("", "Name or address of the TPU; empty: the local TPU.")
     tpu_zone: str = changeable("", "Zone of the TPU.")

@@ -31,6 +31,8 @@ class Disentangled(Positions):
     Differs from the original: there is no dropout of the positions' vectors in training.
     """
 
+    has_terms = True
+
     def __init__(self, config: ModelConfig, is_local: bool = False) -> None:
         super().__init__(config, is_local)
         self.terms = config.pos_att_type.split(",")

@@ -50,7 +50,9 @@ class Positions:
     """
 
     has_bias = False  # Whether there is a `bias`.
+    has_terms = False  # Whether there are `score_terms`.
     has_segment_terms = False  # Whether there are `segment_terms`.
+    rotates = False  # Whether there is a `rotate`.
     has_memory = False  # Whether tokens may attend to the memories of earlier segments.
     padding_sees_itself = False  # Whether padding attends to itself, as real tokens do.
     num_summands = 1  # The products of vectors that make up a score; divides it by their root.
@@ -164,6 +166,8 @@ class Rotary(Positions):
     (2i, 2i + 1), as in RoFormer and GPT-J. `interleaved_to_halves` converts weights of the second
     convention to the first.
     """
+
+    rotates = True
 
     def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config

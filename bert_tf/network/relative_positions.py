@@ -54,6 +54,8 @@ class RelativeBias(Positions):
     References: Raffel et al. 2020, section 2.1; Song et al. 2020 (MPNet).
     """
 
+    has_terms = True
+
     def build_encoder(self, encoder: keras.Model) -> None:
         if not self.config.relative_bias_per_layer:
             # `add_weight` would leave the scope that the encoder has opened, bert/encoder.

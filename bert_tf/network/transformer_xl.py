@@ -22,6 +22,7 @@ from bert_tf.system.type_names import Tensor
 class TransformerXL(Positions):
     """Terms of distance and type in the scores of all layers, which have separate weights."""
 
+    has_terms = True
     has_segment_terms = True
     has_memory = True
     padding_sees_itself = True

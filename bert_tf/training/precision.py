@@ -8,6 +8,7 @@ units (AVX512 BF16, AMX, ARM's BF16) a step takes half the time of float32, on o
 import dataclasses
 import pathlib
 import time
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -97,7 +98,29 @@ def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
     return best[0] / best[1]
 
 
-def compilation(training: TrainingConfig) -> tuple[bool, bool]:
-    """Returns whether XLA compiles the whole step, or else only the regions of `xla_region.py`."""
+class Compilation(NamedTuple):
+    """How a step is compiled.
+
+    Attributes:
+      whole: whether XLA compiles the whole step.
+      parts: whether it compiles only the regions of `xla_region.py`.
+      attention: see `attention_form.py`.
+    """
+
+    whole: bool
+    parts: bool
+    attention: str
+
+
+def compilation(training: TrainingConfig) -> Compilation:
+    """Returns how a step is compiled on this machine; raises ValueError if it has no kernel."""
+    if training.attention == "fused" and not tf.config.list_physical_devices("GPU"):
+        raise ValueError(
+            "--attention=fused is a kernel for GPUs, and TensorFlow sees none; leave it out."
+        )
     in_parts = training.precision == "mixed_bfloat16" and not has_accelerator()
-    return training.jit_compile and not in_parts, training.jit_compile and in_parts
+    attention = training.attention
+    if attention == "auto":
+        attention = "by_heads" if training.distribution == "tpu" else "plain"
+    whole = training.jit_compile and not in_parts
+    return Compilation(whole, training.jit_compile and in_parts, attention)

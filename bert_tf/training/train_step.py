@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.network.attention_form import attention_form
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.system.type_names import Batch, Tensor
@@ -38,6 +39,7 @@ class ReplicaFunction:
     Args:
       function: takes and returns tensors.
       compile_parts: compile only the regions of `xla_region.py`.
+      attention: see `attention_form.py`.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ReplicaFunction:
         strategy: tf.distribute.Strategy,
         jit_compile: bool,
         compile_parts: bool = False,
+        attention: str = "plain",
     ) -> None:
         # A TPU compiles everything that its replicas run, and does not accept the option.
         is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -54,7 +57,7 @@ class ReplicaFunction:
         replicas = 1 if is_tpu else strategy.num_replicas_in_sync
 
         def traced(*args: Any) -> Any:
-            with compile_xla_regions(compile_parts):
+            with compile_xla_regions(compile_parts), attention_form(attention):
                 return function(*args)
 
         self._functions = [tf.function(traced, autograph=False, **options) for _ in range(replicas)]
@@ -120,6 +123,7 @@ class TrainStep:
       optimizer: an optimizer of `bert_tf.optimization`, built.
       accumulation_steps: micro-batches per step; divides a replica's batch.
       compile_parts: compile only the regions of `xla_region.py`.
+      attention: see `attention_form.py`.
       loss_scale: the loss scale, for float16.
       guard: skips updates whose loss or gradients are bad.
     """
@@ -134,6 +138,7 @@ class TrainStep:
         accumulation_steps: int = 1,
         jit_compile: bool = True,
         compile_parts: bool = False,
+        attention: str = "plain",
         loss_scale: LossScale | None = None,
         guard: LossGuard | None = None,
     ) -> None:
@@ -145,7 +150,7 @@ class TrainStep:
         self.loss_scale = loss_scale
         self.guard = guard
         self.compile_parts = compile_parts
-        self.compilation = (strategy, jit_compile, compile_parts)
+        self.compilation = (strategy, jit_compile, compile_parts, attention)
         columns = [*sum_columns(task.sum_names), "learning_rate", "gradient_norm"]
         if guard:
             columns += ["loss_limit", "is_good"]
@@ -309,10 +314,12 @@ class EvalStep:
         strategy: tf.distribute.Strategy,
         jit_compile: bool = True,
         compile_parts: bool = False,
+        attention: str = "plain",
     ) -> None:
         self.task = task
         self.strategy = strategy
-        self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile, compile_parts)
+        compilation = (strategy, jit_compile, compile_parts, attention)
+        self._run_sums = ReplicaFunction(self._sums, *compilation)
 
     @tf.function(autograph=False)
     def __call__(self, batch: Batch) -> Tensor:

@@ -95,7 +95,7 @@ class Trainer(Evaluator):
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
         self.loss_spikes = LossSpikes(config, self.directory.path, task.loss_names)
-        jit_compile, compile_parts = compilation(config)
+        jit_compile, compile_parts, attention = compilation(config)
         self._make_train_step = functools.partial(
             getattr(task, "step_class", TrainStep),
             task,
@@ -104,6 +104,7 @@ class Trainer(Evaluator):
             random_seed=random_seed,
             jit_compile=jit_compile,
             compile_parts=compile_parts,
+            attention=attention,
             loss_scale=loss_scale,
             guard=self.guard,
         )

@@ -115,6 +115,7 @@ class PredictStep:
 
     Args:
       compile_parts: compile only the regions of `xla_region.py`.
+      attention: see `attention_form.py`.
     """
 
     def __init__(
@@ -123,11 +124,12 @@ class PredictStep:
         strategy: tf.distribute.Strategy,
         jit_compile: bool,
         compile_parts: bool = False,
+        attention: str = "plain",
     ) -> None:
         self.task = task
         self.strategy = strategy
         self._run_predictions = ReplicaFunction(
-            self._predictions, strategy, jit_compile, compile_parts
+            self._predictions, strategy, jit_compile, compile_parts, attention
         )
 
     @tf.function

@@ -7,7 +7,7 @@ from absl import logging
 
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import OptimizerConfig, TrainingConfig, config_flags
-from bert_tf.config.flag_rules import LENGTH_RULE
+from bert_tf.config.flag_rules import MODEL_RULES
 from bert_tf.config.rules import check_rules
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.training.distribution import check_batch_sizes
@@ -29,7 +29,7 @@ def with_sizes(
       predictions_per_row: tokens that are predicted per example.
     """
     model, data, optimization, training, tuning, _ = configs
-    check_rules([LENGTH_RULE], configs)
+    check_rules(MODEL_RULES, configs)
     given = {**config_flags.given(OptimizerConfig), **config_flags.given(TrainingConfig)}
     if "jit_compile" not in given:
         training = dataclasses.replace(training, jit_compile=has_accelerator())

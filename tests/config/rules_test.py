@@ -10,7 +10,7 @@ from bert_tf.config import (
     TrainingConfig,
 )
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
-from bert_tf.config.flag_rules import PRETRAINING_RULES
+from bert_tf.config.flag_rules import MODEL_RULES, PRETRAINING_RULES
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.config.rules import Exclusion, Rule, check_rules, is_set
 from bert_tf.tasks.base.programs.program import Configs
@@ -20,6 +20,7 @@ from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
 SHARED = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
 TABLES = [
     (PRETRAINING_RULES, PretrainingConfigs, tuple(PretrainingConfigs.__annotations__.values())),
+    (MODEL_RULES, Configs, (*SHARED, ClassifierConfig)),
     (CLASSIFIER_RULES, Configs, (*SHARED, ClassifierConfig)),
     (RETRIEVER_RULES, Configs, (*SHARED, RetrieverConfig)),
 ]
@@ -45,6 +46,27 @@ def test_an_exclusion_names_both_flags_with_their_values() -> None:
         check_rules(rules, [DataConfig(num_workers=3, short_seq_prob=0.5)])
     with pytest.raises(ValueError, match="--num_workers=3 .*--pairs"):
         check_rules(rules, [DataConfig(num_workers=3, use_next_sentence=False)])
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "named"),
+    [
+        ({}, {}, "attention_probs_dropout_prob is 0.1"),
+        ({"position_type": "relative"}, {}, "position_type is relative"),
+        ({}, {"precision": "float32"}, "--precision=float32"),
+        ({}, {"pack_rows": True}, "--pack_rows=true"),
+        ({}, {"jit_compile": False}, "--jit_compile=false"),
+    ],
+)
+def test_what_fused_attention_cannot_do(model, training, named) -> None:
+    has_dropout = "dropout" in named
+    fields = {"attention_probs_dropout_prob": 0.1 if has_dropout else 0.0, **model}
+    options = {"attention": "fused", "precision": "mixed_bfloat16"}
+    configs = Configs(*(each() for each in (*SHARED, ClassifierConfig)))
+    configs = configs._replace(model=ModelConfig(**fields))
+    with pytest.raises(ValueError, match=f"--attention=fused .*{named}"):
+        check_rules(MODEL_RULES, configs._replace(training=TrainingConfig(**options | training)))
+    check_rules(MODEL_RULES, configs._replace(training=TrainingConfig(**training)))
 
 
 @pytest.mark.parametrize("given", [{"use_tpu": True}, {"distribution": "tpu"}])

@@ -55,11 +55,17 @@ def test_parts_compute_what_the_step_computes():
 def test_how_a_step_is_compiled(monkeypatch):
     half = TrainingConfig(precision="mixed_bfloat16")
     monkeypatch.setattr(precision, "has_accelerator", lambda: False)
-    assert compilation(TrainingConfig()) == (True, False)
-    assert compilation(half) == (False, True)
-    assert compilation(dataclasses.replace(half, jit_compile=False)) == (False, False)
+    assert compilation(TrainingConfig()) == (True, False, "plain")
+    assert compilation(half) == (False, True, "plain")
+    assert compilation(dataclasses.replace(half, jit_compile=False))[:2] == (False, False)
     monkeypatch.setattr(precision, "has_accelerator", lambda: True)
-    assert compilation(half) == (True, False)
+    assert compilation(half) == (True, False, "plain")
+    assert compilation(dataclasses.replace(half, distribution="tpu")).attention == "by_heads"
+    fused = dataclasses.replace(half, attention="fused")
+    with pytest.raises(ValueError, match="--attention=fused"):  # There is no GPU.
+        compilation(fused)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    assert compilation(fused).attention == "fused"
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,9 @@ class TrainingConfig(Config):
     recompute: bool = changeable(False, "Recompute layers in the backward pass to save memory.")
     attention: str = changeable(
         "auto",
-        "How attention is computed. plain: products of rows; auto: the same, but on TPUs with an "
-        "order of axes that needs no copies; fused: by cuDNN's kernel for GPUs.",
-        choices=("auto", "plain", "fused"),
+        "How attention is computed. plain: in rows of tokens; by_heads: with the axes in an order "
+        "without copies on TPUs; fused: by cuDNN's kernel for GPUs; auto: plain, on TPUs by_heads.",
+        choices=("auto", "plain", "by_heads", "fused"),
     )
     use_tpu: bool = changeable(False, "google-research/bert's spelling of --distribution=tpu.")
     tpu_name: str = changeable("", "Name or address of the TPU; empty: the local TPU.")

@@ -1,12 +1,12 @@
 """Attention by cuDNN's fused kernel, which keeps the scores [R, N, T, T] out of memory.
 
 XLA in TensorFlow does not find that kernel by itself, but calls it from a StableHLO module: the one
-that `jax.nn.dot_product_attention` exports, written here for the shapes of a trace. The kernel
-takes the number of tokens of each row, which stand before its padding, instead of a mask; it adds
-no terms of positions, and its dropout is not ours.
+that JAX exports for its own attention, written here for the shapes of a trace. The kernel takes the
+number of tokens of each row, which stand before its padding, instead of a mask. It adds no terms of
+positions, and its dropout is not ours.
 
-It is compared with `attend_from_scaled` in what it lowers to for a GPU, on a machine without one.
-It has not run on a GPU: nothing but --attention=fused chooses it.
+The program for a GPU was looked at on a machine without one; it has not run. Nothing but
+--attention=fused chooses it.
 
 Reference: FlashAttention (Dao et al. 2022).
 """

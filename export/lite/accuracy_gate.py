@@ -1,18 +1,17 @@
 """Compares a LiteRT file with its float32 model before the file is published.
 
-A file passes if it is not implausibly small, all its outputs are finite, and its answers lose no
-more points of the task's metric than allowed. Without labelled examples, its outputs for sample
-texts must be within `BOUNDS`.
+A file passes if it is not implausibly small, its outputs are finite, and its answers lose no more
+points of the task's metric than allowed. Without labelled examples, its outputs for sample texts
+must be within `BOUNDS`.
 """
 
 import functools
-import itertools
 import math
 import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +27,6 @@ from export.lite.labelled import Labelled
 MAX_LOSS = {"none": 0.1, "float16": 0.5, "dynamic": 0.5, "int8": 2.0}  # points
 # Largest difference for sample texts, as a share of the largest number of the reference.
 BOUNDS = {"none": 1e-4, "float16": 0.01, "dynamic": 0.1, "int8": 0.5}
-SAME_NUMBER = 0.02  # Numbers are equal if they differ by at most this share of their range.
 WARM_UP_ROWS = 5
 Arrays = dict[str, np.ndarray]
 
@@ -44,7 +42,6 @@ class Verdict(NamedTuple):
       milliseconds: median time of a single row, with one thread.
       metric: name of the task's metric; "" without labelled examples.
       reference, score: the metric of the float32 model and of the file, in percent.
-      agreement: share of equal answers: of texts, words or questions.
     """
 
     form: str
@@ -55,37 +52,16 @@ class Verdict(NamedTuple):
     metric: str = ""
     reference: float = math.nan
     score: float = math.nan
-    agreement: float = math.nan
 
     def table(self) -> str:
         """Returns header and line of a table."""
         header = f"{'form':8}  {'MB':>7}  {'metric':>9}  {'float32':>8}  {'file':>7}  "
-        header += "agreement  largest difference  ms a text"
-        scores = f"{self.metric or '-':>9}  {'-':>8}  {'-':>7}  {'-':>9}"
+        header += "largest difference  ms a text"
+        scores = f"{'-':>9}  {'-':>8}  {'-':>7}"
         if self.metric:
-            scores = f"{self.metric:>9}  {self.reference:8.2f}  {self.score:7.2f}  "
-            scores += f"{self.agreement:9.2%}"
+            scores = f"{self.metric:>9}  {self.reference:8.2f}  {self.score:7.2f}"
         numbers = f"{self.difference:18.2g}  {self.milliseconds:9.2f}"
         return f"{header}\n{self.form:8}  {self.size / 1e6:7.2f}  {scores}  {numbers}"
-
-
-class FiniteModel(LiteModel):
-    """A LiteRT file whose outputs must be finite."""
-
-    def from_ids(self, batch: Arrays) -> Arrays:
-        """See `LiteModel`.
-
-        Raises:
-          ValueError: also if an output is not finite.
-        """
-        outputs = super().from_ids(batch)
-        for name, values in outputs.items():
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"{self.card['quantize']} gives {name} that are not finite; no file was "
-                    "written."
-                )
-        return outputs
 
 
 def compare_rows(
@@ -103,7 +79,7 @@ def compare_rows(
       ValueError: if the file has too few bytes, or its outputs are not finite.
     """
     check_size(path, serving, form)
-    lite = FiniteModel(path)
+    lite = LiteModel(path)
     expect = reference(serving)
     differences = []
     numbers = []
@@ -115,6 +91,8 @@ def compare_rows(
         outputs = lite.from_ids(batch)
         times.append(1e3 * (time.perf_counter() - start))
         for name, expected in expect(batch).items():
+            if not np.isfinite(outputs[name]).all():
+                raise ValueError(f"{form} gives {name} that are not finite; no file was written.")
             differences.append(float(np.abs(outputs[name] - expected).max()))
             numbers.append(float(np.abs(expected).max()))
     return Verdict(
@@ -152,34 +130,17 @@ def score(
     Raises:
       ValueError: if the file does not pass.
     """
-    lite = FiniteModel(path)
-    answers = examples.ask(Predictor(lite_answers(lite), lite.card))
-    expected = examples.ask(model)
-    verdict = verdict._replace(
-        metric=examples.metric,
-        reference=examples.points(expected),
-        score=examples.points(answers),
-        agreement=agreement(answers, expected),
-    )
-    loss = verdict.reference - verdict.score
+    lite = LiteModel(path)
+    points = examples.points(Predictor(lite_answers(lite), lite.card))
+    expected = examples.points(model)
+    loss = expected - points
     if not loss <= max_loss:  # Also true if one of them is NaN.
         raise ValueError(
-            f"{verdict.form} loses {loss:.2f} points of {verdict.metric} "
-            f"({verdict.reference:.2f} to {verdict.score:.2f}) on {examples.source}, more than "
-            f"--max_loss={max_loss:g}; no file was written."
+            f"{verdict.form} loses {loss:.2f} points of {examples.metric} ({expected:.2f} to "
+            f"{points:.2f}) on {examples.source}, more than --max_loss={max_loss:g}; no file was "
+            "written."
         )
-    return verdict
-
-
-def agreement(answers: list[Any], others: list[Any]) -> float:
-    """Returns the share of equal answers; of sentences, the share of equal tags."""
-    if isinstance(others[0], float):
-        near = SAME_NUMBER * np.ptp(others)
-        return float(np.mean(np.abs(np.subtract(answers, others)) <= near))
-    if isinstance(others[0], list) and isinstance(others[0][0], str):
-        answers = list(itertools.chain.from_iterable(answers))
-        others = list(itertools.chain.from_iterable(others))
-    return float(np.mean([one == other for one, other in zip(answers, others, strict=True)]))
+    return verdict._replace(metric=examples.metric, reference=expected, score=points)
 
 
 def reference(serving: Serving) -> Callable[[Arrays], Arrays]:

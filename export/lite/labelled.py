@@ -1,7 +1,6 @@
-"""Labelled examples to score a LiteRT file on: the answers of predictors and the task's metric.
+"""Labelled examples to score a LiteRT file on, with the metric of the fine-tuning programs.
 
-The examples are read as by the fine-tuning programs, with the flags that the run recorded in
-run.flags.
+The examples are read as by these programs, with the flags that the run recorded in run.flags.
 """
 
 import glob
@@ -12,7 +11,7 @@ import numpy as np
 
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.run_record import read_record
-from bert_tf.config.fine_tuning_config import ClassifierConfig, TableConfig, TaggerConfig
+from bert_tf.config.fine_tuning_config import ClassifierConfig, TaggerConfig
 from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.predictor import Predictor
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
@@ -36,15 +35,13 @@ class Labelled(NamedTuple):
       source: the file or folder that they were read from.
       texts: the text or the pair of texts of each example; the second is "" without a pair.
       metric: name of the metric.
-      ask: takes a predictor; returns an answer for each text, sentence or question.
-      points: takes these answers; returns the metric in percent.
+      points: takes a predictor; returns the metric of its answers, in percent.
     """
 
     source: str
     texts: list[tuple[str, str]]
     metric: str
-    ask: Callable[[Predictor], list[Any]]
-    points: Callable[[list[Any]], float]
+    points: Callable[[Predictor], float]
 
 
 def read_labelled(
@@ -69,9 +66,9 @@ def read_labelled(
     if not file:
         _check_recorded(f"{path},{settings.get('data_dir', '')}", model_dir, split)
     if KINDS[serving.kind].problem_type:
-        return _read_texts(serving, settings, path, split, is_recorded=not file)
+        return _read_texts(serving, settings, path, "" if file else split)
     if path and serving.kind == "tagger":
-        return _read_words(serving, settings, path, is_recorded=not file)
+        return _read_words(serving, settings, path)
     if path and serving.kind == "question_answering":
         return _read_questions(serving, path)
     return None
@@ -91,72 +88,67 @@ def _check_recorded(files: str, model_dir: str, split: str) -> None:
         )
 
 
-def _read_texts(
-    serving: Serving, settings: Settings, path: str, split: str, is_recorded: bool
-) -> Labelled | None:
+def _read_texts(serving: Serving, settings: Settings, path: str, split: str) -> Labelled | None:
+    """Reads a split of the recorded GLUE task; without a task or a split, the tables of `path`."""
     given = ClassifierConfig.from_texts(settings)
     kind = KINDS[serving.kind].problem_type
     glue = glue_task(given.task_name) if given.task_name else None
     metric = glue.best_metric if glue else METRICS[kind][0]
     if given.best_metric not in ("", "loss"):
         metric = given.best_metric
-    if glue and is_recorded:
+    if glue and split:
         path = given.data_dir if split in glue.splits else ""
     if not path:
         return None
-    if glue and is_recorded:
+    if glue and split:
         examples = read_glue(glue, path, split)
     else:
-        columns = given.text_column, given.text_b_column, given.label_column
-        reading = _reading(given, is_recorded)
-        separator = given.label_separator
         examples = read_text_examples(
-            path, *columns, problem_type=kind, label_separator=separator, **reading
+            path,
+            given.text_column,
+            given.text_b_column,
+            given.label_column,
+            problem_type=kind,
+            label_separator=given.label_separator,
+            is_needed=True,
+            reading=given,
         )
-    if bare := [example.source for example in examples if example.label is None]:
-        raise ValueError(f"{bare[0]}: no label to score with; label it, or leave it out.")
     names = list(serving.labels)
     labels = label_array(examples, names, kind)
     texts = [(example.text_a, example.text_b or "") for example in examples]
     asked: Any = texts if len(serving.texts) == 2 else [first for first, _ in texts]
 
-    def ask(predictor: Predictor) -> list[Any]:
+    def points(predictor: Predictor) -> float:
+        answers: list[Any]
         if kind == "regression":
-            return predictor.score(asked)
-        answers = predictor.classify(asked)
-        if kind == "single_label":
-            return [names.index(str(answer["label"])) for answer in answers]
-        return [[int(name in answer["labels"]) for name in names] for answer in answers]
-
-    def points(answers: list[Any]) -> float:
+            answers = predictor.score(asked)
+        elif kind == "single_label":
+            answers = [names.index(str(answer["label"])) for answer in predictor.classify(asked)]
+        else:
+            answers = []
+            for answer in predictor.classify(asked):
+                answers.append([int(name in answer["labels"]) for name in names])
         return 100 * label_metrics(kind, labels, np.array(answers), names, (metric,))[metric]
 
-    return Labelled(path, texts, metric, ask, points)
+    return Labelled(path, texts, metric, points)
 
 
-def _reading(given: TableConfig, is_recorded: bool) -> dict[str, Any]:
-    # The run's own files are read as in its evaluation; others have none of its settings.
-    return {"is_needed": True, "reading": given} if is_recorded else {}
-
-
-def _read_words(serving: Serving, settings: Settings, path: str, is_recorded: bool) -> Labelled:
+def _read_words(serving: Serving, settings: Settings, path: str) -> Labelled:
     given = TaggerConfig.from_texts(settings)
     columns = given.word_column, column_of(given.tag_column)
-    sentences = read_tagged(path, *columns, **_reading(given, is_recorded))
-    tag_ids(sentences, serving.labels)  # Reports tags that are missing or unknown.
+    sentences = read_tagged(path, *columns, is_needed=True, reading=given)
+    tag_ids(sentences, serving.labels)  # Reports tags that are unknown.
     tags = [sentence.tags or () for sentence in with_known_tags(sentences, serving.labels)]
     metric = "f1" if are_entities(serving.labels) else "accuracy"
 
-    def ask(predictor: Predictor) -> list[Any]:
+    def points(predictor: Predictor) -> float:
         tagged = predictor.tag([list(sentence.words) for sentence in sentences])
-        return [[word["label"] for word in words] for words in tagged]
-
-    def points(answers: list[Any]) -> float:
+        answers = [[word["label"] for word in words] for words in tagged]
         value = tag_metrics(serving.labels, tags, answers)[metric]
         return value if metric == "f1" else 100 * value  # F1 is in percent already.
 
     texts = [(" ".join(sentence.words), "") for sentence in sentences]
-    return Labelled(path, texts, metric, ask, points)
+    return Labelled(path, texts, metric, points)
 
 
 def _read_questions(serving: Any, path: str) -> Labelled:
@@ -164,13 +156,11 @@ def _read_questions(serving: Any, path: str) -> Labelled:
     if not are_answered(questions, serving.version_2):
         raise ValueError(f"{path} has no answers to score with; give another --eval_file.")
     texts = [(question.question, question.context) for question in questions]
+    evaluate = evaluate_v2 if serving.version_2 else evaluate_v1
 
-    def ask(predictor: Predictor) -> list[Any]:
-        return [answer["answer"] for answer in predictor.answer(texts)]
+    def points(predictor: Predictor) -> float:
+        answers = [answer["answer"] for answer in predictor.answer(texts)]
+        ids = [question.id for question in questions]
+        return evaluate(official_format(questions), dict(zip(ids, answers, strict=True)))["f1"]
 
-    def points(answers: list[Any]) -> float:
-        evaluate = evaluate_v2 if serving.version_2 else evaluate_v1
-        predictions = {question.id: text for question, text in zip(questions, answers, strict=True)}
-        return evaluate(official_format(questions), predictions)["f1"]
-
-    return Labelled(path, texts, "f1", ask, points)
+    return Labelled(path, texts, "f1", points)

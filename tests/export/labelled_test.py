@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-from export.lite.accuracy_gate import agreement
 from export.lite.labelled import read_labelled
 
 
@@ -110,21 +109,6 @@ def test_answers_are_scored_by_the_metric_of_the_task(tmp_path, kind):
         asked.extend(texts)
         return answers
 
-    found = examples.ask(types.SimpleNamespace(**{method: answer}))
+    points = examples.points(types.SimpleNamespace(**{method: answer}))
     assert len(asked) == len(examples.texts) == len(answers)
-    assert examples.metric == metric
-    assert examples.points(found) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("answers", "others", "share"),
-    [
-        ([0, 1, 1, 0], [0, 1, 0, 0], 0.75),
-        ([[1, 0], [1, 1]], [[1, 0], [0, 1]], 0.5),  # of texts, not of labels
-        ([["O", "X"], ["O"]], [["O", "O"], ["O"]], 2 / 3),  # of words, not of sentences
-        # The range is 10, of which 0.2 is 2 %.
-        ([0.1, 5.3, 10.0], [0.0, 5.0, 10.0], 2 / 3),
-    ],
-)
-def test_agreement_is_the_share_of_equal_answers(answers, others, share):
-    assert agreement(answers, others) == pytest.approx(share)
+    assert examples.metric == metric and points == pytest.approx(value)

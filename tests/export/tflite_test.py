@@ -300,7 +300,7 @@ def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
     request = request_of(tmp_path, run_folder("classifier", is_pair), quantize="none")
     verdict = write(request)
     assert (verdict.metric, verdict.reference, verdict.score) == ("accuracy", 95.0, 95.0)
-    assert verdict.agreement == 1 and 0 < verdict.difference < 1e-5
+    assert 0 < verdict.difference < 1e-5
     assert verdict.size == pathlib.Path(request.output_file).stat().st_size
     header, line = verdict.table().splitlines()
     assert len(header) == len(line) and line.split()[:3] == [
@@ -315,13 +315,13 @@ def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
 def test_tagger_is_scored_in_windows(tmp_path):
     verdict = write(request_of(tmp_path, run_folder("tagger"), quantize="float16", max_loss=5.0))
     assert (verdict.metric, verdict.reference) == ("accuracy", 100.0)
-    assert verdict.agreement > 0.95
+    assert verdict.score > 95
 
 
 @pytest.mark.slow
 def test_int8_is_measured_on_the_training_set(tmp_path):
     verdict = write(request_of(tmp_path, run_folder("classifier"), quantize="int8", max_loss=40.0))
-    assert verdict.agreement > 0.6 and verdict.difference > 1e-4
+    assert verdict.score > 55 and verdict.difference > 1e-4
 
 
 def test_existing_file_stays(tmp_path):
@@ -420,4 +420,3 @@ def test_answers_to_questions_are_judged(tmp_path):
     folder = write_model(tmp_path / "run", "question_answering", run)
     verdict = write(request_of(tmp_path, folder, quantize="none"))
     assert verdict.metric == "f1" and verdict.reference == verdict.score
-    assert verdict.agreement == 1.0

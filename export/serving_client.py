@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from export.serving_grpc import GrpcTransport
 
 TEXT_INPUTS = ("text", "text_b", "question", "context")
-# Types of the models that this project exports; NumPy chooses for other types.
+# Types of the models that this project exports; NumPy chooses the others.
 DTYPES: dict[str, Any] = {"float": np.float32, "int32": np.int32, "int64": np.int64}
 PROGRESS_SECONDS = 5.0
 
@@ -129,15 +129,14 @@ class ServingClient:
         """Returns the outputs of one batch, in one request.
 
         Args:
-          inputs: by name, lists or arrays whose first axis is the batch: str or bytes for string
-            inputs, numbers in rows of equal length for others; or a single number for all rows, if
-            the signature takes one.
+          inputs: by name, nested lists or arrays: str or bytes for string inputs, numbers for
+            others. The server checks their types and shapes.
 
         Returns:
           Outputs by name; numbers as arrays, strings as nested lists of str.
 
         Raises:
-          ValueError: if the inputs are not those of the signature.
+          ValueError: if the names are not those of the signature.
           ServingError: if the server cannot be asked or refuses.
         """
         spec = self.spec()
@@ -145,28 +144,19 @@ class ServingClient:
         if set(inputs) != set(spec.inputs):
             raise ValueError(
                 f"{self._name} takes {_listed(spec.inputs)}; received "
-                f"{_listed(inputs) or 'nothing'}."
+                f"{_listed(inputs) or 'nothing'}. Files of inputs by name are .jsonl."
             )
-        arrays = {name: _to_array(name, inputs[name], spec.inputs[name]) for name in inputs}
-        # An input that is a single number has no batch.
-        sizes = {name: len(array) for name, array in arrays.items() if array.ndim}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
-        num_rows = min(sizes.values(), default=1)
+        # Asked for again after an error: the server may have changed to another version.
+        known, self._known = self._known, {}
+        outputs = self._transport.predict(self._signature, spec, inputs)
         try:
-            outputs = self._transport.predict(self._signature, spec, arrays)
-            return {
-                name: _to_output(outputs[name], tensor, num_rows)
-                for name, tensor in spec.outputs.items()
-            }
-        except (ServingError, *ODD_ANSWER) as error:
-            # The server may have changed to another version, with other signatures.
-            self._known = {}
-            if isinstance(error, ServingError):
-                raise
+            answers = {name: _to_output(outputs[name], spec.outputs[name]) for name in spec.outputs}
+        except ODD_ANSWER as error:
             raise ServingError(
                 f"{self._name} sent other outputs than it announced: {one_line(error)}."
             ) from None
+        self._known = known
+        return answers
 
 
 def _listed(names: dict[str, Any]) -> str:
@@ -183,42 +173,11 @@ def _grpc_transport() -> "type[GrpcTransport]":
     return GrpcTransport
 
 
-def _to_array(name: str, values: Any, tensor: Tensor) -> np.ndarray:
-    """Returns one input as an array of its type; strings as an object array of bytes."""
-    try:
-        if tensor.kind == "string":
-            array = np.asarray(np.frompyfunc(_encode, 1, 1)(np.array(values, object)))
-        else:
-            given = np.array(values)
-            # The casting rule rejects floats for integers.
-            array = given.astype(DTYPES.get(tensor.kind, given.dtype), casting="same_kind")
-            # The cast to a shorter integer type wraps around silently.
-            if array.dtype.kind != "f" and (array != given).any():
-                raise ValueError
-        if tensor.sizes is not None and array.ndim != len(tensor.sizes):
-            raise ValueError
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError(
-            f"{name} takes {tensor} in rows of one length, with -1 for any size; received "
-            f" {str(values)[:80]!r}."
-        ) from None
-    return array
-
-
-def _encode(value: str | bytes) -> bytes:
-    # Python turns bytes of a command line that are not UTF-8 into lone surrogates.
-    return value if isinstance(value, bytes) else value.encode("utf8", "surrogateescape")
-
-
-def _to_output(values: Any, tensor: Tensor, num_rows: int) -> Any:
+def _to_output(values: Any, tensor: Tensor) -> Any:
     """Returns nested lists of JSON, or an array of gRPC, as an array; strings as nested lists."""
     if tensor.kind == "string":
-        array = np.asarray(np.frompyfunc(_decode, 1, 1)(np.array(values, object)), object)
-    else:
-        array = np.asarray(values, DTYPES.get(tensor.kind))
-    if array.shape[:1] != (num_rows,):
-        raise ValueError(f"shape {array.shape} for {num_rows} rows")
-    return array.tolist() if tensor.kind == "string" else array
+        return np.asarray(np.frompyfunc(_decode, 1, 1)(np.array(values, object))).tolist()
+    return np.asarray(values, DTYPES.get(tensor.kind))
 
 
 def _decode(value: str | bytes | dict[str, str]) -> str:
@@ -241,11 +200,14 @@ def answer_rows(
         batch = rows[start : start + batch_size]
         try:
             outputs = client.predict(as_columns(batch, client.spec().inputs))
+            plain = {name: as_plain(values) for name, values in outputs.items()}
+            # Signatures of other projects may have outputs without a batch.
+            if odd := [name for name in plain if np.shape(outputs[name])[:1] != (len(batch),)]:
+                raise ServingError(f"{odd[0]} has not one row for each of {len(batch)} texts.")
         except (ServingError, ValueError) as error:
             if len(rows) > 1:  # The rows of a file; a single row needs no number.
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
             raise
-        plain = {name: as_plain(values) for name, values in outputs.items()}
         for index in range(len(batch)):
             yield {name: values[index] for name, values in plain.items()}
 

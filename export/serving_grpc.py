@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -34,8 +33,6 @@ from export.serving_rest import (
 if TYPE_CHECKING:
     from export.serving_client import ClientConfig
 
-MOST_ATTEMPTS = 5  # gRPC makes no more.
-
 
 class GrpcTransport:
     """gRPC with the stubs of tensorflow-serving-api.
@@ -56,7 +53,7 @@ class GrpcTransport:
         ]
         if config.retries:
             policy = {
-                "maxAttempts": min(config.retries + 1, MOST_ATTEMPTS),
+                "maxAttempts": config.retries + 1,  # gRPC makes at most five.
                 "initialBackoff": f"{FIRST_WAIT_SECONDS}s",
                 "maxBackoff": f"{LONGEST_WAIT_SECONDS}s",
                 "backoffMultiplier": 2,
@@ -88,12 +85,15 @@ class GrpcTransport:
         answer.metadata["signature_def"].Unpack(signatures)
         return read_signatures(_to_dict(signatures))
 
-    def predict(self, name: str, _: Signature, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, name: str, spec: Signature, inputs: dict[str, Any]) -> dict[str, Any]:
         request = predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = name
         for key, values in inputs.items():
-            kind = tf.string if values.dtype == object else values.dtype
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(values, kind, values.shape))
+            try:
+                proto = tf.make_tensor_proto(values, spec.inputs[key].kind)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{key} takes {spec.inputs[key]}: {one_line(error)}") from None
+            request.inputs[key].CopyFrom(proto)
         answer = self._ask(self._predictions.Predict, request)
         return {key: tf.make_ndarray(proto) for key, proto in sorted(answer.outputs.items())}
 

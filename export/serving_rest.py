@@ -97,10 +97,9 @@ class RestTransport:
         answer = self._ask("GET", f"{self._url}/metadata")
         return self._read(answer, lambda found: read_signatures(found["metadata"]["signature_def"]))
 
-    def predict(self, name: str, spec: Signature, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
-        columns = {key: values.tolist() for key, values in inputs.items()}
-        request = {"signature_name": name, "inputs": columns}
-        body = json.dumps(request, default=_write_bytes).encode()
+    def predict(self, name: str, spec: Signature, inputs: dict[str, Any]) -> dict[str, Any]:
+        request = {"signature_name": name, "inputs": inputs}
+        body = json.dumps(request, default=_as_json).encode()
         answer = self._ask("POST", f"{self._url}:predict", body)
         outputs = self._read(answer, lambda found: found["outputs"])
         # The server omits the name of a single output.
@@ -183,12 +182,11 @@ def _read_tensors(infos: dict[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _write_bytes(value: bytes) -> str | dict[str, str]:
-    """Returns a string input for JSON: text, or base64 for bytes that are not UTF-8."""
-    try:
-        return value.decode("utf8")
-    except UnicodeDecodeError:
+def _as_json(value: Any) -> Any:
+    """Returns bytes and arrays in the server's form of JSON."""
+    if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
+    return np.asarray(value).tolist()
 
 
 def one_line(message: object) -> str:

@@ -30,7 +30,7 @@ def read_input(path: str) -> list[Row]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line, object_hook=_read_bytes)
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number} is not JSON: {error}.") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: expected an object, received {line[:80]}.")
@@ -39,11 +39,7 @@ def read_input(path: str) -> list[Row]:
 
 
 def _read_bytes(value: dict[str, Any]) -> Any:
-    if set(value) != {"b64"}:
-        return value
-    if not isinstance(value["b64"], str):
-        raise ValueError(f"b64 is {str(value['b64'])[:80]!r}, expected base64")
-    return base64.b64decode(value["b64"], validate=True)
+    return base64.b64decode(value["b64"], validate=True) if set(value) == {"b64"} else value
 
 
 def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
@@ -54,33 +50,28 @@ def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
       inputs: those of the signature; an input without axes is a number for the whole batch.
 
     Raises:
-      ValueError: if a row has other inputs than these names, or another number than the first.
+      ValueError: if a row has other inputs than the first, or another number for the batch.
     """
-    names = sorted(inputs)
-    named = [{names[0]: row} if isinstance(row, str) else row for row in rows]
-    for row in named:
-        if set(row) != set(inputs):
-            raise ValueError(
-                f"the model takes {' and '.join(names)}; received {' and '.join(row)}. Give them "
-                "by name, in a .jsonl file."
-            )
-    columns: dict[str, Any] = {name: [row[name] for row in named] for name in names}
-    for name, tensor in inputs.items():
-        if tensor.sizes != []:
-            continue
-        first, *others = columns[name]
-        if any(other != first for other in others):
-            raise ValueError(
-                f"{name} is one number for all rows of a request; received {columns[name]}. Give "
-                "--batch_size=1, or the same number in all."
-            )
-        columns[name] = first
+    only = min(inputs, default="")
+    named = [{only: row} if isinstance(row, str) else row for row in rows]
+    columns: dict[str, Any] = {name: [row.get(name) for row in named] for name in named[0]}
+    if odd := [row for row in named if row.keys() != columns.keys()]:
+        raise ValueError(f"inputs are {' and '.join(columns)}, but then {' and '.join(odd[0])}.")
+    for name in columns:
+        if name in inputs and inputs[name].sizes == []:
+            first, *others = columns[name]
+            if any(other != first for other in others):
+                raise ValueError(
+                    f"{name} is one number for all rows of a request; received {columns[name]}. "
+                    "Give --batch_size=1, or the same number in all."
+                )
+            columns[name] = first
     return columns
 
 
-def as_plain(values: np.ndarray | list[Any]) -> list[Any]:
-    """Returns an output as nested lists for JSON."""
-    if isinstance(values, list):
+def as_plain(values: Any) -> Any:
+    """Returns an output as nested lists for JSON; texts are already lists."""
+    if not isinstance(values, np.ndarray):
         return values
     if values.dtype == np.float32:
         # 0.1, not 0.10000000149011612: the shortest digits that give the same float32.

@@ -27,6 +27,7 @@ CONFIGS = {
         prompts=PROMPTS,
         default_prompt="document",
         include_prompt=False,
+        lower_case_texts=True,
         max_seq_length=24,
     ),
 }

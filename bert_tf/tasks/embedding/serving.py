@@ -53,7 +53,15 @@ class EmbeddingServing(Serving):
     def pack(self, *texts: tf.Tensor) -> Batch:
         (text,) = texts
         text = self.prompt + text if self.prompt else text
-        return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)
+        return super().pack(lower_case(text) if self.lower else text)
+
+
+def lower_case(texts: tf.Tensor) -> tf.Tensor:
+    """Returns texts in lower case, string [B], by Unicode 13 of TensorFlow's ICU."""
+    # TensorFlow's function drops U+0000 and what follows: a character that is none stands for it.
+    stand_in = tf.constant("\U0010ffff")
+    lowered = tf.strings.lower(tf.strings.regex_replace(texts, r"\x00", stand_in), "utf-8")
+    return tf.strings.regex_replace(lowered, stand_in, tf.constant("\0"))
 
 
 class EncoderServing(Serving):

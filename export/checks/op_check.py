@@ -1,7 +1,7 @@
 """Checks that a server has the operations of a SavedModel.
 
-TensorFlow Serving is built with the operations of TensorFlow and of tensorflow-text; older releases
-have older ones of the latter. It has no Python, so operations that call Python cannot run there.
+TensorFlow Serving is built with the operations of TensorFlow and of tensorflow-text. It has no
+Python, so operations that call Python cannot run there.
 
 Reference: tensorflow/serving, tensorflow_serving/model_servers/BUILD; tensorflow/text, tag 2.12.1.
 """
@@ -11,9 +11,12 @@ from collections.abc import Iterable
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-# Operations of the tokenizer, with the first release of TensorFlow Serving known to have them.
-# Servers 2.12.1 to 2.19.1 are built with tensorflow-text 2.12.1, 2.20.0 with 2.20.0.
-TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.12.1", "NormalizeUTF8": "2.12.1"}
+# Operations of the tokenizers that are tensorflow-text's.
+TEXT_OPS = {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}
+# The first TensorFlow Serving known to have all operations, TensorFlow's as well. The servers
+# 2.12.1 to 2.19.1 are built with tensorflow-text 2.12.1, 2.20.0 with 2.20.0. Exports answered in
+# the C libraries of TensorFlow 2.12.1 and 2.20.0; see docs/serving.md.
+FIRST_SERVER = "2.12.1"
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 
@@ -57,7 +60,7 @@ def foreign_ops(ops: Iterable[str]) -> list[str]:
 
 
 def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
-    """Checks operations that are not TensorFlow's; returns the servers that have them, as text.
+    """Checks operations that are not TensorFlow's; returns which servers have all, as text.
 
     Args:
       foreign: names of the operations.
@@ -72,8 +75,6 @@ def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
             f"The model needs {', '.join(extra)}, not among TensorFlow's own operations; a model "
             f"of {'texts' if takes_texts else 'ids'} may need {', '.join(allowed) or 'no other'}."
         )
-    needed = [
-        f"{name} of tensorflow-text (in TensorFlow Serving {TEXT_OPS[name]} and later)"
-        for name in sorted(foreign)
-    ]
-    return ", ".join(needed) or "none but TensorFlow's own"
+    needed = ", ".join(f"{name} of tensorflow-text" for name in sorted(foreign))
+    needed = needed or "only TensorFlow's own"
+    return f"{needed}; TensorFlow Serving {FIRST_SERVER} and later have all"

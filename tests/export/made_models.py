@@ -8,6 +8,9 @@ from typing import NamedTuple
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
+from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.index import build_index
+from bert_tf.search.segments import Batch
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.base.serving.saving.writing import save
 from bert_tf.text.kinds import with_vocabulary
@@ -143,6 +146,17 @@ def export_model(
     source = write_model(folder / "run", kind, run, **changes)
     served = load(str(source), kind)
     return Exported(source, served, *save(served, folder / "serving" / "toy", 3, str(source)))
+
+
+def write_search_index(folder: pathlib.Path) -> pathlib.Path:
+    """Writes an index of `TEXTS`, four of each, by the golden embedder; returns its folder."""
+    source = str(golden_file("families", "sentence_transformers", "mean_normalize"))
+    embedder = SearchEmbedder(source)
+    texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
+    ids = [f"d{number}" for number in range(len(texts))]
+    batch = Batch(ids, embedder.documents(texts), texts)
+    build_index(folder, [batch], model=embedder.fingerprint, source=source)
+    return folder
 
 
 def with_labels(made: Checkpoint, num_labels: int) -> Checkpoint:

@@ -33,17 +33,6 @@ def fixture(name: str) -> str:
     return str(golden_file("families", "sentence_transformers", name))
 
 
-@pytest.fixture(scope="module")
-def index(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("search") / "index"
-    embedder = SearchEmbedder(fixture("mean_normalize"))
-    texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
-    ids = [f"d{number}" for number in range(len(texts))]
-    batch = Batch(ids, embedder.documents(texts), texts)
-    build_index(folder, [batch], model=embedder.fingerprint, source=fixture("mean_normalize"))
-    return folder
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_a_store_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     monkeypatch.setattr("bert_tf.search.serving.CHUNK_ROWS", 100)
@@ -102,9 +91,9 @@ def test_reranker() -> None:
 
 
 @pytest.mark.slow
-def test_search(index: pathlib.Path) -> None:
-    served = load("", "search", index=str(index))
-    found = Index(index)
+def test_search(search_index: pathlib.Path) -> None:
+    served = load("", "search", index=str(search_index))
+    found = Index(search_index)
     vectors = SearchEmbedder(fixture("mean_normalize")).queries(QUERIES)
     expected, rows = found.search(vectors, 5)
     answer = served.search(tf.constant(QUERIES), tf.constant(5))
@@ -123,11 +112,11 @@ def test_search(index: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_search_and_rerank(index: pathlib.Path) -> None:
+def test_search_and_rerank(search_index: pathlib.Path) -> None:
     rerank = fixture("cross_encoder")
-    served = load("", "search", index=str(index), rerank=rerank, rerank_k=6, store="int8")
+    served = load("", "search", index=str(search_index), rerank=rerank, rerank_k=6, store="int8")
     answer = served.search(tf.constant(["the river"]), tf.constant(2))
-    found = Index(index)
+    found = Index(search_index)
     first = served.store.search(
         served.embedder.from_texts(tf.constant(["the river"]))["embedding"], tf.constant(6)
     )[1].numpy()[0]
@@ -149,12 +138,12 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reranker", "search and rerank"])
 def test_saved_models_pass_all_checks(
-    index: pathlib.Path, tmp_path: pathlib.Path, kind: str
+    search_index: pathlib.Path, tmp_path: pathlib.Path, kind: str
 ) -> None:
     """The operations are those of TensorFlow and tensorflow-text, and the answers are Python's."""
     source, options = fixture("cross_encoder"), {}
     if kind != "reranker":
-        source, options = fixture("mean_normalize"), {"index": str(index)}
+        source, options = fixture("mean_normalize"), {"index": str(search_index)}
     if kind == "search and rerank":
         options |= {"rerank": fixture("cross_encoder"), "rerank_k": 4, "store": "int8"}
     served = load(source, kind.split()[0], **options)

@@ -5,6 +5,7 @@
 #   make test-all     runs all tests that need no network
 #   make check        linter, formatter, types and tests with oneDNN, as users have it: what CI
 #                     runs; with CI_ALL=1 all tests
+#   make tpu-check    compiles the training steps for a TPU, without one
 #   make docs         writes the pages of docs/ as a site into build/site
 #   make clean        removes what these made: environment, runs and caches
 #
@@ -18,6 +19,7 @@ TEST ?= tests
 WORKERS ?= 2
 
 VENV := .venv
+TPU_VENV := .venv-tpu
 BIN := $(VENV)/bin
 # --no-compile: only what is imported is ever compiled, when it is.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
@@ -27,7 +29,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # 10 s more to load TensorFlow.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: quickstart test test-all check docs clean install
+.PHONY: quickstart test test-all check tpu-check docs clean install
 .DELETE_ON_ERROR:
 
 quickstart: install
@@ -44,6 +46,17 @@ check: install
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	TF_ENABLE_ONEDNN_OPTS=1 $(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
+
+# libtpu's name of connected chips, of which one is used.
+TOPOLOGY ?= v5e:2x2
+
+tpu-check: install $(TPU_VENV)/installed
+	$(BIN)/python -m benchmarks.tpu_check --topology=$(TOPOLOGY)
+
+$(TPU_VENV)/installed: requirements_tpu_check.txt
+	$(PYTHON) -m venv $(TPU_VENV)
+	$(TPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 docs: install
 	$(INSTALL) "mkdocs-material>=9.6" "mkdocstrings[python]>=0.29"
@@ -63,5 +76,5 @@ $(VENV)/installed: requirements_lock.txt | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs build/site build/golden .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(TPU_VENV) runs build/site build/golden .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,86 @@
+"""Lowers the training step of a program to HLO, as on a TPU, instead of training.
+
+    python -m benchmarks.tpu_step STEP run_pretraining FLAGS
+
+The program prepares its data, model and optimizer as always. Its first step ends it, after the step
+of one device was written to STEP.hlo, and what a compiler's report needs to STEP.json.
+"""
+
+import argparse
+import json
+import pathlib
+import runpy
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+
+from bert_tf.system.type_names import Batch
+from bert_tf.training import flops
+from bert_tf.training.train_step import TrainStep
+
+
+def lower(step: TrainStep, batch: Batch) -> tuple[bytes, list[int]]:
+    """Returns the HLO of a step on batches of these shapes.
+
+    Returns:
+      A serialized HloModuleProto; and the numbers of the parameters that are variables which the
+      step updates. Its results are a row of numbers and these variables, in this order.
+    """
+    names = sorted(batch)
+    # XLA takes specifications of tensors one by one, not in a dict.
+    specs = [tf.TensorSpec(batch[name].shape, batch[name].dtype, name) for name in names]
+    specs.append(tf.TensorSpec([], tf.int32, "step"))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def whole_step(*arguments: tf.Tensor) -> tf.Tensor:
+        *values, index = arguments
+        return step._whole_step(dict(zip(names, values, strict=True)), index)
+
+    function = whole_step.get_concrete_function(*specs)
+    read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(function.graph)
+    resources = {id(variable.handle) for variable in function.graph.variables}
+    updated = []
+    for index, tensor in enumerate(function.captured_inputs, start=len(specs)):
+        if id(tensor) in resources and index not in read_only:
+            updated.append(index)
+    compiler_ir = whole_step.experimental_get_compiler_ir(*specs)
+    return compiler_ir(stage="hlo_serialized", platform_name="CPU"), updated
+
+
+def step_flops(step: TrainStep, batch: Batch) -> float:
+    """Counts the matrix products of a step of masked words by the formula of `flops`."""
+    if "masked_lm_positions" not in batch:
+        return 0.0
+    batch_size, length = batch["input_word_ids"].shape
+    predictions = batch["masked_lm_positions"].shape[1]
+    return batch_size * flops.training_flops(step.task.model.config, length, predictions)
+
+
+def main() -> None:
+    """Runs a program up to its first step, and writes that."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", help="Path of the files without their ending.")
+    parser.add_argument("program", help="Name of a program of bert_tf.")
+    given, arguments = parser.parse_known_args()
+
+    def write_step(step: TrainStep, iterator: Iterator[Batch], *_: tf.Tensor) -> NoReturn:
+        batch = next(iterator)
+        hlo, updated = lower(step, batch)
+        pathlib.Path(f"{given.step}.hlo").write_bytes(hlo)
+        about = {"updated": list(updated), "flops": step_flops(step, batch)}
+        pathlib.Path(f"{given.step}.json").write_text(json.dumps(about), encoding="utf8")
+        raise SystemExit(0)
+
+    # The programs choose precision and compilation as on an accelerator, of an unknown speed.
+    flops.has_accelerator = lambda: True
+    flops.measure_matrix_product = lambda: 0.0
+    TrainStep.__call__ = write_step
+    sys.argv = [given.program, *arguments]
+    runpy.run_module(f"bert_tf.{given.program}", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

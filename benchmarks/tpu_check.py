@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from benchmarks.timing import print_table
-from benchmarks.tpu_inputs import STEPS, Step, write_inputs
+from benchmarks.tpu_inputs import BASE_STEPS, STEPS, Step, write_inputs
 
 HEADS = ("step", "one chip", "memory", "TFLOP by XLA", "by formula", "estimate", "parts")
 # What libtpu's messages contain if another process uses it.
@@ -60,21 +60,25 @@ def find_fault(report: dict[str, Any]) -> str:
 
 
 def table_row(name: str, report: dict[str, Any]) -> list[str]:
-    """Returns the cells of `HEADS`."""
+    """Returns the cells of `HEADS`; the estimates are only for models of a real size."""
     if fault := find_fault(report):
         return [name, f"fails: {fault.replace('|', '/')}", *[""] * (len(HEADS) - 2)]
+    memory = f"{report['bytes'] / 1e6:,.0f} MB"
+    if name not in BASE_STEPS:
+        return [name, "compiles", memory, *[""] * (len(HEADS) - 3)]
     chip = CHIPS[report["chip"]]
     cycles = sum(report["cycles"].values())
     seconds = cycles / chip.clock
-    estimate = f"{1e3 * seconds:.1f} ms"
-    formula = ""
-    if flops := report["formula_flops"]:
-        formula = f"{flops / 1e12:.3g}"
-        estimate += f", {flops / seconds / chip.flops:.0%} of peak"
-    parts = [f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()]
-    memory = f"{report['bytes'] / 1e6:,.0f} MB"
-    xla_flops = f"{report['flops'] / 1e12:.3g}"
-    return [name, "compiles", memory, xla_flops, formula, estimate, ", ".join(parts)]
+    share = report["formula_flops"] / seconds / chip.flops
+    return [
+        name,
+        "compiles",
+        memory,
+        f"{report['flops'] / 1e12:.3g}",
+        f"{report['formula_flops'] / 1e12:.3g}",
+        f"{1e3 * seconds:.1f} ms, {share:.0%} of peak",
+        ", ".join(f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()),
+    ]
 
 
 def lower(path: pathlib.Path, step: Step, folder: pathlib.Path) -> str:

@@ -53,8 +53,12 @@ def order(objective: str, position_type: str) -> Step:
     return pretraining(objective=objective, pairs="none", model_options=options)
 
 
-STEPS = {
+BASE_STEPS = {
     "BERT-Base, 64 x 128, AdamWeightDecay": base(128, 64, 20, "adam_weight_decay"),
+    "BERT-Base, 16 x 512, LAMB": base(512, 16, 77, "lamb"),
+}
+STEPS = {
+    **BASE_STEPS,
     "masked words and next sentence": pretraining(),
     "replaced tokens (ELECTRA)": pretraining(
         objective="replaced_tokens", masking="dynamic", pairs="none"
@@ -68,6 +72,7 @@ STEPS = {
         tokenizer="wordpiece",
         pairs="none",
         max_seq_length=1024,
+        max_predictions_per_seq=154,
         num_hidden_layers=3,
     ),
     "ALBERT": pretraining(architecture="albert", tokenizer="wordpiece"),
@@ -84,7 +89,6 @@ STEPS = {
     "run_multiple_choice": fine_tuning("run_multiple_choice", "swag.csv"),
     "run_reranker": fine_tuning("run_reranker", "ranking.jsonl"),
     "run_retriever": fine_tuning("run_retriever", "ranking.jsonl"),
-    "BERT-Base, 16 x 512, LAMB": base(512, 16, 77, "lamb"),
 }
 
 

@@ -12,14 +12,15 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
 from bert_tf.system.type_names import Batch
-from bert_tf.training import flops
+from bert_tf.training import flops, precision
 from bert_tf.training.train_step import TrainStep
+from bert_tf.training.trainer import Trainer
 
 
 def lower(step: TrainStep, batch: Batch) -> tuple[bytes, list[int]]:
@@ -50,15 +51,6 @@ def lower(step: TrainStep, batch: Batch) -> tuple[bytes, list[int]]:
     return compiler_ir(stage="hlo_serialized", platform_name="CPU"), updated
 
 
-def step_flops(step: TrainStep, batch: Batch) -> float:
-    """Counts the matrix products of a step of masked words by the formula of `flops`."""
-    if "masked_lm_positions" not in batch:
-        return 0.0
-    batch_size, length = batch["input_word_ids"].shape
-    predictions = batch["masked_lm_positions"].shape[1]
-    return batch_size * flops.training_flops(step.task.model.config, length, predictions)
-
-
 def main() -> None:
     """Runs a program up to its first step, and writes that."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -66,18 +58,20 @@ def main() -> None:
     parser.add_argument("program", help="Name of a program of bert_tf.")
     given, arguments = parser.parse_known_args()
 
-    def write_step(step: TrainStep, iterator: Iterator[Batch], *_: tf.Tensor) -> NoReturn:
-        batch = next(iterator)
-        hlo, updated = lower(step, batch)
+    def write_step(trainer: Trainer, iterator: Iterator[Batch], _: Any) -> NoReturn:
+        hlo, updated = lower(trainer.train_step, next(iterator))
         pathlib.Path(f"{given.step}.hlo").write_bytes(hlo)
-        about = {"updated": list(updated), "flops": step_flops(step, batch)}
+        # Fine-tuning does not count its products: 0.
+        by_formula = trainer.progress.flops * trainer.progress.batch_size
+        about = {"updated": updated, "flops": by_formula}
         pathlib.Path(f"{given.step}.json").write_text(json.dumps(about), encoding="utf8")
         raise SystemExit(0)
 
     # The programs choose precision and compilation as on an accelerator, of an unknown speed.
+    precision.has_accelerator = lambda: True
     flops.has_accelerator = lambda: True
     flops.measure_matrix_product = lambda: 0.0
-    TrainStep.__call__ = write_step
+    Trainer._run_call = write_step
     sys.argv = [given.program, *arguments]
     runpy.run_module(f"bert_tf.{given.program}", run_name="__main__", alter_sys=True)
 

@@ -18,9 +18,8 @@ from bert_tf.inference.kinds import KINDS
 from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.saving.writing import save
 from export.checks.answer_check import Answer, compare, tolerance_of
-from export.checks.model_check import all_requests
+from export.checks.model_check import all_requests, run_model
 from export.checks.op_check import foreign_ops, used_ops
-from export.checks.running import run_model
 from export.checks.stored_model import StoredModel, read
 from tests.export import c_runtime
 from tests.export.made_models import PURPOSE_OF_KIND, export_model

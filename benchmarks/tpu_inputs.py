@@ -15,7 +15,7 @@ SMALL = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 512, "vocab_size": 1000}
 STEP = {"do_train": "true", "do_eval": "false", "eval_steps": 0, "num_train_steps": 100}
 STEP |= {"num_warmup_steps": 10, "precision": "mixed_bfloat16", "jit_compile": "true"}
-STEP |= {"gradient_accumulation_steps": 1}
+STEP |= {"gradient_accumulation_steps": 1, "attention": "by_heads"}
 SMALL_BATCH = {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 16}
 
 

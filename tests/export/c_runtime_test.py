@@ -26,23 +26,14 @@ from tests.export.made_models import PURPOSE_OF_KIND, export_model
 from tests.shared_data import golden_file
 
 PYTHON = os.environ.get("C_RUNTIME_PYTHON", sys.executable)
-# Operations of tensorflow-text, and the libraries of its wheel that hold them.
-TEXT_LIBRARIES = {
-    "FastWordpieceTokenizeWithOffsets": "_fast_wordpiece_tokenizer.so",
-    "NormalizeUTF8": "_normalize_ops.so",
-}
 WORDPIECE = ["FastWordpieceTokenizeWithOffsets"]
+# The library of tensorflow-text's wheel that holds it.
+TEXT_LIBRARY = "_fast_wordpiece_tokenizer.so"
 # What models of texts need of tensorflow-text; models of ids need nothing.
 TEXT_OPS = {
     **dict.fromkeys(KINDS, WORDPIECE),
     "bfloat16": WORDPIECE,
-    "byte-level BPE": ["NormalizeUTF8"],
     "SentencePiece": [],
-}
-# Kinds and tokenizers that `made_models` does not make, by the folder of golden files.
-GOLDEN = {
-    "zero_shot": ("zero_shot", "model"),
-    "byte-level BPE": ("roberta", "masked_lm"),
 }
 
 
@@ -63,8 +54,8 @@ def write_exports(folder: pathlib.Path, name: str, index: pathlib.Path) -> list[
     elif name == "bfloat16":
         source = str(golden_file("families", "sentence_transformers", "mean_normalize"))
         options = {"precision": "bfloat16"}
-    else:
-        source = str(golden_file("families", *GOLDEN[name]))
+    else:  # zero_shot
+        source = str(golden_file("families", "zero_shot", "model"))
     return save(load(source, kind, **options), folder / "model", 1, source, options)
 
 
@@ -99,7 +90,7 @@ def test_a_saved_model_answers_without_python(tmp_path, search_index, name) -> N
         ops = foreign_ops(used_ops(stored.meta_graph))
         assert ops == (TEXT_OPS[name] if stored.takes_texts else [])
         expected = run_model(stored, requests).answers
-        found = run_in_c(stored, requests, tmp_path, [TEXT_LIBRARIES[op] for op in ops])
+        found = run_in_c(stored, requests, tmp_path, [TEXT_LIBRARY] if ops else [])
         compare(requests, expected, found, "Python", tolerance_of(stored))
 
 

@@ -38,18 +38,20 @@ def step_flops() -> float:
     return 3.0 * (L * layer + heads)
 
 
-def make_batch() -> dict[str, np.ndarray]:
-    """Draws a batch of B examples of T positions and P predictions, without padding."""
+def make_batch(batch: int = B, length: int = T, predictions: int = P) -> dict[str, np.ndarray]:
+    """Draws a batch of examples without padding, of so many positions and predictions."""
     draw = np.random.default_rng(0)
+    shape, predicted = (batch, length), (batch, predictions)
+    is_second = np.arange(length)[None] > length // 2
     return {
-        "input_word_ids": draw.integers(0, V, (B, T)).astype(np.int32),
-        "input_mask": np.ones((B, T), np.int32),
-        "input_type_ids": np.repeat(np.arange(T)[None] > T // 2, B, 0).astype(np.int32),
-        "masked_lm_positions": np.sort(draw.integers(0, T, (B, P)), 1).astype(np.int32),
-        "masked_lm_ids": draw.integers(0, V, (B, P)).astype(np.int32),
-        "masked_lm_weights": np.ones((B, P), np.float32),
-        "next_sentence_labels": draw.integers(0, 2, B).astype(np.int32),
-        "next_sentence_weights": np.ones(B, np.float32),
+        "input_word_ids": draw.integers(0, V, shape).astype(np.int32),
+        "input_mask": np.ones(shape, np.int32),
+        "input_type_ids": np.repeat(is_second, batch, 0).astype(np.int32),
+        "masked_lm_positions": np.sort(draw.integers(0, length, predicted), 1).astype(np.int32),
+        "masked_lm_ids": draw.integers(0, V, predicted).astype(np.int32),
+        "masked_lm_weights": np.ones(predicted, np.float32),
+        "next_sentence_labels": draw.integers(0, 2, batch).astype(np.int32),
+        "next_sentence_weights": np.ones(batch, np.float32),
     }
 
 
@@ -62,12 +64,16 @@ def model_config() -> Any:
 
 
 def whole_step(
-    model: Any, batch: dict[str, np.ndarray], in_parts: bool = False
+    model: Any, batch: dict[str, np.ndarray], in_parts: bool = False, attention: str = "plain"
 ) -> Callable[[], Any]:
-    """Returns a training step of bert_tf on one batch, compiled by XLA, or its parts."""
+    """Returns a training step of bert_tf on one batch, compiled by XLA, or its parts.
+
+    `attention` is a form of `bert_tf/network/attention_form.py`.
+    """
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
+    from bert_tf.network.attention_form import attention_form
     from bert_tf.network.xla_region import compile_xla_regions
     from bert_tf.training.optimizers import build_optimizer
 
@@ -79,7 +85,8 @@ def whole_step(
 
     @tf.function(jit_compile=not in_parts)
     def step(seed: tf.Tensor) -> tf.Tensor:
-        with compile_xla_regions(in_parts), tf.GradientTape() as tape:
+        form = attention_form(attention)
+        with compile_xla_regions(in_parts), form, tf.GradientTape() as tape:
             outputs = model(tensors, training=True, dropout_seed=seed)
             loss = sum(part.mean() for part in model.objective_losses(tensors, outputs).values())
         gradients = tape.gradient(loss, [variable.value for variable in variables])

@@ -21,9 +21,9 @@ from absl import flags, logging
 from bert_tf.config import config_flags
 from bert_tf.config.given_flags import check_given, check_needs
 from bert_tf.search.index_flags import define_index_flags
-from bert_tf.search.progress import TextProgress
 from bert_tf.system.files import new_folder_path
 from bert_tf.system.model_names import absolute_path
+from bert_tf.system.progress import Progress
 from bert_tf.text.text_counts import Remedy, counting_texts
 
 if typing.TYPE_CHECKING:
@@ -191,7 +191,7 @@ def batches(embed: typing.Any, documents: Iterable["Document"], count: int) -> I
     """Yields `count` documents, embedded."""
     from bert_tf.search.segments import Batch
 
-    progress = TextProgress(count)
+    progress = Progress("embedding", total=count, unit="texts")
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
         ids = [document.id for document in chunk]

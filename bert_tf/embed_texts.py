@@ -28,10 +28,10 @@ from bert_tf.search.bulk import (
     read_file,
 )
 from bert_tf.search.index_flags import define_index_flags
-from bert_tf.search.progress import TextProgress
 from bert_tf.search.runners import RUNNERS, run
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import exclusive, new_folder_path, read_json, real_path, write_json
+from bert_tf.system.progress import Progress
 
 define_index_flags()
 config_flags.define_flags(DataConfig, only=("num_workers",))
@@ -142,7 +142,7 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
     logging.info("%d documents to embed.", todo)
     start = time.monotonic()
-    progress = TextProgress(todo)
+    progress = Progress("embedding", total=todo, unit="texts")
     # Beam returns no counts, and Spark returns all at the end.
     for count in run_step(embed_shard, job, list(counts)):
         progress.add(int(count))

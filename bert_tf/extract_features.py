@@ -30,8 +30,8 @@ from bert_tf.config.given_flags import check_given, check_needs, check_new_file
 from bert_tf.config.pooled_layers import POOLINGS
 from bert_tf.corpus.corpus_format import open_decompressed
 from bert_tf.corpus.text_lines import read_whole_lines
-from bert_tf.search.progress import TextProgress
 from bert_tf.system.files import atomic_write
+from bert_tf.system.progress import Progress
 from bert_tf.tasks.base.examples.tables import is_table
 from bert_tf.text.packing import PackedText
 from bert_tf.text.text_counts import Remedy, counting_texts
@@ -199,7 +199,7 @@ def json_lines(
     index = 0
     # Tokens are counted, so that long texts do not need more memory.
     chunks = _chunks(rows, CHUNK_BATCHES * model.batch_size * model.max_seq_length)
-    progress = TextProgress(num_rows)
+    progress = Progress("features", total=num_rows, unit="texts")
     for chunk in chunks:
         for row, values in zip(chunk, model.run(chunk), strict=True):
             yield to_line(index, row, values)

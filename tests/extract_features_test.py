@@ -116,7 +116,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypat
     layers = [-1, 0, -3]
     status, printed = extract(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
     assert status == 0, printed
-    assert re.search(r" 8 .*8 texts \(100 %\), .* texts/s, 0 s ", printed)
+    assert re.search(r" 8/8 texts \(100%\), .* texts/s, 0 s ", printed)
     lines = (folder / "features.jsonl").read_text(encoding="utf8").splitlines()
     assert len(lines) == len(LINES)
     for index, (line, text) in enumerate(zip(lines, LINES, strict=True)):

@@ -17,9 +17,8 @@ import dataclasses
 import logging
 import pathlib
 import re
-import resource
 import shlex
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.duplicates import key_file, write_keys
@@ -37,11 +36,9 @@ ONE_MACHINE = (
     "--runner=FnApiRunner --direct_running_mode=multi_processing "
     "--default_sdk_harness_log_level=ERROR"
 )
-METRICS = "bert_tf"
-PEAK_MEMORY = "peak_memory_mb"
 
 
-def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
+def fill_work_folder(job: ExampleJob, beam_options: str = "") -> None:
     """Makes the missing tokens and examples of a job.
 
     The local version then finds everything finished, and writes the manifest.
@@ -49,9 +46,6 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     Args:
       beam_options: Beam's own options, as on a command line. Empty: Beam's runner for one machine,
         with num_workers processes.
-
-    Returns:
-      The memory of the largest worker in MB; 0 if the runner does not tell.
 
     Raises:
       ValueError: if Beam is not installed, or a worker found an error in the input.
@@ -61,11 +55,9 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     job = with_absolute_paths(job)
     build(pipeline, job)
     try:
-        result = pipeline.run()
-        result.wait_until_finish()
+        pipeline.run().wait_until_finish()
     except Exception as error:  # each runner has its own kind
         raise_input_fault(error)
-    return peak_memory(result)
 
 
 def new_pipeline(beam_options: str, num_workers: int) -> "beam.Pipeline":
@@ -99,7 +91,7 @@ def build(pipeline: "beam.Pipeline", job: ExampleJob) -> None:
         | "Job" >> beam.Create([job])
         | "Plan" >> beam.FlatMap(_plan, beam.pvalue.AsList(tokenized))
         | "Deal shards" >> beam.Reshuffle()
-        | "Write" >> beam.Map(_write)
+        | "Write" >> beam.Map(write_shard)
     )
 
 
@@ -110,7 +102,6 @@ def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool], deduplicate: str
         tokenize_part(*task)
     if deduplicate != "none" and not key_file(path, deduplicate).exists():
         write_keys(path, deduplicate)
-    _note_memory()
     return path.name
 
 
@@ -118,32 +109,6 @@ def _plan(job: ExampleJob, tokenized: list[str]) -> list[ShardTask]:
     """Runs when the side input `tokenized` is complete; its content is of no interest."""
     del tokenized
     return job.missing_shards()
-
-
-def _write(task: ShardTask) -> dict[str, Any]:
-    record = write_shard(task)
-    _note_memory()
-    return record
-
-
-def _note_memory() -> None:
-    from apache_beam.metrics import Metrics
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000  # KB on Linux
-    Metrics.distribution(METRICS, PEAK_MEMORY).update(peak)
-
-
-def peak_memory(result: "beam.runners.runner.PipelineResult") -> float:
-    """Returns the memory of the largest worker of a finished pipeline in MB, or 0."""
-    from apache_beam.metrics import MetricsFilter
-
-    try:
-        # Not all runners have metrics.
-        found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
-    except NotImplementedError:
-        return 0.0
-    results = [metric.result for metric in found["distributions"]]
-    return float(max((found.max for found in results if found and found.count), default=0))
 
 
 def with_absolute_paths(job: ExampleJob) -> ExampleJob:

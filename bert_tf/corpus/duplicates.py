@@ -26,12 +26,12 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.splitmix import GAMMA, hash64, mix64
 from bert_tf.corpus.token_store import TokenStore
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.files import atomic_write
 from bert_tf.system.processes import map_in_processes
+from bert_tf.system.progress import Progress
 
 FORMS = ("none", "exact", "near")
 SHINGLE = 5  # tokens, about four words

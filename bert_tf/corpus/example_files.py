@@ -83,7 +83,7 @@ def write_examples(
     masking: MaskingConfig,
     *,
     do_lower_case: bool,
-    fill_work_folder: Callable[[ExampleJob], float] | None = None,
+    fill_work_folder: Callable[[ExampleJob], None] | None = None,
 ) -> dict[str, Any]:
     """Writes all examples of a corpus to files of the user's choice; resumes a killed run.
 
@@ -94,8 +94,7 @@ def write_examples(
     Args:
       output_files, data, masking, do_lower_case: see `ExampleJob`; `data` names the input.
       fill_work_folder: makes tokens and examples elsewhere, for example
-        `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. This
-        function then makes only the missing ones.
+        `beam_examples.fill_work_folder`. This function then makes only the missing ones.
 
     Returns:
       The manifest: key, parameters, totals and one record per file.
@@ -126,7 +125,8 @@ def write_examples(
         _delete_stale_work(folder, name, work)
         is_resumed = work.exists()
         job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
-        worker_memory = fill_work_folder(job) if fill_work_folder else 0.0
+        if fill_work_folder:
+            fill_work_folder(job)
         # After Beam nothing is left to make: this opens its tokens and reads its done markers.
         store, documents, files = make_locally(job)
         counts = {
@@ -135,9 +135,7 @@ def write_examples(
             "examples": sum(file["examples"] for file in files),
         }
         runner = "beam" if fill_work_folder else "local"
-        report = run_report(
-            start, counts, runner=runner, is_resumed=is_resumed, worker_memory=worker_memory
-        )
+        report = run_report(start, counts, runner=runner, is_resumed=is_resumed)
         more = {"duplicates": store.num_documents - len(documents), "run": report}
         manifest = write_manifest(manifest_file, key, parameters, store, files, **more)
         # Only after the manifest: until it is written, a killed run resumes with this folder.

@@ -17,7 +17,6 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.progress import Progress
 from bert_tf.corpus.sentence_pairs import (
     SentencePair,
     document_generator,
@@ -32,6 +31,7 @@ from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import file_sha256
 from bert_tf.system.files import atomic_write, write_json
 from bert_tf.system.processes import count_workers, map_in_processes
+from bert_tf.system.progress import Progress
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 

@@ -22,7 +22,7 @@ def input_megabytes(paths: Iterable[str]) -> float:
 
 
 def run_report(
-    start: float, counts: dict[str, float], *, runner: str, is_resumed: bool, worker_memory: float
+    start: float, counts: dict[str, float], *, runner: str, is_resumed: bool
 ) -> dict[str, Any]:
     """Returns the report of a run for the manifest.
 
@@ -31,14 +31,13 @@ def run_report(
       counts: the numbers of documents, input_mb and examples.
       runner: "local" or "beam".
       is_resumed: whether a killed run did a part of the work; rates would then be too high.
-      worker_memory: memory in MB of the largest worker that is not a child of this process.
     """
     seconds = time.monotonic() - start
     report = {
         "runner": runner,
         "seconds": round(seconds, 1),
         "is_resumed": is_resumed,
-        "peak_memory_mb": round(max(peak_memory(), worker_memory)),
+        "peak_memory_mb": round(peak_memory()),
     }
     if not is_resumed:
         report |= {unit: round(counts[name] / seconds, 2) for name, unit in RATES.items()}

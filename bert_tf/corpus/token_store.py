@@ -24,9 +24,9 @@ from typing import IO
 import numpy as np
 
 from bert_tf.corpus.corpus import CorpusPart, read_documents
-from bert_tf.corpus.progress import Progress
 from bert_tf.system.files import atomic_write
 from bert_tf.system.processes import map_in_processes
+from bert_tf.system.progress import Progress
 from bert_tf.text.kinds import encode_sentences
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 

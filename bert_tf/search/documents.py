@@ -18,6 +18,7 @@ from bert_tf.corpus.corpus_format import JSON_OBJECT, plain_ending
 from bert_tf.corpus.sentences import sentence_spans
 from bert_tf.corpus.unspaced_text import cut_units, join_lines, word_spans
 from bert_tf.tasks.base.examples.tables import decoded_lines, list_tables, read_rows
+from bert_tf.tasks.embedding.beir import text_cell
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
 PASSAGE_WORDS = 100
@@ -67,7 +68,7 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
                 f"{where} has no column `text`, only {', '.join(map(str, row))}; rename the column "
                 "that contains the texts."
             )
-        text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
+        text = f"{text_cell(row, 'title', where)} {text_cell(row, 'text', where)}".strip()
         if not text:
             empty.append(where)  # Some collections have such rows (FiQA).
             continue
@@ -97,13 +98,6 @@ def _id(row: dict[str, Any], where: str) -> str:
             raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string or a number.")
         return str(value)
     return ""
-
-
-def _cell(row: dict[str, Any], key: str, where: str) -> str:
-    value = row.get(key)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string.")
-    return value or ""
 
 
 def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:

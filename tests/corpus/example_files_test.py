@@ -243,7 +243,6 @@ def test_the_report_of_a_run(data):
     assert report["documents/s"] > report["MB/s"] > 0 and report["examples/s"] > 0
     assert 20 < report["peak_memory_mb"] < 20_000
     counts = {"documents": 40, "input_mb": 5.0, "examples": 100}
-    options = {"runner": "beam", "worker_memory": 1e6}
-    report = throughput.run_report(-1e9, counts, is_resumed=True, **options)
-    assert "examples/s" not in report and report["peak_memory_mb"] == 1_000_000
+    report = throughput.run_report(-1e9, counts, runner="beam", is_resumed=True)
+    assert "examples/s" not in report
     assert "/s" not in throughput.describe(report)

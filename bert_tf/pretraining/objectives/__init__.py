@@ -9,15 +9,13 @@ from bert_tf.pretraining.objectives.objective import Objective
 from bert_tf.pretraining.objectives.permuted_lm import PermutedLM
 from bert_tf.pretraining.objectives.sentence_order import SentenceOrder
 
+# The objectives over tokens.
 OBJECTIVES: dict[str, type[Objective]] = {
     "masked_lm": MaskedLM,
     "masked_diffusion": MaskedDiffusion,
     "permuted_lm": PermutedLM,
     "masked_permuted_lm": MaskedPermutedLM,
-    "next_sentence": NextSentence,
-    "sentence_order": SentenceOrder,
 }
-OF_PAIRS = ("next_sentence", "sentence_order")
 
 
 def make_objectives(
@@ -34,17 +32,12 @@ def make_objectives(
       of_tokens: name of the objective over masked tokens; an unknown one is an error.
       reads_left_to_right: whether some examples are predicted from left to right.
     """
-    known = [name for name in OBJECTIVES if name not in OF_PAIRS]
-    if of_tokens not in known:
-        raise ValueError(f"objective: received {of_tokens!r}, expected one of {', '.join(known)}.")
-    of_pairs = "sentence_order" if sentence_order else "next_sentence"
-    names = [of_tokens]
-    if use_next_sentence:
-        names.append(of_pairs)
-    objectives: list[Objective] = []
-    for name in names:
-        if name == "masked_lm" and reads_left_to_right:
-            objectives.append(MaskedAndCausalLM())
-        else:
-            objectives.append(OBJECTIVES[name]())
-    return tuple(objectives)
+    if of_tokens not in OBJECTIVES:
+        raise ValueError(
+            f"objective: received {of_tokens!r}, expected one of {', '.join(OBJECTIVES)}."
+        )
+    is_causal = of_tokens == "masked_lm" and reads_left_to_right
+    first = MaskedAndCausalLM() if is_causal else OBJECTIVES[of_tokens]()
+    if not use_next_sentence:
+        return (first,)
+    return first, SentenceOrder() if sentence_order else NextSentence()

@@ -71,23 +71,25 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
 
 def find(folder: str | os.PathLike, name: str) -> str:
     """Returns the path of a file in a folder, which may be compressed."""
-    for ending in _ENDINGS:
-        path = pathlib.Path(folder, name + ending)
-        if path.is_file():
-            return str(path)
+    if path := _existing(folder, name):
+        return path
     raise ValueError(
         f"{folder} has no {name} (nor {name}.xz, .gz, .bz2); a BEIR folder has corpus.jsonl, "
         "queries.jsonl and qrels/SPLIT.tsv."
     )
 
 
+def _existing(folder: str | os.PathLike, name: str) -> str:
+    """Returns the path of a file that may be compressed; "" if there is none."""
+    paths = [pathlib.Path(folder, name + ending) for ending in _ENDINGS]
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
 def find_judgments(folder: str | os.PathLike, split: str) -> str:
     """Returns the path of the judgments of a split."""
     folder = pathlib.Path(folder, "qrels")
-    for ending in _ENDINGS:
-        path = pathlib.Path(folder, f"{split}.tsv{ending}")
-        if path.is_file():
-            return str(path)
+    if path := _existing(folder, f"{split}.tsv"):
+        return path
     splits = set()
     for ending in _ENDINGS:
         for file in folder.glob(f"*.tsv{ending}"):
@@ -100,8 +102,8 @@ def find_judgments(folder: str | os.PathLike, split: str) -> str:
 def read_documents(path: str) -> Iterator[tuple[str, str]]:
     """Yields the id and the text, title included, of each document of a corpus.jsonl."""
     for where, name, row in _named(path):
-        title = _text(row, "title", where)
-        text = _text(row, "text", where)
+        title = text_cell(row, "title", where)
+        text = text_cell(row, "text", where)
         if row.get("text") is None and row.get("title") is None:
             raise ValueError(f"{where} has neither title nor text; give at least one.")
         yield name, f"{title} {text}".strip()
@@ -110,7 +112,7 @@ def read_documents(path: str) -> Iterator[tuple[str, str]]:
 def read_queries(path: str) -> Iterator[tuple[str, str]]:
     """Yields the id and the text of each query of a queries.jsonl."""
     for where, name, row in _named(path):
-        if not (text := _text(row, "text", where).strip()):
+        if not (text := text_cell(row, "text", where).strip()):
             raise ValueError(f"{where}: query {name!r} has no text.")
         yield name, text
 
@@ -131,7 +133,8 @@ def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield where, name, row
 
 
-def _text(row: dict[str, Any], key: str, where: str) -> str:
+def text_cell(row: dict[str, Any], key: str, where: str) -> str:
+    """Returns a text of a row; "" if it is missing or null."""
     value = row.get(key)
     if value is None:
         return ""

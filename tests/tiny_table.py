@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import order_examples
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.network.losses import WeightedSum
 
 
@@ -43,10 +44,8 @@ class TableTask:
         self.length = length
         self.seconds = seconds
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
-        rows = np.arange(batch_size).reshape(num_workers, -1)[worker_index]
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
+        rows = shard.rows(batch_size)
 
         def read(step: np.ndarray) -> np.ndarray:
             select.select([], [], [], self.seconds)  # libfaketime breaks sleep
@@ -62,10 +61,8 @@ class TableTask:
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return tf.data.Dataset.range(start_step, 10**9).map(load).with_options(options)
 
-    def eval_dataset(
-        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
-        return self.train_dataset(batch_size, 0, worker_index, num_workers).take(max_steps)
+    def eval_dataset(self, batch_size: int, max_steps: int, shard: InputShard) -> tf.data.Dataset:
+        return self.train_dataset(batch_size, 0, shard).take(max_steps)
 
     def loss_weights(self, batch: Any) -> dict[str, tf.Tensor]:
         return {"loss_of_pieces": tf.cast(tf.size(batch["targets"]), tf.float32)}

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.pipeline import evaluation_dataset, raise_input_fault
+from bert_tf.corpus.pipeline import MaskedBatches, raise_input_fault
 from bert_tf.corpus.record_form import describe_records
 from bert_tf.corpus.tfrecords import RecordFiles, list_record_files
 from bert_tf.text.tokenization import AnyVocab
@@ -25,17 +25,11 @@ def read_examples(
     form = describe_records(records)
     if form.is_masked:
         masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
-    dataset = evaluation_dataset(
-        records,
-        vocab,
-        masking,
-        max_seq_length=form.max_seq_length,
-        batch_size=1,
-        seed=data.random_seed,
-        max_steps=num_examples,
+    batches = MaskedBatches(
+        records, vocab, masking, max_seq_length=form.max_seq_length, seed=data.random_seed
     )
     try:
-        for batch in dataset.as_numpy_iterator():
+        for batch in batches.evaluation(1, num_examples).as_numpy_iterator():
             yield {name: values[0] for name, values in batch.items()}
     except tf.errors.InvalidArgumentError as error:
         raise_input_fault(error, records)

@@ -1,14 +1,37 @@
-"""Maps datasets: several elements at once, in order, with a few results prefetched."""
+"""Maps numbers of steps to batches: several at once, in order; a worker makes its own rows."""
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 MAX_PARALLEL = 8  # Elements in work at once; each is a whole batch in memory.
 NUM_AHEAD = 2  # Results kept ready.
+
+
+class InputShard(NamedTuple):
+    """The part of every global batch that this worker makes."""
+
+    worker_index: int = 0
+    num_workers: int = 1
+
+    def rows(self, batch_size: int) -> np.ndarray:
+        """Returns the indices of its rows in the global batch, int64 [B / W].
+
+        Raises:
+          ValueError: if the batch cannot be dealt evenly.
+        """
+        if batch_size % self.num_workers:
+            raise ValueError(
+                f"The batch size {batch_size} is not a multiple of the {self.num_workers} workers; "
+                "change one of them."
+            )
+        return np.arange(batch_size).reshape(self.num_workers, -1)[self.worker_index]
+
+
+ALL = InputShard()
 
 
 def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:

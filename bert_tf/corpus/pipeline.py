@@ -8,7 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn, Required, TypedDict, Unpack, cast
+from typing import NoReturn, cast
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +17,7 @@ from absl import logging
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import features
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.input_shard import InputShard
-from bert_tf.corpus.mapping import map_in_order
+from bert_tf.corpus.mapping import ALL, InputShard, map_in_order
 from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm, check_form, describe_records, find_fault
@@ -29,95 +28,145 @@ from bert_tf.text.tokenization import AnyVocab
 Choose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-class BatchOptions(TypedDict, total=False):
-    """Options of the batches of `pretraining_dataset`, which describes them."""
-
-    max_seq_length: Required[int]
-    use_next_sentence: bool
-    mask: Callable | None
-    last_step: int | None
-
-
-def pretraining_dataset(
-    records: RecordFiles,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    *,
-    batch_size: int,
-    seed: int,
-    start_step: int = 0,
-    num_steps: int | None = None,
-    worker_index: int = 0,
-    num_workers: int = 1,
-    **options: Unpack[BatchOptions],
-) -> tf.data.Dataset:
-    """Returns the training batches of the steps from `start_step` on.
+class MaskedBatches:
+    """Makes batches of records for training and for evaluation.
 
     Args:
       records: unmasked records, which get new masks in each epoch, or masked records.
       masking: the masking of unmasked records, and P.
-      batch_size: examples per step over all workers.
+      max_seq_length: T of the records.
       seed: seed of order and masks.
-      num_steps: number of batches; None for no limit.
-      worker_index: w; the worker makes rows [w * B / W, (w + 1) * B / W) of each global batch.
-      num_workers: W, divides batch_size.
-      options: `max_seq_length`, T of the records; `use_next_sentence`, False for 0 in all
-        `next_sentence_weights`; `mask`, a masking function with the signature of `mask_batch` that
-        replaces the one of `masking`; `last_step`, the step at which the share of masks is
-        `masked_lm_prob_end`.
-
-    Returns:
-      Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
+      use_next_sentence: False for 0 in all `next_sentence_weights`.
+      mask: a masking function with the signature of `mask_batch`, instead of that of `masking`.
 
     Raises:
-      ValueError: if the records do not fit T, P or the masking, or W does not divide B. A bad
-        record or token id raises InvalidArgumentError when it is met: see `raise_input_fault`.
+      ValueError: if the records do not fit T, P or the masking. A bad record or token id raises
+        InvalidArgumentError when it is met: see `raise_input_fault`.
     """
-    rows = InputShard(worker_index, num_workers).rows(batch_size)
 
-    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return order_examples(step * batch_size + rows, len(records), seed)
+    def __init__(
+        self,
+        records: RecordFiles,
+        vocab: AnyVocab,
+        masking: MaskingConfig,
+        *,
+        max_seq_length: int,
+        seed: int,
+        use_next_sentence: bool = True,
+        mask: Callable | None = None,
+    ) -> None:
+        self._records = records
+        self._vocab = vocab
+        self._masking = masking
+        self._seed = seed
+        self._use_next_sentence = use_next_sentence
+        self._form = describe_records(records)
+        self._mask = _choose_masking(self._form, masking, mask, str(records.paths[0]))
+        check_form(records, self._form, max_seq_length, masking.max_predictions_per_seq)
 
-    # Endless: a range up to the largest step.
-    if num_steps is None:
-        num_steps = np.iinfo(np.int64).max - start_step
-    steps = tf.data.Dataset.range(start_step, start_step + num_steps)
-    make_batch = _batch_maker(records, vocab, masking, seed, **options)
-    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
+    def training(
+        self,
+        batch_size: int,
+        start_step: int = 0,
+        num_steps: int | None = None,
+        shard: InputShard = ALL,
+        last_step: int | None = None,
+    ) -> tf.data.Dataset:
+        """Returns the batches of the steps from `start_step` on.
 
+        Args:
+          batch_size: examples per step over all workers.
+          num_steps: number of batches; None for no limit.
+          shard: the rows of each batch to make.
+          last_step: the step at which the share of masks is `masked_lm_prob_end`.
 
-def evaluation_dataset(
-    records: RecordFiles,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    *,
-    batch_size: int,
-    seed: int,
-    max_steps: int | None = None,
-    worker_index: int = 0,
-    num_workers: int = 1,
-    **options: Unpack[BatchOptions],
-) -> tf.data.Dataset:
-    """Returns every example once, in file order and with the masks of epoch 0.
+        Returns:
+          Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
 
-    Arguments and errors are those of `pretraining_dataset`; `max_steps` is the most batches. The
-    last batch is filled up with rows of padding, whose weights are 0.
-    """
-    rows = InputShard(worker_index, num_workers).rows(batch_size)
+        Raises:
+          ValueError: if the workers do not divide B.
+        """
+        rows = shard.rows(batch_size)
 
-    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        example_ids = step * batch_size + rows
-        # The last batch is short here; `_fill_rows` pads it.
-        example_ids = example_ids[example_ids < len(records)]
-        return example_ids, np.zeros_like(example_ids)
+        def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return order_examples(step * batch_size + rows, len(self._records), self._seed)
 
-    # Rounded up, so the last batch is evaluated even if it is not full.
-    num_steps = -(-len(records) // batch_size)
-    if max_steps is not None:
-        num_steps = min(num_steps, max_steps)
-    make_batch = _batch_maker(records, vocab, masking, seed, **options)
-    steps = tf.data.Dataset.range(num_steps)
-    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
+        # Endless: a range up to the largest step.
+        if num_steps is None:
+            num_steps = np.iinfo(np.int64).max - start_step
+        steps = tf.data.Dataset.range(start_step, start_step + num_steps)
+        return self._map_steps(steps, choose, len(rows), last_step)
+
+    def evaluation(
+        self, batch_size: int, max_steps: int | None = None, shard: InputShard = ALL
+    ) -> tf.data.Dataset:
+        """Returns every example once, in file order and with the masks of epoch 0.
+
+        Arguments and errors are those of `training`; `max_steps` is the most batches. The last
+        batch is filled up with rows of padding, whose weights are 0.
+        """
+        rows = shard.rows(batch_size)
+        count = len(self._records)
+
+        def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            example_ids = step * batch_size + rows
+            # The last batch is short here; `_fill_rows` pads it.
+            example_ids = example_ids[example_ids < count]
+            return example_ids, np.zeros_like(example_ids)
+
+        # Rounded up, so the last batch is evaluated even if it is not full.
+        num_steps = -(-count // batch_size)
+        if max_steps is not None:
+            num_steps = min(num_steps, max_steps)
+        return self._map_steps(tf.data.Dataset.range(num_steps), choose, len(rows), None)
+
+    def _map_steps(
+        self, steps: tf.data.Dataset, choose: Choose, num_rows: int, last_step: int | None
+    ) -> tf.data.Dataset:
+        """Maps steps to batches of `num_rows` rows, several at once, in order."""
+
+        def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            example_ids, epochs = choose(step)
+            return np.array(self._records.read(example_ids), object), example_ids, epochs
+
+        @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
+        def load(step: tf.Tensor) -> features.PretrainingBatch:
+            # Python only reads bytes; parsing and masking are operations of the graph, in its
+            # threads.
+            gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
+            serialized, example_ids, epochs = (tf.ensure_shape(one, [None]) for one in gathered)
+            progress = None
+            if self._masking.masked_lm_prob_end and last_step is not None:
+                # If batches were skipped, the run ends with steps after `last_step`.
+                progress = tf.minimum(tf.cast(step, tf.float64) / max(1, last_step), 1.0)
+            batch = self._make_batch(serialized, example_ids, epochs, progress)
+            return _fill_rows(batch, num_rows, self._vocab.pad_id)
+
+        return map_in_order(steps, load)
+
+    def _make_batch(
+        self,
+        serialized: tf.Tensor,
+        example_ids: tf.Tensor,
+        epochs: tf.Tensor,
+        progress: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the masked batch of serialized records; for `progress` see `MaskDraws`."""
+        vocab = self._vocab
+        batch = parse_records(serialized, self._form)
+        names = ["input_word_ids", *(["masked_lm_ids"] if self._form.is_masked else [])]
+        checked = [_check_ids(batch[n], example_ids, self._records, len(vocab)) for n in names]
+        # The identities make the batch depend on the checks, which would otherwise not run.
+        with tf.control_dependencies(checked):
+            batch = {name: tf.identity(values) for name, values in batch.items()}
+        if vocab.pad_id:  # Records in google-research/bert's form are padded with 0.
+            is_token = batch["input_mask"] > 0
+            batch["input_word_ids"] = tf.where(is_token, batch["input_word_ids"], vocab.pad_id)
+        if self._mask:
+            draws = MaskDraws(example_ids, epochs, vocab, self._masking, self._seed, progress)
+            batch = self._mask(batch, draws)
+        weights = tf.fill(tf.shape(example_ids), float(self._use_next_sentence))
+        return {**batch, "next_sentence_weights": weights}
 
 
 def raise_input_fault(
@@ -142,36 +191,6 @@ def raise_input_fault(
     raise error
 
 
-def _map_steps(
-    steps: tf.data.Dataset,
-    records: RecordFiles,
-    choose: Choose,
-    make_batch: Callable,
-    num_rows: int,
-    pad_id: int,
-) -> tf.data.Dataset:
-    """Maps steps to batches of `num_rows` rows, several at once, in order."""
-
-    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        example_ids, epochs = choose(step)
-        return np.array(records.read(example_ids), object), example_ids, epochs
-
-    @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
-    def load(step: tf.Tensor) -> features.PretrainingBatch:
-        # Python only reads bytes; parsing and masking are operations of the graph, in its threads.
-        gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
-        serialized, example_ids, epochs = gathered
-        batch = make_batch(
-            tf.ensure_shape(serialized, [None]),
-            tf.ensure_shape(example_ids, [None]),
-            tf.ensure_shape(epochs, [None]),
-            step,
-        )
-        return _fill_rows(batch, num_rows, pad_id)
-
-    return map_in_order(steps, load)
-
-
 def _fill_rows(
     batch: Mapping[str, tf.Tensor], num_rows: int, pad_id: int
 ) -> features.PretrainingBatch:
@@ -185,48 +204,6 @@ def _fill_rows(
         padded = tf.pad(values, paddings, constant_values=empty)
         filled[name] = tf.ensure_shape(padded, [num_rows, *values.shape[1:]])
     return cast(features.PretrainingBatch, filled)
-
-
-def _batch_maker(
-    records: RecordFiles,
-    vocab: AnyVocab,
-    masking: MaskingConfig,
-    seed: int,
-    *,
-    max_seq_length: int,
-    use_next_sentence: bool = True,
-    mask: Callable | None = None,
-    last_step: int | None = None,
-) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns the function from serialized records, example ids, epochs and step to a batch."""
-    form = describe_records(records)
-    mask = _choose_masking(form, masking, mask, str(records.paths[0]))
-    check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
-
-    def make_batch(
-        serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor, step: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        batch = parse_records(serialized, form)
-        checked = [_check_ids(batch["input_word_ids"], example_ids, records, len(vocab))]
-        if form.is_masked:
-            checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
-        # The identities make the batch depend on the checks, which would otherwise not run.
-        with tf.control_dependencies(checked):
-            batch = {name: tf.identity(values) for name, values in batch.items()}
-        if vocab.pad_id:  # Records in google-research/bert's form are padded with 0.
-            is_token = batch["input_mask"] > 0
-            batch["input_word_ids"] = tf.where(is_token, batch["input_word_ids"], vocab.pad_id)
-        if mask:
-            draws = MaskDraws(example_ids, epochs, vocab, masking, seed)
-            if masking.masked_lm_prob_end and last_step is not None:
-                # If batches were skipped, the run ends with steps after `last_step`.
-                done = tf.cast(step, tf.float64) / max(1, last_step)
-                draws = draws._replace(progress=tf.minimum(done, 1.0))
-            batch = mask(batch, draws)
-        weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))
-        return {**batch, "next_sentence_weights": weights}
-
-    return make_batch
 
 
 def _choose_masking(

@@ -7,7 +7,8 @@ from typing import Any, cast
 import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset
+from bert_tf.corpus.mapping import ALL, InputShard
+from bert_tf.corpus.pipeline import MaskedBatches
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.losses import WeightedSum
 from bert_tf.pretraining.masked_words.model import BertPretrainer
@@ -53,32 +54,15 @@ class PretrainingTask:
             "mask": next((o.mask_batch for o in self.objectives if o.mask_batch), None),
         }
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns the training batches; see `training.task.Task`."""
-        return pretraining_dataset(
-            cast(RecordFiles, self.train_records),
-            batch_size=batch_size,
-            start_step=start_step,
-            worker_index=worker_index,
-            num_workers=num_workers,
-            last_step=self._last_step,
-            **self._dataset_options,
-        )
+        batches = MaskedBatches(cast(RecordFiles, self.train_records), **self._dataset_options)
+        return batches.training(batch_size, start_step, shard=shard, last_step=self._last_step)
 
-    def eval_dataset(
-        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def eval_dataset(self, batch_size: int, max_steps: int, shard: InputShard) -> tf.data.Dataset:
         """Returns the first `max_steps` batches in file order, with the same masks every time."""
-        return evaluation_dataset(
-            cast(RecordFiles, self.eval_records),
-            batch_size=batch_size,
-            max_steps=max_steps,
-            worker_index=worker_index,
-            num_workers=num_workers,
-            **self._dataset_options,
-        )
+        batches = MaskedBatches(cast(RecordFiles, self.eval_records), **self._dataset_options)
+        return batches.evaluation(batch_size, max_steps, shard)
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns how many predictions of each kind the batch holds."""
@@ -105,8 +89,8 @@ class PretrainingTask:
         It knows `train_steps` training batches of 64; see `Objective.baseline`.
         """
         # A fixed batch size, so that the baseline does not depend on that of the run.
-        train = self.train_dataset(64, 0, 0, 1).take(train_steps)
-        held_out = self.eval_dataset(eval_batch_size, max_eval_steps, 0, 1)
+        train = self.train_dataset(64, 0, ALL).take(train_steps)
+        held_out = self.eval_dataset(eval_batch_size, max_eval_steps, ALL)
         return union(o.baseline(self.model.config, train, held_out) for o in self.objectives)
 
 

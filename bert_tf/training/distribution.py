@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.corpus.mapping import map_in_order
+from bert_tf.corpus.mapping import ALL, InputShard, map_in_order
 from bert_tf.system.hosts import read_tf_config, worker_index
 from bert_tf.training.batch_ramp import check_ramp
 
@@ -152,23 +152,24 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 def distribute(
     strategy: tf.distribute.Strategy,
-    make_dataset: Callable[[int, int], tf.data.Dataset],
+    make_dataset: Callable[[InputShard], tf.data.Dataset],
     pack: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns a dataset whose elements are each replica's rows of one global batch.
 
     Args:
-      make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows of a
-        batch are distributed to the worker's replicas in order.
+      make_dataset: from this worker's part to a dataset of its rows; the rows of a batch are
+        distributed to the worker's replicas in order.
       pack: a function applied to each replica's rows at the end, or None.
     """
     remote = tf.distribute.TPUStrategy | tf.distribute.MultiWorkerMirroredStrategy
     if strategy.num_replicas_in_sync == 1 and not isinstance(strategy, remote):
-        return _packed(make_dataset(0, 1), pack)
+        return _packed(make_dataset(ALL), pack)
 
     def from_context(context: tf.distribute.InputContext) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        dataset = make_dataset(context.input_pipeline_id, context.num_input_pipelines)
+        shard = InputShard(context.input_pipeline_id, context.num_input_pipelines)
+        dataset = make_dataset(shard)
 
         def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return {name: split_rows(value, replicas) for name, value in batch.items()}

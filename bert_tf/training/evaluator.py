@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.unfinished import EVALUATIONS
 from bert_tf.config import TrainingConfig
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.system.files import atomic_write
 from bert_tf.training.distribution import distribute, worker_of
 from bert_tf.training.metrics_log import json_line, ratios, read_metrics
@@ -95,10 +96,10 @@ class Evaluator:
         """The evaluation batches, whose pipeline is traced once for all evaluations."""
         size = self.config.eval_batch_size
         steps = self.config.max_eval_steps
-        return self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
+        return self.distribute(lambda shard: self.task.eval_dataset(size, steps, shard))
 
     def distribute(
-        self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
+        self, make_dataset: Callable[[InputShard], tf.data.Dataset], num_parts: int = 1
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """Distributes batches to replicas, with packed rows if requested.
 

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.network.losses import WeightedSum
 from bert_tf.system.type_names import Batch, Dataset, Model, Outputs, Tensor
 
@@ -21,14 +22,10 @@ class Task(Protocol):
     loss_names: tuple[str, ...]
     sum_names: tuple[str, ...]
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> Dataset:
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> Dataset:
         """Returns this worker's slice of every global batch from `start_step` on, endlessly."""
 
-    def eval_dataset(
-        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
-    ) -> Dataset:
+    def eval_dataset(self, batch_size: int, max_steps: int, shard: InputShard) -> Dataset:
         """Returns this worker's slice of the evaluation batches, the same on every call."""
 
     def loss_weights(self, batch: Batch) -> dict[str, Tensor]:

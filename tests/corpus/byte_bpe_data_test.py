@@ -12,7 +12,7 @@ from bert_tf.corpus import masking
 from bert_tf.corpus.example_files import write_examples
 from bert_tf.corpus.manifests import vocabulary_hash
 from bert_tf.corpus.mask_draws import MaskDraws
-from bert_tf.corpus.pipeline import evaluation_dataset
+from bert_tf.corpus.pipeline import MaskedBatches
 from bert_tf.corpus.static_masks import mask_rows
 from bert_tf.corpus.tf_text_masking import group_words
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
@@ -45,8 +45,8 @@ def make_batches(folder, use_next_sentence: bool) -> dict[str, np.ndarray]:
     )
     output = folder / f"{use_next_sentence}.tfrecord"
     write_examples([output], data, MASKS, do_lower_case=False)
-    sizes = {"max_seq_length": LENGTH, "batch_size": 7, "seed": 1}
-    batches = list(evaluation_dataset(RecordFiles([output]), VOCAB, MASKS, **sizes))
+    sizes = {"max_seq_length": LENGTH, "seed": 1}
+    batches = list(MaskedBatches(RecordFiles([output]), VOCAB, MASKS, **sizes).evaluation(7))
     return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
@@ -166,9 +166,9 @@ def test_googles_padding_becomes_the_vocabularys(tmp_path):
         "next_sentence_labels": np.zeros((1, 1), np.int64),
     }
     write_records(tmp_path / "r.tfrecord", encode_examples(features))
-    sizes = {"max_seq_length": 6, "batch_size": 2, "seed": 1}
+    sizes = {"max_seq_length": 6, "seed": 1}
     records = RecordFiles([tmp_path / "r.tfrecord"])
-    (batch,) = evaluation_dataset(records, VOCAB, MASKS, **sizes)
+    (batch,) = MaskedBatches(records, VOCAB, MASKS, **sizes).evaluation(2)
     assert batch["input_word_ids"][0, 4:].numpy().tolist() == [VOCAB.pad_id] * 2
     assert (batch["input_word_ids"][1] == VOCAB.pad_id).numpy().all()
 

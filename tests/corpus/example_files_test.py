@@ -10,7 +10,8 @@ import pytest
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus import manifests, throughput
 from bert_tf.corpus.example_files import manifest_path, write_examples
-from bert_tf.corpus.pipeline import pretraining_dataset
+from bert_tf.corpus.mapping import InputShard
+from bert_tf.corpus.pipeline import MaskedBatches
 from bert_tf.corpus.preparation import prepare_pretraining_data
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.text.vocab import Vocab
@@ -61,14 +62,8 @@ def test_hosts_share_an_epoch_without_overlap(data):
     steps = len(records) // size
     seen = []
     for host in range(hosts):
-        batches = pretraining_dataset(
-            *(records, vocab, MASKS),
-            max_seq_length=32,
-            batch_size=size,
-            seed=1,
-            num_steps=steps,
-            worker_index=host,
-            num_workers=hosts,
+        batches = MaskedBatches(records, vocab, MASKS, max_seq_length=32, seed=1).training(
+            size, num_steps=steps, shard=InputShard(host, hosts)
         )
         names = ("input_word_ids", "masked_lm_positions", "masked_lm_ids")
         rows = []

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import features, masking
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.corpus.mask_draws import MaskDraws
-from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset, raise_input_fault
+from bert_tf.corpus.pipeline import MaskedBatches, raise_input_fault
 from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from tests.damaged import flip_a_bit
@@ -55,16 +56,16 @@ def records(tmp_path):
     return write(tmp_path, EXAMPLES, cut=8)
 
 
-def train(records, batch_size=6, config=MASKING, seed=3, **options):
-    return pretraining_dataset(
-        records, VOCAB, config, max_seq_length=T, batch_size=batch_size, seed=seed, **options
-    )
+def batches_of(records, config=MASKING, seed=3, **options):
+    return MaskedBatches(records, VOCAB, config, max_seq_length=T, seed=seed, **options)
 
 
-def evaluate(records, batch_size=6, config=MASKING, **options):
-    return evaluation_dataset(
-        records, VOCAB, config, max_seq_length=T, batch_size=batch_size, seed=3, **options
-    )
+def train(records, batch_size=6, config=MASKING, seed=3, made=None, **options):
+    return batches_of(records, config, seed, **(made or {})).training(batch_size, **options)
+
+
+def evaluate(records, batch_size=6, config=MASKING, made=None, **options):
+    return batches_of(records, config, **(made or {})).evaluation(batch_size, **options)
 
 
 def collect(dataset) -> dict[str, np.ndarray]:
@@ -147,7 +148,7 @@ def test_resuming_and_slicing_change_nothing(records):
     assert_equal(resumed, {name: values[4:] for name, values in whole.items()})
     endless = collect(train(records, start_step=4).take(5))
     assert_equal(endless, resumed)
-    slices = [collect(train(records, num_steps=9, num_workers=3, worker_index=w)) for w in range(3)]
+    slices = [collect(train(records, num_steps=9, shard=InputShard(w, 3))) for w in range(3)]
     joined = {name: np.concatenate([part[name] for part in slices], axis=1) for name in whole}
     assert_equal(joined, whole)
 
@@ -186,14 +187,14 @@ def test_evaluation_is_in_file_order_and_filled_up(records):
     assert_equal(collect(evaluate(records)), batches)
     first = collect(evaluate(records, max_steps=2))
     assert_equal(first, {name: values[:2] for name, values in batches.items()})
-    slices = [collect(evaluate(records, num_workers=3, worker_index=w)) for w in range(3)]
+    slices = [collect(evaluate(records, shard=InputShard(w, 3))) for w in range(3)]
     joined = {name: np.concatenate([part[name] for part in slices], axis=1) for name in batches}
     assert_equal(joined, batches)
 
 
 def test_a_worker_without_real_rows_gets_padding(records):
     """21 examples in batches of 20: the last has one row, and the second worker none."""
-    last = list(evaluate(records, 20, num_workers=2, worker_index=1).as_numpy_iterator())[1]
+    last = list(evaluate(records, 20, shard=InputShard(1, 2)).as_numpy_iterator())[1]
     assert not any(values.any() for values in last.values())
 
 
@@ -215,14 +216,14 @@ def test_masked_records_pass_through(tmp_path, v2):
     for name, values in masked.items():
         np.testing.assert_array_equal(batches[name].reshape(N, P), values)
     with pytest.raises(ValueError, match=r"0\.tfrecord.*--objective.*--masking=dynamic"):
-        evaluate(write(tmp_path, columns), 7, config, mask=lambda batch, draws: batch)
+        evaluate(write(tmp_path, columns), 7, config, {"mask": lambda batch, draws: batch})
 
 
 def test_an_objective_may_mask(records):
     def label_examples(batch, draws):
         return {**batch, "masked_lm_ids": tf.stack([draws.example_ids, draws.epochs], 1)}
 
-    batches = collect(train(records, 7, num_steps=6, mask=label_examples))
+    batches = collect(train(records, 7, made={"mask": label_examples}, num_steps=6))
     examples, epochs = batches["masked_lm_ids"].reshape(-1, 2).T
     assert sorted(examples[:N]) == list(range(N)) and epochs.tolist() == [0] * N + [1] * N
 
@@ -232,8 +233,8 @@ def test_next_sentence_prediction_can_be_off(records):
     for dataset in (train(records, num_steps=2), evaluate(records)):
         assert collect(dataset)["next_sentence_weights"].any()
     for dataset in (
-        train(records, num_steps=2, use_next_sentence=False),
-        evaluate(records, use_next_sentence=False),
+        train(records, made={"use_next_sentence": False}, num_steps=2),
+        evaluate(records, made={"use_next_sentence": False}),
     ):
         assert not collect(dataset)["next_sentence_weights"].any()
 
@@ -291,8 +292,8 @@ def test_an_error_that_is_not_of_the_records_stays_itself(records):
 
 def test_what_does_not_fit_is_refused(records):
     with pytest.raises(ValueError, match="max_seq_length 24, .* 128"):
-        pretraining_dataset(records, VOCAB, MASKING, max_seq_length=128, batch_size=4, seed=0)
+        MaskedBatches(records, VOCAB, MASKING, max_seq_length=128, seed=0)
     with pytest.raises(ValueError, match="batch size 6 .* 4 "):
-        train(records, num_workers=4)
+        train(records, shard=InputShard(0, 4))
     with pytest.raises(ValueError, match=r"0\.tfrecord.*--masking=static.*--masking=dynamic"):
         train(records, config=MaskingConfig(masking="static", max_predictions_per_seq=P))

@@ -228,7 +228,7 @@ def train(num_parts=1, is_packed=False, jit_compile=False):
         jit_compile=jit_compile,
     )
     pack = functools.partial(pack_batch, num_parts=num_parts) if is_packed else None
-    data = distribute(strategy, lambda *worker: task.train_dataset(16, 0, *worker), pack)
+    data = distribute(strategy, lambda shard: task.train_dataset(16, 0, shard), pack)
     rows = step(iter(data), tf.constant(0), tf.constant(3)).numpy()
     columns = dict(zip(step.columns, rows.T, strict=True))
     names = task.sum_names

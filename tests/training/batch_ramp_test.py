@@ -96,7 +96,7 @@ class StreamTask(ToyTask):
         rows = [toy_batch(row, 1) for row in range(200)]
         self.rows = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
-    def train_dataset(self, batch_size, start_step, worker_index, num_workers):
+    def train_dataset(self, batch_size, start_step, shard):
         rows = tf.data.Dataset.from_tensor_slices(self.rows).skip(start_step * batch_size)
         return rows.batch(batch_size, drop_remainder=True)
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
+from bert_tf.corpus.mapping import ALL
 from bert_tf.system.hosts import tf_config, worker_index
 from bert_tf.training import distribution
 from bert_tf.training.distribution import (
@@ -27,8 +28,8 @@ def config(**options):
     return TrainingConfig(output_dir="unused", **options)
 
 
-def numbers(worker_index, num_workers):
-    assert (worker_index, num_workers) == (0, 1)
+def numbers(shard):
+    assert shard == ALL
     return tf.data.Dataset.range(12).batch(6, drop_remainder=True).map(lambda x: {"x": x})
 
 

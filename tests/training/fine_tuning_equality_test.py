@@ -115,7 +115,7 @@ def fast_losses(
         jit_compile=jit_compile,
     )
     pack = functools.partial(pack_batch, num_parts=accumulation_steps) if packed else None
-    data = distribute(strategy, lambda *worker: task.train_dataset(BATCH, 0, *worker), pack)
+    data = distribute(strategy, lambda shard: task.train_dataset(BATCH, 0, shard), pack)
     rows = step(iter(data), tf.constant(0), tf.constant(STEPS)).numpy()
     columns = dict(zip(step.columns, rows.T, strict=True))
     return columns["loss_total"] / columns["loss_weight"]

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.corpus.mapping import ALL
 from bert_tf.training.freezing import freeze
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import TrainStep
@@ -35,7 +36,7 @@ def test_training_moves_all_but_the_frozen(frozen_layers, frozen):
     step = TrainStep(
         task, optimizer, tf.distribute.get_strategy(), random_seed=1, jit_compile=False
     )
-    step(iter(task.train_dataset(4, 0, 0, 1)), tf.constant(0), tf.constant(2))
+    step(iter(task.train_dataset(4, 0, ALL)), tf.constant(0), tf.constant(2))
     changed = {v.path for v in task.model.weights if (v.numpy() != before[v.path]).any()}
     assert changed == free
 

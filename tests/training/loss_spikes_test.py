@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.corpus.mapping import ALL
 from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.optimizers import build_optimizer
@@ -48,7 +49,7 @@ def reference_weights(parts):
     step = TrainStep(task, optimizer, tf.distribute.get_strategy(), random_seed=5,
                      jit_compile=False)  # fmt: skip
     for first_step, first_batch, number in parts:
-        data = iter(task.train_dataset(8, first_batch, 0, 1))
+        data = iter(task.train_dataset(8, first_batch, ALL))
         step(data, tf.constant(first_step), tf.constant(number))
     return [variable.numpy() for variable in task.model.trainable_variables]
 

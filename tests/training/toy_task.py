@@ -60,17 +60,17 @@ class ToyTask(PretrainingTask):
         self.nan_from_step = nan_from_step
         self.weights_at = weights_at  # Factors of the weights of some steps' predictions.
 
-    def train_dataset(self, batch_size, start_step, worker_index, num_workers):
-        rows = batch_size // num_workers
+    def train_dataset(self, batch_size, start_step, shard):
+        rows = shard.rows(batch_size)
 
         def batch(step):
             values = toy_batch(int(step), batch_size)
             if self.nan_from_step is not None and step >= self.nan_from_step:
                 values["masked_lm_weights"] = values["masked_lm_weights"] * np.float32("nan")
             values["masked_lm_weights"] *= np.float32(self.weights_at.get(int(step), 1.0))
-            return [v[worker_index * rows : (worker_index + 1) * rows] for v in values.values()]
+            return [v[rows] for v in values.values()]
 
-        example = toy_batch(0, rows)
+        example = toy_batch(0, len(rows))
 
         def load(step):
             dtypes = [value.dtype for value in example.values()]
@@ -82,6 +82,6 @@ class ToyTask(PretrainingTask):
 
         return map_in_order(tf.data.Dataset.range(start_step, 10**6), load)
 
-    def eval_dataset(self, batch_size, max_steps, worker_index, num_workers):
-        data = self.train_dataset(batch_size, 10**5, worker_index, num_workers)
+    def eval_dataset(self, batch_size, max_steps, shard):
+        data = self.train_dataset(batch_size, 10**5, shard)
         return data.take(max_steps)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.corpus.mapping import ALL
 from bert_tf.training.distribution import distribute
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.packed_rows import pack_batch
@@ -50,7 +51,7 @@ def run(
         loss_scale=loss_scale,
     )
     pack = functools.partial(pack_batch, num_parts=accumulation_steps) if packed else None
-    data = distribute(strategy, lambda *worker: task.train_dataset(batch_size, 0, *worker), pack)
+    data = distribute(strategy, lambda shard: task.train_dataset(batch_size, 0, shard), pack)
     rows = step(iter(data), tf.constant(0), tf.constant(num_steps)).numpy()
     columns = dict(zip(step.columns, rows.T, strict=True))
     return columns, [v.numpy() for v in task.model.trainable_variables]
@@ -130,7 +131,7 @@ def test_rows_are_those_of_the_model_called_by_hand(whole_batch):
     columns, _ = whole_batch
     keras.utils.set_random_seed(3)
     task = ToyTask(ONE_LAYER)
-    batch = next(iter(task.train_dataset(32, 0, 0, 1)))
+    batch = next(iter(task.train_dataset(32, 0, ALL)))
     sums = task.loss_and_metric_sums(batch, task.model(batch, training=False))
     for name, pair in sums.items():
         np.testing.assert_allclose(columns[f"{name}_total"][0], pair.total, rtol=1e-5)
@@ -181,7 +182,7 @@ def test_overflow_changes_no_weight():
         jit_compile=False,
         loss_scale=scale,
     )
-    batches = iter(task.train_dataset(4, 0, 0, 1))
+    batches = iter(task.train_dataset(4, 0, ALL))
     head = next(v for v in task.model.trainable_variables if v.path.endswith("output_weights"))
     usual = head.numpy()
     head.assign(1e4 * usual)
@@ -236,14 +237,14 @@ def test_replicas_clip_their_own_gradients():
         task = ToyTask(ONE_LAYER)
         optimizer = build_optimizer(recipe)
         optimizer.build(task.model.trainable_variables)
-    batch = next(iter(task.train_dataset(32, 0, 0, 1)))
+    batch = next(iter(task.train_dataset(32, 0, ALL)))
     clipped = [
         clip_by_global_norm([2 * g for g in half_gradients(task, batch, half)], 0.05)
         for half in (0, 1)
     ]
     expected = [(one + two) / 2 for one, two in zip(*clipped, strict=True)]
     step = TrainStep(task, optimizer, strategy, random_seed=1, jit_compile=False)
-    data = distribute(strategy, lambda *worker: task.train_dataset(32, 0, *worker))
+    data = distribute(strategy, lambda shard: task.train_dataset(32, 0, shard))
     (row,) = step(iter(data), tf.constant(0), tf.constant(1)).numpy()
     for moment, gradient in zip(optimizer._moments, expected, strict=True):
         np.testing.assert_allclose(moment.numpy(), 0.1 * gradient, rtol=1e-3, atol=1e-7)
@@ -260,9 +261,9 @@ def test_evaluation_sums_over_replicas(strategy):
     strategy = strategy()
     with strategy.scope():
         task = ToyTask(ONE_LAYER)
-    data = distribute(strategy, lambda *worker: task.eval_dataset(32, 1, *worker))
+    data = distribute(strategy, lambda shard: task.eval_dataset(32, 1, shard))
     row = EvalStep(task, strategy)(next(iter(data))).numpy()
-    batch = next(iter(task.eval_dataset(32, 1, 0, 1)))
+    batch = next(iter(task.eval_dataset(32, 1, ALL)))
     sums = task.loss_and_metric_sums(batch, task.model(batch, training=False))
     totals = [float(sums[name].total) for name in task.sum_names]
     weights = [float(sums[name].weight) for name in task.sum_names]

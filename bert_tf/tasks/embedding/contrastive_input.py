@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.input_shard import ALL
+from bert_tf.corpus.mapping import ALL
 from bert_tf.system.type_names import Column, Labels, Texts
 from bert_tf.tasks.base.examples.contrastive_batches import (
     ContrastiveDataset,

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.metrics.exact import top_k
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
@@ -68,13 +68,10 @@ class EmbeddingTask(RowsTask):
             self.sum_names = (*self.sum_names, "teacher_loss")
             self.label_names += ("example_weights", *TEACHERS)
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `ContrastiveDataset.batch`."""
         if self.groups is None:
             raise ValueError("There are no training examples; give --train_file.")
-        shard = InputShard(worker_index, num_workers)
         return contrastive_batches(
             self.groups, batch_size, start_step, self.seed, self.buckets, shard
         )

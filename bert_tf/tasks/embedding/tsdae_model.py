@@ -22,7 +22,7 @@ from keras import ops
 
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.corpus.input_shard import ALL
+from bert_tf.corpus.mapping import ALL
 from bert_tf.network import layout as layouts
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.configured import ConfiguredLayer

@@ -17,8 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.input_shard import InputShard
-from bert_tf.corpus.mapping import map_in_numpy
+from bert_tf.corpus.mapping import InputShard, map_in_numpy
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.tasks.base.examples.known_texts import text_keys
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of

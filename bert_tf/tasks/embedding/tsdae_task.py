@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.tasks.embedding.tsdae_noise import WHOLE, DamagedTexts, damaged_batches
@@ -26,13 +26,10 @@ class DenoisingTask(EmbeddingTask):
         self.train_texts = train_texts
         self.sum_names = ("loss", "accuracy")
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `DamagedTexts.batch`."""
         if self.train_texts is None:
             raise ValueError("There are no training examples; give --train_file.")
-        shard = InputShard(worker_index, num_workers)
         return damaged_batches(
             self.train_texts, batch_size, start_step, self.seed, self.buckets, shard
         )

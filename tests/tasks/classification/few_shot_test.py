@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.config.ranking_config import RetrieverConfig
+from bert_tf.corpus.mapping import ALL
 from bert_tf.tasks.classification.few_shot import classifier_config, names_in
 from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training
@@ -172,7 +173,7 @@ def test_the_loss_of_reconstruction_is_the_program_s(embedder):
     task = DenoisingTask(
         model, examples.rows, None, model.raw_input.buckets(examples.rows.whole), 3
     )
-    expected = iter(task.train_dataset(8, 0, 0, 1))
+    expected = iter(task.train_dataset(8, 0, ALL))
     for (inputs, labels, _), batch, _ in zip(data, expected, range(4), strict=False):
         assert inputs.keys() == batch.keys()
         for name, value in inputs.items():

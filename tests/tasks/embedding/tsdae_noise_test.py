@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.corpus.input_shard import ALL, InputShard
+from bert_tf.corpus.mapping import ALL, InputShard
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.tsdae_noise import INPUTS, DamagedTexts, damaged_batches, delete_words
 from bert_tf.text.packing import PackedText

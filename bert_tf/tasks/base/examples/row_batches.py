@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.input_shard import ALL, InputShard
-from bert_tf.corpus.mapping import map_in_numpy
+from bert_tf.corpus.mapping import ALL, InputShard, map_in_numpy
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, longest_first
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.input_shard import InputShard
 from bert_tf.system.type_names import Batch, Outputs, Tensor
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
@@ -72,7 +71,7 @@ class FineTuner(Trainer):
         buckets = self.task.buckets
         data = self.distribute(
             # Batches of similar length: padding would dominate the time of short texts.
-            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, InputShard(*worker))
+            lambda shard: evaluation_batches(rows, batch_size, 0, buckets, shard)
         )
         collected: dict[str, list[Any]] = {}
         iterator = iter(data)

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import TeacherConfig
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches, training_batches
@@ -55,21 +55,15 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
         if isinstance(train_rows, TokenizedDataset) and train_rows.has(TEACHER_LOGITS):
             self.sum_names = (*self.sum_names, "teacher_loss")
 
-    def train_dataset(
-        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `TokenizedDataset.batch`; see `Task`."""
-        shard = InputShard(worker_index, num_workers)
         rows = self.train_rows
         if rows is None:
             raise ValueError("There are no training examples; give --train_file.")
         return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shard)
 
-    def eval_dataset(
-        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
-    ) -> tf.data.Dataset:
+    def eval_dataset(self, batch_size: int, max_steps: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `TokenizedDataset.batch`, with every example once."""
-        shard = InputShard(worker_index, num_workers)
         if self.eval_examples is None:
             raise ValueError("There are no examples to evaluate.")
         rows = self.eval_examples.rows

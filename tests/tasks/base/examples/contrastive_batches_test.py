@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.tasks.base.examples.contrastive_batches import (
     NO_TEXT,
     ContrastiveDataset,

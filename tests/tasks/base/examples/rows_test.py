@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import InputShard
 from bert_tf.tasks.base.examples.row_batches import (
     epoch_batches,
     evaluation_batches,

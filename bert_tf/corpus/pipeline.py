@@ -129,7 +129,8 @@ class MaskedBatches:
             example_ids, epochs = choose(step)
             return np.array(self._records.read(example_ids), object), example_ids, epochs
 
-        @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
+        # There is no Python control flow on tensors, and so it is traced faster.
+        @tf.autograph.experimental.do_not_convert
         def load(step: tf.Tensor) -> features.PretrainingBatch:
             # Python only reads bytes; parsing and masking are operations of the graph, in its
             # threads.

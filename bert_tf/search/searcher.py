@@ -1,7 +1,7 @@
 """Search in stages: retrieval by vectors, words or both, then reranking by a cross-encoder."""
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -138,76 +138,67 @@ class Searcher:
     def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
         """Returns the results of the first stage."""
         if self._mode == "words":
-            scores, rows = self._words.search(queries, k)
-            hits = []
-            # BM25 is 0 without a common word; such documents only fill up to k.
-            for query_scores, query_rows in zip(scores, rows, strict=True):
-                shares_word = query_scores > 0
-                hits.append(Hits(query_scores[shares_word], query_rows[shares_word]))
-            return hits
+            return self._search_words(queries, k)
         vectors = self._embedder.queries(queries)
         if self._mode == "vectors":
-            scores, rows = self._search_vectors(vectors, k)
-            return list(map(Hits, scores, rows))
+            return self._search_vectors(vectors, k)
         # Deeper than k: the best fused document may be further down in both rankings.
         depth = min(len(self.index), max(k, HYBRID_K))
-        vector_scores, vector_rows = self._search_vectors(vectors, depth)  # [Q, depth] each
-        word_scores, word_rows = self._words.search(queries, depth)
+        by_vectors = self._search_vectors(vectors, depth)
+        by_words = self._search_words(queries, depth)
+        pairs = list(zip(by_vectors, by_words, strict=True))
         if self._fusion == "weights":
-            candidates = []
-            for i in range(len(queries)):
-                shares_word = word_scores[i] > 0
-                candidates.append(np.union1d(vector_rows[i], word_rows[i][shares_word]))
+            candidates = [np.union1d(first.rows, second.rows) for first, second in pairs]
             fused = self._fuse_by_weights(queries, vectors, candidates)
         else:
-            runs = [
-                _run(vector_scores, vector_rows),
-                _run(word_scores, word_rows, threshold=0.0),
-            ]
-            fused = reciprocal_rank_fusion(runs, self._weights)
-        return [_best(fused[str(i)], k) for i in range(len(queries))]
+            fused = []
+            for pair in pairs:
+                rankings = [_ranking(*hits) for hits in pair]
+                fused.append(reciprocal_rank_fusion(rankings, self._weights))
+        return [_best(scores, k) for scores in fused]
 
     def _fuse_by_weights(
         self, queries: Sequence[str], vectors: np.ndarray, candidates: list[np.ndarray]
-    ) -> dict[str, dict[str, float]]:
+    ) -> list[dict[int, float]]:
         """Returns the weighted sum of both scores for the candidates of each query."""
-        similarities = []
-        for query, rows in zip(self.index.as_queries(vectors), candidates, strict=True):
-            similarities.append(self.index.vectors(rows) @ query)  # [candidates]
         word_scores = self._words.score(queries, candidates)
-        runs = [_run(similarities, candidates), _run(word_scores, candidates)]
         # The lowest possible cosine; dot products have no lower bound.
         lowest = -1.0 if self.index.manifest.similarity == "cosine" else None
-        return weighted_fusion(runs, self._weights, [lowest, 0.0])
+        fused = []
+        for query, rows, scores in zip(
+            self.index.as_queries(vectors), candidates, word_scores, strict=True
+        ):
+            similarities = self.index.vectors(rows) @ query  # [candidates]
+            rankings = [_ranking(similarities, rows), _ranking(scores, rows)]
+            fused.append(weighted_fusion(rankings, self._weights, [lowest, 0.0]))
+        return fused
 
-    def _search_vectors(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _search_words(self, queries: Sequence[str], k: int) -> list[Hits]:
+        hits = []
+        # BM25 is 0 without a common word; such documents only fill up to k.
+        for scores, rows in zip(*self._words.search(queries, k), strict=True):
+            hits.append(Hits(scores[scores > 0], rows[scores > 0]))
+        return hits
+
+    def _search_vectors(self, vectors: np.ndarray, k: int) -> list[Hits]:
         scores, rows = self._vectors.search(vectors, k)
         if (rows < 0).any():
             raise ValueError(
                 f"The lists that FAISS searches hold fewer than {k} documents for a query; ask for "
                 "fewer documents, or leave --faiss out."
             )
-        return scores, rows
+        return list(map(Hits, scores, rows))
 
 
-def _best(scores: dict[str, float], k: int) -> Hits:
+def _best(scores: dict[int, float], k: int) -> Hits:
     """Returns the k best documents; equal scores are ordered by row."""
-    order = sorted(scores, key=lambda name: (-scores[name], int(name)))[:k]
-    rows = np.array([int(name) for name in order], np.int64)
-    return Hits(np.array([scores[name] for name in order], np.float32), rows)
+    rows = sorted(scores, key=lambda row: (-scores[row], row))[:k]
+    return Hits(np.array([scores[row] for row in rows], np.float32), np.array(rows, np.int64))
 
 
-def _run(
-    scores: Iterable[np.ndarray], rows: Iterable[np.ndarray], threshold: float = -np.inf
-) -> dict[str, dict[str, float]]:
-    """Returns a run of the scores above a threshold; the ids are the numbers of query and row."""
-    run: dict[str, dict[str, float]] = {}
-    for i, (query_scores, query_rows) in enumerate(zip(scores, rows, strict=True)):
-        run[str(i)] = {}
-        for score, row in zip(query_scores, query_rows, strict=True):
-            if score > threshold:
-                run[str(i)][str(row)] = float(score)
-    return run
+def _ranking(scores: np.ndarray, rows: np.ndarray) -> dict[int, float]:
+    """Returns the scores of documents by their rows."""
+    return dict(zip(rows.tolist(), scores.tolist(), strict=True))
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

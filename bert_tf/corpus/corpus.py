@@ -22,18 +22,14 @@ line of more than 128 KiB may also be cut (`text_lines.py`). For jsonl and tfds 
 the longest record, whose document is not cut (jsonl: 64 MiB at most).
 """
 
-import contextlib
 import dataclasses
 import glob
-import gzip
 import io
 import json
-import lzma
 import os
 import pathlib
 import re
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import IO
@@ -106,8 +102,7 @@ def list_parts(
             spans = list_dataset_parts(name.removeprefix("tfds:"), part_bytes)
             new_parts = [CorpusPart(name, "tfds", at, to, text_field) for name, at, to in spans]
         else:
-            with _named_errors(name):
-                new_parts = _list_file(name, input_format, text_field, part_bytes)
+            new_parts = _list_file(name, input_format, text_field, part_bytes)
         parts += [dataclasses.replace(part, language=language) for part in new_parts]
         formats[new_parts[0].format if new_parts else "empty"] += 1
     logging.info("%s: %s", input_file, ", ".join(f"{n} x {form}" for form, n in formats.items()))
@@ -142,7 +137,7 @@ def read_documents(part: CorpusPart) -> Iterator[list[str]]:
         raise ValueError(
             f"{part.path}: format {part.format!r} is not text; expected {list(readers)}."
         )
-    with _named_errors(part.path), open_decompressed(part.path) as file:
+    with open_decompressed(part.path) as file:
         yield from readers[part.format](file, part)
 
 
@@ -203,19 +198,6 @@ def _check_not_empty(input_file: str, parts: list[CorpusPart]) -> None:
 
 
 # Reading --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """Turns the errors of damaged or unreadable files into a ValueError that names the file."""
-    try:
-        yield
-    except EOFError as error:
-        raise ValueError(f"{path}: the compressed file is truncated; download it again.") from error
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: the compressed file is damaged: {error}.") from error
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from error
 
 
 def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:

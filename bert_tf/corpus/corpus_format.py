@@ -8,6 +8,7 @@ import lzma
 import os
 import pathlib
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
@@ -16,7 +17,7 @@ import regex
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfrecords import length_crc
 from bert_tf.corpus.unspaced_text import columns
-from bert_tf.system.bounded_files import FREE_ARCHIVE_BYTES, check_regular
+from bert_tf.system.bounded_files import FREE_ARCHIVE_BYTES, LimitedFile, check_regular
 from bert_tf.system.file_kinds import HEAD_BYTES, check_text
 
 SENTENCE_END = regex.compile(r"[\p{SB=ST}.:;…．：；][\"'”’»)\]*_」』】）〕〉》｣]*$")
@@ -40,10 +41,23 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
     """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so.
 
     Raises:
-      ValueError: if it is not a regular file, or its first bytes are those of another format than
-        text or TFRecords; while reading, if its compression ratio is too high.
-      OSError: if it cannot be opened.
+      ValueError: if it cannot be opened, is not a regular file, or its first bytes are those of
+        another format than text or TFRecords; while reading, if it is damaged, or its compression
+        ratio is too high.
     """
+    try:
+        with _decompressed(path) as file:
+            yield file
+    except EOFError as error:
+        raise ValueError(f"{path}: the compressed file is truncated; download it again.") from error
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: the compressed file is damaged: {error}.") from error
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+
+
+@contextlib.contextmanager
+def _decompressed(path: str) -> Iterator[io.BufferedReader]:
     check_regular(path)  # Opening a pipe would wait for its writer.
     with pathlib.Path(path).open("rb") as file:
         head = file.peek(6)
@@ -59,34 +73,22 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
                 yield buffered
 
 
-class _LimitedRatio(io.RawIOBase):
+class _LimitedRatio(LimitedFile):
     """A decompressed stream that ends with an error if its content is far larger than the file."""
 
     def __init__(self, stream: Any, file: IO[bytes], path: str) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._most = FREE_ARCHIVE_BYTES + MAX_TEXT_RATIO * os.fstat(file.fileno()).st_size
         self._path = path
 
     def readinto(self, buffer: Any) -> int:
-        count = self._stream.readinto(buffer)
-        if self._stream.tell() > self._most:
+        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        if self._file.tell() > self._most:
             raise ValueError(
                 f"{self._path} unpacks to more than {self._most} bytes, over {MAX_TEXT_RATIO} "
                 "times its size; if this is right, decompress it first."
             )
         return count
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
 
 def without_compression(path: str | os.PathLike) -> pathlib.PurePath:

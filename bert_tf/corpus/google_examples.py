@@ -9,11 +9,8 @@ Reference: google-research/bert's create_pretraining_data.py; Devlin et al. 2019
 """
 
 import dataclasses
-import gzip
-import lzma
 import pathlib
 import random
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import IO
 
@@ -64,15 +61,10 @@ def read_google_documents(
     """
     documents: list[list[list[int]]] = [[]]
     for path in list_record_files(input_file):
-        try:
-            with open_decompressed(str(path)) as file:  # Binary mode: only "\n" ends a line.
-                if input_format == "auto":
-                    _check_format(path, file)
-                _read_lines(path, file, tokenizer, documents)
-        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-            raise ValueError(
-                f"{path}: the compressed file is truncated or damaged ({error}); download it again."
-            ) from error
+        with open_decompressed(str(path)) as file:  # Binary mode: only "\n" ends a line.
+            if input_format == "auto":
+                _check_format(path, file)
+            _read_lines(path, file, tokenizer, documents)
     documents = [document for document in documents if document]
     if not documents:
         raise ValueError(f"No text found in {input_file!r}; expected one sentence per line.")

@@ -40,7 +40,7 @@ def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
     try:
         with open_decompressed(str(path)) as file:
             head = file.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
-    except (OSError, EOFError):  # A damaged file is reported when it is read as text.
+    except ValueError:  # A damaged file is reported when it is read as text.
         return False
     lines = [line for line in head.split("\n") if line.strip()][:HEAD_LINES]
     if ending == ".txt":

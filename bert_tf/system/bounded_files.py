@@ -87,16 +87,18 @@ def check_lines(content: bytes, source: str | os.PathLike) -> None:
         raise ValueError(f"{source} has {lines} lines; expected at most {MAX_LINES}.")
 
 
-def parse_json(content: bytes, source: str | os.PathLike) -> Any:
-    """Parses JSON that has at most `MAX_JSON_VALUES` values; `source` names it in messages.
+def parse_json(
+    content: bytes, source: str | os.PathLike, most_values: int = MAX_JSON_VALUES
+) -> Any:
+    """Parses JSON that has at most `most_values` values; `source` names it in messages.
 
     Raises:
       ValueError: if it has more values, or is not JSON.
     """
     # Counted without parsing: nearly every value follows a comma or an opening bracket.
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
-    if count > MAX_JSON_VALUES:
-        raise ValueError(f"{source} has {count} values; expected at most {MAX_JSON_VALUES}.")
+    if count > most_values:
+        raise ValueError(f"{source} has {count} values; expected at most {most_values}.")
     try:
         return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -124,20 +126,11 @@ def open_zip(path: str | os.PathLike, file: IO[bytes] | None = None) -> Iterator
         yield archive
 
 
-class _ShortReads(io.RawIOBase):
-    """A seekable file with a limit on single reads: zipfile reads the table of contents by one."""
+class LimitedFile(io.RawIOBase):
+    """A seekable file whose subclass limits what is read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self.most = MAX_CONTENTS_BYTES
-
-    def read(self, size: int = -1) -> bytes:
-        if size > self.most:
-            raise ValueError(
-                f"its table of contents has {size} bytes; expected at most {self.most}"
-            )
-        # Without a size zipfile reads the last 64 KiB of the file.
-        return self._file.read(self.most if size < 0 else size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
@@ -150,6 +143,20 @@ class _ShortReads(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+class _ShortReads(LimitedFile):
+    """A file with a limit on single reads: zipfile reads the table of contents by one."""
+
+    most = MAX_CONTENTS_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        if size > self.most:
+            raise ValueError(
+                f"its table of contents has {size} bytes; expected at most {self.most}"
+            )
+        # Without a size zipfile reads the last 64 KiB of the file.
+        return self._file.read(self.most if size < 0 else size)
 
 
 def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) -> bytes:

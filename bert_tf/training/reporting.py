@@ -223,27 +223,22 @@ class Scalars:
             ) from None
 
 
-def parameter_table(variables: Sequence[Any], is_decayed: Callable[[str], bool]) -> str:
-    """Returns a table of the variables (path, shape, dtype, weight decay) and their size."""
+def write_parameter_table(
+    folder: pathlib.Path, variables: Sequence[Any], is_decayed: Callable[[str], bool]
+) -> None:
+    """Writes the variables to variables.txt (path, shape, dtype, weight decay); logs their size."""
     rows = []
     count = 0
     for variable in variables:
         count += int(tf.size(variable.value))
         decay = "decayed" if is_decayed(variable.path) else ""
         shape = str(tuple(variable.shape))
-        rows.append(f"  {variable.path:<64} {shape:<16} {variable.dtype} {decay}")
-    return "\n".join([f"{count:,} trainable parameters", *rows])
-
-
-def write_parameter_table(
-    folder: pathlib.Path, variables: Sequence[Any], is_decayed: Callable[[str], bool]
-) -> None:
-    """Writes the table of `parameter_table` to variables.txt, and logs its first line."""
+        rows.append(f"  {variable.path:<64} {shape:<16} {variable.dtype} {decay}\n")
     path = folder / "variables.txt"
-    text = parameter_table(variables, is_decayed)
+    title = f"{count:,} trainable parameters"
     with atomic_write(path) as file:
-        file.write(f"{text}\n")
-    logging.info("%s: %s", text.partition("\n")[0], path)
+        file.writelines([f"{title}\n", *rows])
+    logging.info("%s: %s", title, path)
 
 
 def write_eval_results(

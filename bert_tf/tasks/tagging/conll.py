@@ -17,11 +17,9 @@ Reference: the shared tasks CoNLL-2000 and CoNLL-2003; universaldependencies.org
 """
 
 import itertools
-import lzma
 import os
 import re
 import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -141,16 +139,8 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
 
 def _read_lines(path: str) -> list[str]:
     """Returns the lines with their ends; only "\\n" ends a line."""
-    try:
-        with open_decompressed(path) as file:
-            return [line for _, line in read_whole_lines(file, path, 0, sys.maxsize)]
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if getattr(error, "errno", None):
-            # An error of the operating system, such as a missing permission, not of the contents.
-            raise
-        raise ValueError(
-            f"{path}: the compressed file is truncated or damaged ({error}); download it again."
-        ) from error
+    with open_decompressed(path) as file:
+        return [line for _, line in read_whole_lines(file, path, 0, sys.maxsize)]
 
 
 def _split(text: str, separator: str) -> list[str]:

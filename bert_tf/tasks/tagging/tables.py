@@ -18,10 +18,8 @@ words. A row whose tags or spans are missing or null is untagged.
 import csv
 import io
 import json
-import lzma
 import pathlib
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -106,7 +104,7 @@ def is_json_text(path: str) -> bool:
     try:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)
-    except (EOFError, OSError, lzma.LZMAError, zlib.error):
+    except ValueError:
         return False  # The reader of columns will report the error.
     text = head.decode("utf-8-sig", errors="replace").lstrip()
     # An object, alone or in a list: { " or [ { ". "[CLS]" or "{" alone may be words.

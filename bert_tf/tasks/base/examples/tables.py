@@ -20,12 +20,10 @@ import csv
 import glob
 import itertools
 import json
-import lzma
 import os
 import pathlib
 import re
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
@@ -324,16 +322,13 @@ def is_table(path: str) -> bool:
 
 def decoded_lines(path: str) -> Iterator[str]:
     """Yields the lines with their line ends, without the byte order mark."""
-    try:
-        with open_decompressed(path) as file:
-            for number, line in numbered_lines(file, path):
-                try:
-                    text = line.decode("utf8" if number > 1 else "utf-8-sig")
-                except UnicodeDecodeError as error:
-                    raise not_utf8(f"{path} line {number}", path, error) from None
-                yield text
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from error
+    with open_decompressed(path) as file:
+        for number, line in numbered_lines(file, path):
+            try:
+                text = line.decode("utf8" if number > 1 else "utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{path} line {number}", path, error) from None
+            yield text
 
 
 def _tsv(path: str, delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:

@@ -87,18 +87,16 @@ def check_lines(content: bytes, source: str | os.PathLike) -> None:
         raise ValueError(f"{source} has {lines} lines; expected at most {MAX_LINES}.")
 
 
-def parse_json(
-    content: bytes, source: str | os.PathLike, most_values: int = MAX_JSON_VALUES
-) -> Any:
-    """Parses JSON that has at most `most_values` values; `source` names it in messages.
+def parse_json(content: bytes, source: str | os.PathLike) -> Any:
+    """Parses JSON that has at most `MAX_JSON_VALUES` values; `source` names it in messages.
 
     Raises:
       ValueError: if it has more values, or is not JSON.
     """
     # Counted without parsing: nearly every value follows a comma or an opening bracket.
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
-    if count > most_values:
-        raise ValueError(f"{source} has {count} values; expected at most {most_values}.")
+    if count > MAX_JSON_VALUES:
+        raise ValueError(f"{source} has {count} values; expected at most {MAX_JSON_VALUES}.")
     try:
         return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -188,7 +188,11 @@ def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     """Reads a JSON object of at most `MAX_DATA_BYTES` and any number of values; see `read_json`."""
     content = bounded_files.read_bytes(path, MAX_DATA_BYTES)
     check_text(content[:HEAD_BYTES], path)
-    return as_object(bounded_files.parse_json(content, path, most_values=sys.maxsize), path)
+    try:
+        values = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from None
+    return as_object(values, path)
 
 
 def as_object(values: object, path: str | os.PathLike) -> dict[str, Any]:

@@ -12,16 +12,13 @@ import itertools
 import pathlib
 import re
 from collections import Counter
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import app, flags
 
 from benchmarks.timing import print_table
 from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.pretraining.masked_words.gap_filling import MaskedModel
-from bert_tf.pretraining.masked_words.reading import read_model
 
 INPUT = flags.DEFINE_string("input_file", "", "Text for the pairs; none: only the lines.")
 SENTENCES = flags.DEFINE_integer("sentences", 300, "Most sentences of each pair of words.")
@@ -80,11 +77,11 @@ PAIRS = (
 )
 
 
-def fill(model: Any, tokenizer: Any) -> tuple[int, int]:
+def fill(model: MaskedModel) -> tuple[int, int]:
     """Returns how many lines are filled right by the likeliest piece, and by one of five."""
     first = among = 0
     for line, words_of_line in LINES.items():
-        ((answers,),) = MaskedModel(model, tokenizer).fill_mask([line])
+        ((answers,),) = model.fill_mask([line])
         pieces = [answer["piece"] for answer in answers]
         words = [piece.strip().lower() for piece in pieces]
         first += words[0] in words_of_line.split()
@@ -105,21 +102,15 @@ def sentences_with(words: tuple[str, str], sentences: list[str]) -> list[tuple[s
     return found[: SENTENCES.value]
 
 
-def preferred(model: Any, tokenizer: Any, words: tuple[str, str], masked: list[str]) -> list[str]:
+def preferred(model: MaskedModel, words: tuple[str, str], masked: list[str]) -> list[str]:
     """Returns the likelier of two words at the mask of each sentence."""
-    vocab, chosen = tokenizer.vocab, []
-    ids = [tokenizer.encode(word)[0] for word in words]
+    vocab, chosen = model.vocab, []
+    ids = [model.tokenizer.encode(word)[0] for word in words]
     for sentence in masked:
-        before, after = (tokenizer.encode(part) for part in sentence.split("[MASK]"))
+        before, after = (model.tokenizer.encode(part) for part in sentence.split("[MASK]"))
         before, after = before[-40:], after[:40]
         row = [vocab.cls_id, *before, vocab.mask_id, *after, vocab.sep_id]
-        batch = {
-            "input_word_ids": tf.constant([row]),
-            "input_mask": tf.ones([1, len(row)], tf.int32),
-            "input_type_ids": tf.zeros([1, len(row)], tf.int32),
-            "masked_lm_positions": tf.constant([[1 + len(before)]]),
-        }
-        logits = model(batch)["masked_lm_logits"][0, 0].numpy()
+        ((logits,),) = model.compute_mask_logits([row], [[1 + len(before)]], 1)
         chosen.append(words[int(logits[ids[1]] > logits[ids[0]])])
     return chosen
 
@@ -133,11 +124,11 @@ def main(arguments: list[str]) -> None:
     pairs = {words: found for words, found in pairs.items() if found}
     rows = []
     for path in arguments[1:]:
-        model, tokenizer = read_model(path)
-        first, among = fill(model, tokenizer)
+        model = MaskedModel.read(path)
+        first, among = fill(model)
         shares = []
         for words, found in pairs.items():
-            chosen = preferred(model, tokenizer, words, [masked for masked, _ in found])
+            chosen = preferred(model, words, [masked for masked, _ in found])
             shares.append(np.mean([a == b for a, (_, b) in zip(chosen, found, strict=True)]))
         grammar = f"{np.mean(shares):.1%}" if shares else "-"
         rows.append((pathlib.Path(path).name, f"{first} of 40", f"{among} of 40", grammar))

@@ -16,10 +16,9 @@ from absl import flags, logging
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, config_flags
 from bert_tf.config.rules import is_set
 from bert_tf.corpus.beam_examples import fill_work_folder
-from bert_tf.corpus.example_files import manifest_path, write_examples
+from bert_tf.corpus.example_files import describe, manifest_path, write_examples
 from bert_tf.corpus.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.corpus.tfrecords import encode_examples, write_records
-from bert_tf.corpus.throughput import describe
 from bert_tf.text.kinds import check_kind
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 

@@ -69,15 +69,14 @@ def main(_: list[str]) -> None:
             "--num_fillings for more of them."
         )
 
-    from bert_tf.pretraining.masked_words import gap_filling, reading
+    from bert_tf.pretraining.masked_words import gap_filling
 
-    model, tokenizer = reading.read_model(
+    masked = gap_filling.MaskedModel.read(
         path,
         training.bert_config_file,
         config_flags.from_flags(DataConfig).vocab_file,
         training.allow_unexpected,
     )
-    masked = gap_filling.MaskedModel(model, tokenizer)
     sampling = None
     if TEMPERATURE.value:
         top_k = TOP_K.value if TOP_K.present else 0

@@ -41,16 +41,14 @@ def main(_: list[str]) -> None:
     if not path or not TEXT.value:
         raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
 
-    from bert_tf.pretraining.masked_words import gap_filling, reading
+    from bert_tf.pretraining.masked_words import gap_filling
     from bert_tf.pretraining.masked_words import scores as text_scores
 
-    model = gap_filling.MaskedModel(
-        *reading.read_model(
-            path,
-            training.bert_config_file,
-            config_flags.from_flags(DataConfig).vocab_file,
-            training.allow_unexpected,
-        )
+    model = gap_filling.MaskedModel.read(
+        path,
+        training.bert_config_file,
+        config_flags.from_flags(DataConfig).vocab_file,
+        training.allow_unexpected,
     )
     limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf
     for text in TEXT.value:

@@ -39,9 +39,9 @@ def main(_: list[str]) -> None:
     vocab = read_vocab(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
 
-    from bert_tf.corpus.first_examples import read_examples
+    from bert_tf.corpus.pipeline import first_examples
 
-    examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
+    examples = first_examples(data, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):
         # `show` would escape the colours; the tokens are escaped individually.
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")

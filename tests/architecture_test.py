@@ -47,7 +47,7 @@ pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_wor
 search.bm25 search.bulk search.documents search.fusion search.qdrant search.runners
 search.saved_embedder
 tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
-tasks.base.examples.tables tasks.base.examples.text_columns
+tasks.base.examples.tables
 tasks.base.programs.inputs tasks.base.programs.program tasks.base.programs.results
 tasks.base.serving.kind tasks.base.serving.lite_model tasks.base.serving.metadata
 tasks.*.answers tasks.*.examples tasks.*.flag_rules tasks.*.inputs tasks.*.kinds tasks.*.report

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf import show_examples
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus.first_examples import read_examples
+from bert_tf.corpus.pipeline import first_examples
 from bert_tf.corpus.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from tests.programs import fail, finish, run
@@ -84,7 +84,7 @@ def test_program_prints_unmasked_records_masked(folder):
 
 def test_masked_records_are_shown_as_they_are(folder):
     data = DataConfig(input_file=f"{folder}/masked.tfrecord")
-    shown = list(read_examples(data, MaskingConfig(), VOCAB, 10))
+    shown = list(first_examples(data, MaskingConfig(), VOCAB, 10))
     assert len(shown) == 3
     for example in shown:
         text = show_examples.format_example(example, VOCAB, False)
@@ -95,7 +95,7 @@ def test_text_is_not_taken_for_records(folder):
     (folder / "text").write_text("no records here")
     data = DataConfig(input_file=f"{folder}/text")
     with pytest.raises(ValueError, match="record 0 .*/text .*TFRecord"):
-        list(read_examples(data, MaskingConfig(), VOCAB, 1))
+        list(first_examples(data, MaskingConfig(), VOCAB, 1))
 
 
 def test_records_of_another_vocabulary_give_one_line(folder):

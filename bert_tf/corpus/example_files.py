@@ -10,9 +10,10 @@ or a killed one, by processes on this machine or by an Apache Beam pipeline (`be
 import dataclasses
 import pathlib
 import re
+import resource
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,12 @@ from bert_tf.corpus.manifests import (
     vocabulary_hash,
     write_manifest,
 )
-from bert_tf.corpus.throughput import input_megabytes, run_report
 from bert_tf.corpus.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
 from bert_tf.system.checksums import file_sha256
 from bert_tf.system.files import exclusive
 from bert_tf.system.processes import count_workers
+
+RATES = {"documents": "documents/s", "input_mb": "MB/s", "examples": "examples/s"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,3 +204,48 @@ def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> N
         # The folder may also have work of other outputs, which have other names.
         if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
             shutil.rmtree(path)
+
+
+def peak_memory() -> float:
+    """Returns the most memory in MB of this process or one of those it has started and joined."""
+    kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1e3  # KB on Linux
+
+
+def input_megabytes(paths: Iterable[str]) -> float:
+    """Returns the size of the input files on disk; datasets are not counted."""
+    files = {path for path in map(pathlib.Path, paths) if path.is_file()}
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+def run_report(
+    start: float, counts: dict[str, float], *, runner: str, is_resumed: bool
+) -> dict[str, Any]:
+    """Returns the report of a run for the manifest.
+
+    Args:
+      start: time.monotonic() at the start.
+      counts: the numbers of documents, input_mb and examples.
+      runner: "local" or "beam".
+      is_resumed: whether a killed run did a part of the work; rates would then be too high.
+    """
+    seconds = time.monotonic() - start
+    report = {
+        "runner": runner,
+        "seconds": round(seconds, 1),
+        "is_resumed": is_resumed,
+        "peak_memory_mb": round(peak_memory()),
+    }
+    if not is_resumed:
+        report |= {unit: round(counts[name] / seconds, 2) for name, unit in RATES.items()}
+    return report
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Returns a report in one line."""
+    rates = [f"{report[unit]:,.6g} {unit}" for unit in RATES.values() if unit in report]
+    rates = rates or ["no rates, because a killed run did a part"]
+    return (
+        f"{report['seconds']:,} s with the {report['runner']} runner: {', '.join(rates)}; largest "
+        f"process {report['peak_memory_mb']:,} MB."
+    )

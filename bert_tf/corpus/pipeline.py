@@ -7,21 +7,22 @@ Every batch is a pure function of (records, seed, step): a run resumes by its st
 makes its own slice of the global batch, and the pipeline holds no state. All shapes are static.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn, cast
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.config import MaskingConfig
+from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus import features
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.mapping import ALL, InputShard, map_in_order
 from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm, check_form, describe_records, find_fault
-from bert_tf.corpus.tfrecords import RecordFiles
+from bert_tf.corpus.tfrecords import RecordFiles, list_record_files
 from bert_tf.text.tokenization import AnyVocab
 
 # A step -> example ids and epochs of its rows.
@@ -168,6 +169,28 @@ class MaskedBatches:
             batch = self._mask(batch, draws)
         weights = tf.fill(tf.shape(example_ids), float(self._use_next_sentence))
         return {**batch, "next_sentence_weights": weights}
+
+
+def first_examples(
+    data: DataConfig, masking: MaskingConfig, vocab: AnyVocab, num_examples: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the first examples of files, masked, for display; the features of a batch without B.
+
+    Raises:
+      ValueError: naming the record, if one cannot be read or is of another vocabulary.
+    """
+    records = RecordFiles(list_record_files(data.input_file))
+    form = describe_records(records)
+    if form.is_masked:
+        masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
+    batches = MaskedBatches(
+        records, vocab, masking, max_seq_length=form.max_seq_length, seed=data.random_seed
+    )
+    try:
+        for batch in batches.evaluation(1, num_examples).as_numpy_iterator():
+            yield {name: values[0] for name, values in batch.items()}
+    except tf.errors.InvalidArgumentError as error:
+        raise_input_fault(error, records)
 
 
 def raise_input_fault(

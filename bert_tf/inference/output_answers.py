@@ -19,7 +19,7 @@ from bert_tf.pretraining.masked_words.answers import (
 )
 from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.system.type_names import TextColumn, Texts
-from bert_tf.tasks.base.examples.text_columns import text_column, text_columns
+from bert_tf.tasks.base.examples.columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.decisions import Decisions

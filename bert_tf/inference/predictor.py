@@ -11,7 +11,7 @@ from bert_tf.inference.kinds import ANSWERING
 from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Texts
-from bert_tf.tasks.base.examples.text_columns import text_column, text_columns
+from bert_tf.tasks.base.examples.columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.zero_shot import check_no_candidates

@@ -224,39 +224,28 @@ def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
         )
 
 
-class EncoderPass(NamedTuple):
-    """An encoder that runs once in each step.
-
-    Attributes:
-      config: shape of the network.
-      num_predictions: the tokens that it predicts in a sequence.
-      share: the share of a sequence's tokens that its dense layers compute.
-    """
-
-    config: ModelConfig
-    num_predictions: int
-    share: float = 1.0
-
-
-def encoder_passes(configs: PretrainingConfigs) -> list[EncoderPass]:
+def encoder_passes(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int, float]]:
     """Returns the encoders that a step runs.
 
     They are the generator and the discriminator of ELECTRA, and for an order of prediction the
     tokens and each stream of targets.
+
+    Returns:
+      Of each the shape of its network, the number of tokens that it predicts in a sequence, and
+      the share of a sequence's tokens that its dense layers compute.
     """
     num_predictions = configs.masking.max_predictions_per_seq
     objective = configs.objective
     if objective.objective != "replaced_tokens":
         # A stream computes its dense layers for the predicted tokens only.
-        share = num_predictions / configs.data.max_seq_length
-        stream = EncoderPass(configs.model, 0, share)
+        stream = (configs.model, 0, num_predictions / configs.data.max_seq_length)
         streams = [stream] * ORDERED_OBJECTIVES.get(objective.objective, 0)
-        return [EncoderPass(configs.model, num_predictions), *streams]
+        return [(configs.model, num_predictions, 1.0), *streams]
     generator = generator_config(
         configs.model, objective.generator_hidden_size, objective.generator_layers
     )
     # The discriminator classifies every token, and has no logits of the vocabulary.
-    return [EncoderPass(generator, num_predictions), EncoderPass(configs.model, 0)]
+    return [(generator, num_predictions, 1.0), (configs.model, 0, 1.0)]
 
 
 def choose_sizes(

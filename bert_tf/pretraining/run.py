@@ -1,6 +1,7 @@
 """A pre-training run as configured by `run_pretraining`: prepare, build, train, report."""
 
 import functools
+import pathlib
 import typing
 
 import tensorflow as tf
@@ -13,9 +14,12 @@ from bert_tf.corpus.masking import MOST_WORDS, mean_span
 from bert_tf.corpus.pipeline import raise_input_fault
 from bert_tf.pretraining.build import build_trainer
 from bert_tf.pretraining.prepare import encoder_passes
-from bert_tf.pretraining.report import report_results
 from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import check_batch_sizes, is_chief, make_strategy
+from bert_tf.training.evaluator import note_evaluation
+from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.reporting import write_eval_results
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer
 
@@ -81,3 +85,30 @@ def final_results(trainer: Trainer) -> dict[str, float]:
         if step == trainer.step:
             return results
     return trainer.evaluate()
+
+
+def report_results(
+    trainer: Trainer, configs: PretrainingConfigs, results: dict[str, float]
+) -> None:
+    """Writes eval_results.txt and curves.png, and logs the results next to the baseline's."""
+    training = configs.training
+    task = typing.cast(PretrainingTask, trainer.task)
+    baseline = trainer.baseline() if trainer.baseline else {}
+    folder = pathlib.Path(training.output_dir)
+    if training.do_train:
+        note_evaluation(folder, trainer.step, results)
+        trainer.directory.mark_best(trainer.step, task.score(results))
+    write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
+    steps = read_metrics(folder / "metrics.jsonl")
+    evaluations = read_metrics(folder / "eval_metrics.jsonl")
+    draw_curves(folder / "curves.png", task.plot_titles, steps, evaluations, baseline)
+    logging.info("Evaluation at step %d:", trainer.step)
+    for name, value in results.items():
+        comparison = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
+        logging.info("  %-24s %.4f%s", name, value, comparison)
+    if trainer.samples and training.do_train:
+        trainer.note_samples()
+        for line in trainer.samples.report():
+            logging.info("%s", line)
+    if steps:
+        logging.info("Curves: %s", folder / "curves.png")

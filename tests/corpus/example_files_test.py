@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.corpus import manifests, throughput
-from bert_tf.corpus.example_files import manifest_path, write_examples
+from bert_tf.corpus import manifests
+from bert_tf.corpus.example_files import describe, manifest_path, run_report, write_examples
 from bert_tf.corpus.mapping import InputShard
 from bert_tf.corpus.pipeline import MaskedBatches
 from bert_tf.corpus.preparation import prepare_pretraining_data
@@ -238,6 +238,6 @@ def test_the_report_of_a_run(data):
     assert report["documents/s"] > report["MB/s"] > 0 and report["examples/s"] > 0
     assert 20 < report["peak_memory_mb"] < 20_000
     counts = {"documents": 40, "input_mb": 5.0, "examples": 100}
-    report = throughput.run_report(-1e9, counts, runner="beam", is_resumed=True)
+    report = run_report(-1e9, counts, runner="beam", is_resumed=True)
     assert "examples/s" not in report
-    assert "/s" not in throughput.describe(report)
+    assert "/s" not in describe(report)

@@ -19,10 +19,11 @@ Special tokens are never filled in: the probabilities of all other tokens add up
 import itertools
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 
+from bert_tf.checkpoints.start import read_start, starts_of_names
 from bert_tf.pretraining.masked_words.answers import (
     FillMaskAnswers,
     special_tokens,
@@ -32,7 +33,7 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.sampling import Sampling
 from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import add_special_tokens
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import MASK
 
 GAP = re.compile(r"\[GAP:(\d+)-(\d+)\]")
@@ -70,6 +71,24 @@ class MaskedModel(FillMaskAnswers):
         self.max_seq_length = model.config.longest_row
         self.vocab = tokenizer.vocab
         self.is_special = special_tokens(self.vocab)
+
+    @classmethod
+    def read(
+        cls, path: str, config_file: str = "", vocab_file: str = "", allow_unexpected: str = ""
+    ) -> Self:
+        """Reads a checkpoint with an MLM head; for the arguments, flags, see `read_start`."""
+        checkpoint = read_start(
+            path,
+            given={},
+            heads=["masked_lm"],
+            config_file=config_file,
+            vocab_file=vocab_file,
+            allow_missing=None,
+            allow_unexpected=starts_of_names(allow_unexpected),
+        )
+        model = BertPretrainer.from_checkpoint(checkpoint)
+        vocab = cast(AnyVocab, checkpoint.vocab)
+        return cls(model, make_tokenizer(vocab, checkpoint.config.do_lower_case))
 
     def compute_mask_logits(
         self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int

@@ -38,6 +38,6 @@ NEXT_SENTENCE = Kind(
     head="next_sentence",
     methods=("score",),
     model=MODEL,
-    serving="bert_tf.pretraining.masked_words.next_sentence_serving.NextSentenceServing",
+    serving="bert_tf.pretraining.masked_words.serving.NextSentenceServing",
     recorded=pairs,
 )

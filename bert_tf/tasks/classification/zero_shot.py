@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.metrics.classification import check_threshold, labels_above, sigmoid, softmax
-from bert_tf.tasks.base.examples.columns import read_texts
+from bert_tf.tasks.base.examples.columns import read_texts, text_column
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.examples.text_columns import text_column
 from bert_tf.text.packing import add_special_tokens, text_room
 from bert_tf.text.text_counts import count_text
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.system.type_names import TextColumn
-from bert_tf.tasks.base.examples.text_columns import text_column
+from bert_tf.tasks.base.examples.columns import text_column
 from bert_tf.text.text_counts import counts_texts
 
 

@@ -174,6 +174,23 @@ def _read_two_columns(
     return first, second
 
 
+def text_column(texts: TextColumn) -> list[str]:
+    """Returns the texts of a request, which may be none; see `read_texts`."""
+    return read_texts(texts, may_be_empty=True)
+
+
+def text_columns(texts: Texts, names: Sequence[str]) -> list[list[str]]:
+    """Returns a column for each text that a model takes, of a request, which may be empty.
+
+    Args:
+      texts: single texts, or pairs as for `read_pair_columns`.
+      names: names of the model's inputs: one, or the two keys of a pair.
+    """
+    if len(names) == 1:
+        return [text_column(texts)]
+    return list(read_pair_columns(texts, names, may_be_empty=True))
+
+
 def read_tuples(x: Column) -> list[list[Any]]:
     """Returns the columns of examples of several texts, each of the same length.
 

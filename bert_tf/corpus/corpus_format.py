@@ -50,10 +50,11 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
             yield file
     except EOFError as error:
         raise ValueError(f"{path}: the compressed file is truncated; download it again.") from error
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+    except (lzma.LZMAError, zlib.error, OSError) as error:
+        # An error of the operating system, such as a missing permission, is not of the content.
+        if getattr(error, "errno", None):
+            raise ValueError(f"{path} cannot be read: {error}.") from error
         raise ValueError(f"{path}: the compressed file is damaged: {error}.") from error
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from error
 
 
 @contextlib.contextmanager

@@ -44,9 +44,7 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
       ValueError: if it cannot be read, is not a regular file, or its first bytes are those of
         another format than text or TFRecords; while reading, if it is damaged, or its compression
         ratio is too high.
-      OSError: if there is no such file.
     """
-    check_regular(path)  # Opening a pipe would wait for its writer.
     try:
         with _decompressed(path) as file:
             yield file
@@ -61,6 +59,7 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
 
 @contextlib.contextmanager
 def _decompressed(path: str) -> Iterator[io.BufferedReader]:
+    check_regular(path)  # Opening a pipe would wait for its writer.
     with pathlib.Path(path).open("rb") as file:
         head = file.peek(6)
         opener = next((opener for magic, opener in _MAGIC.items() if head.startswith(magic)), None)

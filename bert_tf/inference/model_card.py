@@ -13,7 +13,6 @@ import re
 from typing import Any, NamedTuple
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.google import google_refusal
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface_writing import family_and_heads
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
@@ -25,46 +24,42 @@ from bert_tf.tasks.base.programs.results import read_results
 from bert_tf.tasks.classification.glue import glue_task
 
 CARD_NAME = "README.md"
+GLUE = "nyu-mll/glue"
 
 
 class _Purpose(NamedTuple):
     does: str  # the verb phrase after "A BERT that ..."
-    pipeline: str  # the hub's name of the task, and that of transformers' pipeline
+    task: str  # the hub's name
     example: str  # a call of `bert_tf.load(...)`
-    call: str = "{input}"  # the arguments of the pipeline's call
-    options: str = ""  # further arguments of the pipeline
+    auto_class: str  # of transformers, behind AutoModel
 
 
-CLASSES = "text-classification"
+CLASSES = ("text-classification", "classify([{text}])", "ForSequenceClassification")
 LIVED = '"Ada Lovelace lived in London."'
 QUESTION = f'answer(["Where did Ada live?"], [{LIVED}])'
-MASKED = '"The {mask} sat down."'
 PURPOSES = {
-    "classifier": _Purpose("classifies texts", CLASSES, "classify([{text}])"),
-    "multi_label": _Purpose(
-        "gives texts any number of labels", CLASSES, "classify([{text}])", "{input}, top_k=None"
-    ),
-    "regression": _Purpose(
-        "gives texts a number", CLASSES, "score([{text}])", options=', function_to_apply="none"'
-    ),
+    "classifier": _Purpose("classifies texts", *CLASSES),
+    "multi_label": _Purpose("gives texts any number of labels", *CLASSES),
+    "regression": _Purpose("gives texts a number", CLASSES[0], "score([{text}])", CLASSES[2]),
     "tagger": _Purpose(
-        "tags words",
-        "token-classification",
-        f"find_entities([{LIVED}])",
-        LIVED,
-        ', aggregation_strategy="first"',
+        "tags words", "token-classification", f"find_entities([{LIVED}])", "ForTokenClassification"
     ),
     "question_answering": _Purpose(
-        "answers questions with parts of a text", "question-answering", QUESTION
+        "answers questions with parts of a text",
+        "question-answering",
+        QUESTION,
+        "ForQuestionAnswering",
     ),
-    "fill_mask": _Purpose("fills in masked words", "fill-mask", f"fill_mask([{MASKED}])", MASKED),
-    "embeddings": _Purpose("makes vectors of texts", "feature-extraction", "encode([{text}])"),
+    "fill_mask": _Purpose(
+        "fills in masked words", "fill-mask", 'fill_mask(["The {mask} sat down."])', "ForMaskedLM"
+    ),
+    "embeddings": _Purpose("makes vectors of texts", "feature-extraction", "encode([{text}])", ""),
 }
 CARD = """\
 # {name}
 
 A {title} that {does}: {layers} layers of {width} numbers, {heads} heads, {size} parameters. Its \
-tokenizer is {casing} {tokenizer} of {tokens:,} tokens.{labels}
+tokenizer is {casing} {tokenizer} of {tokens:,} tokens.{labels}{pooling}
 {results}{training}
 ## How to use it
 
@@ -82,7 +77,7 @@ With {library}:
 ```python
 {code}
 ```
-{notes}
+
 ## Limits
 
 Sequences have at most {length} tokens; longer texts are {cut}. The model shares the gaps and \
@@ -92,37 +87,19 @@ errors of its training data; it has not been examined for them.
 
 Not stated yet: add `license: ...` to the header of this file.
 """
-PIPELINE_CODE = """\
-from transformers import pipeline
-
-model = pipeline("{pipeline}", model="{name}"{options})
-print(model({call}))"""
-# Release 5 of transformers has no pipeline for questions.
-QUESTION_CODE = """\
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+TRANSFORMERS_CODE = """\
+from transformers import AutoModel{auto_class}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForQuestionAnswering.from_pretrained("{name}")
-inputs = tokenizer("Where did Ada live?", "Ada Lovelace lived in London.", return_tensors="pt")
-scores = model(**inputs)
-first, last = scores.start_logits.argmax(), scores.end_logits.argmax()
-print(tokenizer.decode(inputs.input_ids[0, first : last + 1]))"""
+model = AutoModel{auto_class}.from_pretrained("{name}")"""
 SENTENCE_CODE = """\
 from sentence_transformers import SentenceTransformer
 
-print(SentenceTransformer("{name}").encode([{text}]))"""
-CROSS_CODE = """\
-from sentence_transformers import CrossEncoder
-
-print(CrossEncoder("{name}").predict([({input})]))"""
+model = SentenceTransformer("{name}")"""
+CROSS_CODE = SENTENCE_CODE.replace("SentenceTransformer", "CrossEncoder")
 POOLING_NOTE = """
-The pipeline gives a vector for each token; bert_tf makes one of them as `embedder.json` says: \
-pooling {}{}.
-"""
-KERAS_HUB_NOTE = """
-keras-hub loads the folder `{name}-preset` that `python -m bert_tf.convert_checkpoint \
---input={name} --output={name}-preset --to=keras_hub` writes.
-"""
+
+The vector of a text is made of those of its tokens as `embedder.json` says: pooling {}{}."""
 # The hub's names of the metrics in eval_results.txt.
 METRICS = {
     **dict.fromkeys(("accuracy", "masked_lm_accuracy", "next_sentence_accuracy"), "accuracy"),
@@ -153,36 +130,39 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str =
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
     results = read_results(run)
     kind = find_kind(checkpoint, str(run))
-    # Kinds without their own pipeline are described as the most similar kind.
+    # Kinds without their own task on the hub are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
     is_pair = len(find(kind).recorded(checkpoint, str(run)).get("texts", ())) == 2
-    encoder = encoder_alone(checkpoint) if is_modular(checkpoint) else checkpoint
+    is_modular_model = is_modular(checkpoint)
+    encoder = encoder_alone(checkpoint) if is_modular_model else checkpoint
     family = family_and_heads(encoder)[0]
-    library = "transformers"
-    task = PURPOSES[kind].pipeline
+    library, code, task = "transformers", TRANSFORMERS_CODE, PURPOSES[kind].task
     if is_sentence_transformers(folder):
         library = "sentence-transformers"
-        task = task if is_modular(checkpoint) else "sentence-similarity"
-    dataset = _dataset(flags)
-    evaluated = _evaluated(results, task, dataset)
+        code = CROSS_CODE if is_modular_model else SENTENCE_CODE
+        task = task if is_modular_model else "sentence-similarity"
+    glue = glue_task(flags["task_name"]) if flags.get("task_name") else None
+    path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
+    dataset = f"GLUE {glue.folder}" if glue else pathlib.PurePath(path).name
+    # Only GLUE's tasks are data sets of the hub; a file is not.
+    evaluated = _evaluated(results, task, GLUE if glue else "", dataset)
     header = ModelCardData(
         library_name=library,
         pipeline_tag=task,
         tags=[family.model_type, "bert_tf"],
         base_model=base_model(flags.get("init_checkpoint", ""), source),
-        # Only GLUE's tasks are data sets of the hub; a file is not.
-        datasets=[dataset["dataset_type"]] if "dataset_config" in dataset else None,
-        metrics=sorted({result.metric_type for result in evaluated}) or None,
+        datasets=[GLUE] if glue else None,
         model_name=folder.name if evaluated else None,
         eval_results=evaluated or None,
     )
     text = CARD.format(
         name=folder.name,
         title=family.title,
-        results=_results(results, dataset["dataset_name"]),
-        training=_training(flags),
-        **_description(checkpoint, kind),
-        **_usage(folder, checkpoint, kind, is_pair, family.model_type),
+        library=library,
+        code=code.format(name=folder.name, auto_class=PURPOSES[kind].auto_class),
+        results=_results(results, dataset),
+        training=_training(flags, dataset if glue else ""),
+        **_description(checkpoint, kind, is_pair),
     )
     ModelCard(f"---\n{header.to_yaml()}\n---\n\n{text}").save(folder / CARD_NAME)
 
@@ -193,43 +173,52 @@ def base_model(*sources: str) -> str | None:
     return next((match[1] for match in found if match), None)
 
 
-def _dataset(flags: dict[str, str]) -> dict[str, Any]:
-    """Returns the evaluation data of a run: a GLUE task by the hub's names, or a file name."""
-    if name := flags.get("task_name", ""):
-        task = glue_task(name)
-        config = task.name.replace("-", "")
-        split = "validation_matched" if config == "mnli" else "validation"
-        named = {"dataset_type": "nyu-mll/glue", "dataset_name": f"GLUE {task.folder}"}
-        return {**named, "dataset_config": config, "dataset_split": split}
-    path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
-    name = pathlib.PurePath(path).name
-    return {"dataset_type": re.sub(r"[^\w.-]+", "-", name), "dataset_name": name}
+def _evaluated(results: dict[str, float], task: str, known: str, dataset: str) -> list[Any]:
+    """Returns the results for which the hub has a metric.
 
-
-def _evaluated(results: dict[str, float], task: str, dataset: dict[str, Any]) -> list[Any]:
-    """Returns the results for which the hub has a metric."""
+    Args:
+      results: those of eval_results.txt.
+      task: the hub's name of the task.
+      known: the hub's name of the data set; "" for a file.
+      dataset: name of the data set or the file.
+    """
     from huggingface_hub import EvalResult
 
     evaluated = []
     for key, value in sorted(results.items()):
         name = key.removeprefix("eval_")
         if name in METRICS and math.isfinite(value):
-            result: dict[str, Any] = {"metric_type": METRICS[name], "metric_value": round(value, 6)}
-            result["metric_name"] = name.replace("_", " ")
-            evaluated.append(EvalResult(task_type=task, **result, **dataset))
+            result = EvalResult(
+                task_type=task,
+                dataset_type=known or re.sub(r"[^\w.-]+", "-", dataset),
+                dataset_name=dataset,
+                metric_type=METRICS[name],
+                metric_name=name.replace("_", " "),
+                metric_value=round(value, 6),
+            )
+            evaluated.append(result)
     return evaluated
 
 
-def _description(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
-    """Returns the fields of the card that describe the network, its tokenizer and its limits."""
+def _description(checkpoint: Checkpoint, kind: str, is_pair: bool) -> dict[str, Any]:
+    """Returns the fields of the card for the network, its tokenizer, its limits and its answers."""
+    text = '("A man plays.", "Somebody plays.")' if is_pair else '"A fine film."'
+    mask = checkpoint.vocab.mask if checkpoint.vocab else "[MASK]"
+    kind_given = ', "embeddings"' if kind == "embeddings" else ""
     config = checkpoint.config
     count = sum(value.size for value in checkpoint.weights.values())
     labels = ", ".join(f"`{label}`" for label in checkpoint.labels or ())
     # Without a position table, `longest_row` is no limit.
     length = min(config.longest_row, config.max_position_embeddings)
-    if kind == "embeddings" and checkpoint.embedding:
-        length = min(length, checkpoint.embedding.max_seq_length)
+    pooling = ""
+    if kind == "embeddings" and (embedding := checkpoint.embedding):
+        length = min(length, embedding.max_seq_length)
+        scaled = ", scaled to length 1" if embedding.normalize else ""
+        pooling = POOLING_NOTE.format(" and ".join(embedding.pooling), scaled)
     return {
+        "does": PURPOSES[kind].does,
+        "arguments": kind_given + (", pair=True" if is_pair else ""),
+        "example": PURPOSES[kind].example.format(text=text, mask=mask),
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "heads": config.num_attention_heads,
@@ -238,6 +227,7 @@ def _description(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
         "tokenizer": checkpoint.vocab.title if checkpoint.vocab else "other",
         "tokens": len(checkpoint.vocab) if checkpoint.vocab else config.vocab_size,
         "labels": f"\n\nLabels: {labels}." if labels else "",
+        "pooling": pooling,
         "length": length,
         "cut": "split into windows" if KINDS[kind].reads_windows else "cut at their end",
     }
@@ -256,12 +246,10 @@ def _results(results: dict[str, float], dataset: str) -> str:
     return _table("Results", f"On {dataset}{at}:", ("", "this model", "unigrams"), rows)
 
 
-def _training(flags: dict[str, str]) -> str:
+def _training(flags: dict[str, str], dataset: str) -> str:
     """Returns the section of training data and settings, as far as the run records them."""
     files = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir") or ""
-    data = ", ".join(pathlib.PurePath(file).name for file in files.split(","))
-    if name := flags.get("task_name"):
-        data = f"GLUE {glue_task(name).folder}"
+    data = dataset or ", ".join(pathlib.PurePath(file).name for file in files.split(","))
     start = flags.get("init_checkpoint", "")
     start = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
     rows = [("training data", data), ("started from", start)]
@@ -276,38 +264,3 @@ def _table(title: str, text: str, header: tuple[str, ...], rows: list[Any]) -> s
         return ""
     lines = [f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows)]
     return f"\n## {title}\n\n{text}\n\n" + "\n".join(lines) + "\n"
-
-
-def _usage(
-    folder: pathlib.Path, checkpoint: Checkpoint, kind: str, is_pair: bool, model_type: str
-) -> dict[str, str]:
-    """Returns the fields of the card that say how each framework loads the model."""
-    purpose = PURPOSES[kind]
-    text = '("A man plays.", "Somebody plays.")' if is_pair else '"A fine film."'
-    values = {"name": folder.name, "text": text, "input": text}
-    values["mask"] = checkpoint.vocab.mask if checkpoint.vocab else "[MASK]"
-    if is_pair:
-        values["input"] = '{"text": "A man plays.", "text_pair": "Somebody plays."}'
-    notes = ""
-    library = "transformers (PyTorch)"
-    code = QUESTION_CODE if kind == "question_answering" else PIPELINE_CODE
-    embedding = checkpoint.embedding
-    if is_sentence_transformers(folder):
-        library = "sentence-transformers"
-        code = CROSS_CODE if is_modular(checkpoint) else SENTENCE_CODE
-    else:
-        if kind == "embeddings" and embedding:
-            scaled = ", scaled to length 1" if embedding.normalize else ""
-            notes = POOLING_NOTE.format(" and ".join(embedding.pooling), scaled)
-        if model_type == "bert" and not google_refusal(checkpoint):
-            notes += KERAS_HUB_NOTE.format(**values)
-    values["call"] = purpose.call.format(**values)
-    kind_given = ', "embeddings"' if kind == "embeddings" else ""
-    return {
-        "does": purpose.does,
-        "arguments": kind_given + (", pair=True" if is_pair else ""),
-        "example": purpose.example.format(**values),
-        "library": library,
-        "code": code.format(**values, pipeline=purpose.pipeline, options=purpose.options),
-        "notes": notes,
-    }

@@ -5,10 +5,7 @@ import pathlib
 import re
 
 import huggingface_hub
-import keras_hub
-import numpy as np
 import pytest
-import yaml
 
 from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.embedding import EmbeddingConfig
@@ -50,22 +47,16 @@ def test_a_card_says_what_the_run_recorded(tmp_path):
     data = card.data.to_dict()
     assert data["pipeline_tag"] == "text-classification" and data["library_name"] == "transformers"
     assert data["base_model"] == "google-bert/bert-base-uncased"
-    assert data["datasets"] == ["nyu-mll/glue"] and data["metrics"] == ["accuracy", "f1"]
+    assert data["datasets"] == ["nyu-mll/glue"]
     accuracy, f1 = card.data.eval_results
     assert (accuracy.metric_type, accuracy.metric_value) == ("accuracy", 0.915138)
-    assert (accuracy.dataset_config, accuracy.dataset_split) == ("sst2", "validation")
+    assert accuracy.dataset_type == "nyu-mll/glue" and accuracy.dataset_name == "GLUE SST-2"
     assert accuracy.task_type == "text-classification" and f1.metric_value == 0.9
     assert card.data.model_name == "mine"
     text = card.text
     assert "| accuracy | 0.9151 |" in text and " 6,315 steps" in text
     assert "| learning rate | 2e-05 |" in text and "`vielleicht ü`" in text
     assert "secret" not in card.content and "ada" not in card.content
-    # The head is what the hub's own specification asks for.
-    head = yaml.safe_load(re.match("---\n(.*?)\n---\n", card.content, re.DOTALL)[1])
-    (index,) = head["model-index"]
-    (result,) = index["results"]
-    assert index["name"] == "mine" and len(result["metrics"]) == 2
-    assert result["dataset"]["name"] == "GLUE SST-2"
 
 
 def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
@@ -79,7 +70,7 @@ def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
     assert "pieces" not in card.text
     assert card.data.pipeline_tag == "fill-mask"
     assert card.data.eval_results[0].dataset_name == "held-out text"
-    assert "| training data | *.txt |" in card.text and "mine-preset" in card.text
+    assert "| training data | *.txt |" in card.text
 
 
 def test_a_card_of_a_bare_checkpoint_is_one_too(tmp_path):
@@ -123,9 +114,3 @@ def test_what_a_card_says_of_loading_is_so(tmp_path, monkeypatch, kind, capsys):
     blocks = re.findall("```python\n(.*?)```", (output / "README.md").read_text(), re.DOTALL)
     exec(blocks[0], {})
     assert capsys.readouterr().out.startswith("[")
-    done = programs.run("convert_checkpoint", input="mine", output="mine-preset", to="keras_hub")
-    programs.finish(done)
-    encoder = keras_hub.models.BertBackbone.from_preset("mine-preset")
-    found = encoder.get_layer("token_embedding").embeddings.numpy()
-    expected = read_checkpoint(made).weights["bert/embeddings/word_embeddings"]
-    np.testing.assert_array_equal(found, expected)

@@ -26,6 +26,7 @@ from bert_tf.corpus.example_files import ExampleJob
 from bert_tf.corpus.example_shards import ShardTask, write_shard
 from bert_tf.corpus.token_store import tokenize_part
 from bert_tf.system.extras import install_hint
+from bert_tf.system.model_names import absolute_path
 from bert_tf.system.processes import count_workers
 
 if TYPE_CHECKING:
@@ -116,17 +117,15 @@ def with_absolute_paths(job: ExampleJob) -> ExampleJob:
     return dataclasses.replace(
         job,
         parts=tuple(
-            part if part.format == "tfds" else dataclasses.replace(part, path=absolute(part.path))
+            part
+            if part.format == "tfds"
+            else dataclasses.replace(part, path=absolute_path(part.path))
             for part in job.parts
         ),
         output_files=tuple(path.absolute() for path in job.output_files),
         work=job.work.absolute(),
-        data=dataclasses.replace(job.data, vocab_file=absolute(job.data.vocab_file)),
+        data=dataclasses.replace(job.data, vocab_file=absolute_path(job.data.vocab_file)),
     )
-
-
-def absolute(path: str) -> str:
-    return str(pathlib.Path(path).absolute())
 
 
 def raise_input_fault(error: Exception) -> NoReturn:

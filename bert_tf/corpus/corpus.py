@@ -23,10 +23,8 @@ the longest record, whose document is not cut (jsonl: 64 MiB at most).
 """
 
 import dataclasses
-import glob
 import io
 import json
-import os
 import pathlib
 import re
 import sys
@@ -43,6 +41,7 @@ from bert_tf.corpus.corpus_format import SENTENCE_END, detect_format, is_wrapped
 from bert_tf.corpus.sentences import split_sentences
 from bert_tf.corpus.tfds_corpus import is_dataset_name, list_dataset_parts, read_dataset
 from bert_tf.corpus.unspaced_text import join_lines, line_separator
+from bert_tf.system.files import matching_files
 
 WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a paragraph
 # Three bytes that are one column at most: Devanagari to Georgian, Ethiopic to Khmer.
@@ -152,18 +151,13 @@ def _expand(input_file: str, input_format: str) -> Iterator[str]:
     for name in names:
         if name.startswith("tfds:") or input_format == "tfds":
             yield "tfds:" + name.removeprefix("tfds:")
-        elif matches := sorted(filter(os.path.isfile, glob.glob(name))):  # noqa: PTH113, PTH207
-            yield from matches
-        elif pathlib.Path(name).is_file():  # a name with [ or ? in it
-            yield name
-        elif is_dataset_name(name):
+            continue
+        try:
+            yield from matching_files(name, "input_file")
+        except ValueError:
+            if not is_dataset_name(name):
+                raise
             yield "tfds:" + name
-        else:
-            is_folder = pathlib.Path(name).is_dir()
-            remedy = f"it is a folder: write {name}/*" if is_folder else "check the path"
-            raise ValueError(
-                f"input_file: no file matches {name!r} ({remedy}; datasets: tfds:NAME)."
-            )
 
 
 def _list_file(path: str, form: str, text_field: str, part_bytes: int) -> list[CorpusPart]:

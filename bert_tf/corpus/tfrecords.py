@@ -12,7 +12,6 @@ Reference: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/examp
 import contextlib
 import errno
 import functools
-import glob
 import mmap
 import os
 import pathlib
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import google_crc32c
 import numpy as np
 
-from bert_tf.system.files import atomic_write
+from bert_tf.system.files import atomic_write, matching_files
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
@@ -151,10 +150,7 @@ def list_record_files(input_file: str) -> list[pathlib.Path]:
     """
     paths: list[pathlib.Path] = []
     for pattern in filter(None, map(str.strip, input_file.split(","))):
-        matches = sorted(glob.glob(pattern))  # noqa: PTH207 (pathlib refuses absolute globs)
-        if not matches:
-            raise ValueError(f"No file matches {pattern!r}; check the path (quote globs).")
-        paths += map(pathlib.Path, matches)
+        paths += map(pathlib.Path, matching_files(pattern, "input_file"))
     return paths
 
 

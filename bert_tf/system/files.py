@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import pathlib
@@ -282,6 +283,24 @@ def not_utf8(
         f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
         f"iconv -f CP1252 -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
     )
+
+
+def matching_files(name: str, flag: str) -> list[str]:
+    """Returns the files of a name or a glob, sorted; ~ is expanded.
+
+    Raises:
+      ValueError: naming the flag, if there is none.
+    """
+    name = os.path.expanduser(name)  # noqa: PTH111
+    # A name with [ or ? in it may also be that of a file.
+    matches = sorted(filter(os.path.isfile, glob.glob(name)))  # noqa: PTH113, PTH207
+    if not matches and pathlib.Path(name).is_file():
+        matches = [name]
+    if not matches:
+        is_folder = pathlib.Path(name).is_dir()
+        remedy = f"it is a folder: write {name}/*" if is_folder else "check the path"
+        raise ValueError(f"{flag}: no file matches {name!r} ({remedy}; datasets: tfds:NAME).")
+    return matches
 
 
 def typed_lines(prompt: str) -> Iterator[str]:

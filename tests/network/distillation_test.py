@@ -15,8 +15,11 @@ from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives import distillation as losses
-from bert_tf.pretraining.objectives.attention_relations import attention_vectors, relation_losses
-from bert_tf.pretraining.objectives.distillation import Distillation
+from bert_tf.pretraining.objectives.distillation import (
+    Distillation,
+    attention_vectors,
+    relation_losses,
+)
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.distribution import distribute
 from bert_tf.training.optimizers import build_optimizer

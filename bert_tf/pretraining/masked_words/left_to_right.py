@@ -19,6 +19,7 @@ from bert_tf.pretraining.masked_words.answers import (
     token_log_probabilities,
 )
 from bert_tf.pretraining.masked_words.sampling import Sampling
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import is_empty, read_pairs, read_texts
 from bert_tf.text.packing import PackedText, by_length, pack
@@ -233,15 +234,13 @@ class PretrainerAnswers(FillMaskAnswers):
 
 
 def check_generation(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError if an argument of `continue_text` is out of range."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}, expected 1 or more.")
-    if temperature < 0:
-        raise ValueError(f"temperature is {temperature}, expected 0 or more.")
-    if top_k < 0:
-        raise ValueError(f"top_k is {top_k}, expected 0 or more.")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p is {top_p}, expected more than 0 and at most 1.")
+    """Raises an error of `check_numbers` if an argument of `continue_text` is out of range."""
+    check_numbers(1, max_new_tokens=max_new_tokens)
+    check_numbers(0, top_k=top_k)
+    check_numbers(0, whole=False, temperature=temperature)
+    check_numbers(0, 1, whole=False, top_p=top_p)
+    if not top_p:
+        raise ValueError("top_p is 0, expected more than 0 and at most 1.")
 
 
 def join_wordpieces(text: str, tokens: Sequence[str]) -> str:

@@ -17,11 +17,8 @@ allowed at the end of a table, and anywhere in JSONL.
 
 import contextlib
 import csv
-import glob
 import itertools
 import json
-import os
-import pathlib
 import re
 import sys
 from collections import Counter
@@ -34,7 +31,7 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.corpus.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.corpus.tfds_corpus import list_dataset_parts
-from bert_tf.system.files import MAX_DATA_BYTES, not_utf8
+from bert_tf.system.files import MAX_DATA_BYTES, matching_files, not_utf8
 from bert_tf.tasks.base.examples.labels import visible_name
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.base.examples.workbooks import read_workbook
@@ -64,13 +61,7 @@ def list_tables(paths: str, flag: str) -> list[str]:
     """
     tables: list[str] = []
     for name in filter(None, (name.strip() for name in paths.split(","))):
-        name = os.path.expanduser(name)  # noqa: PTH111
-        matches = sorted(filter(os.path.isfile, glob.glob(name)))  # noqa: PTH113, PTH207
-        if not name.startswith("tfds:") and not matches and not pathlib.Path(name).is_file():
-            is_folder = pathlib.Path(name).is_dir()
-            remedy = f"it is a folder: write {name}/*" if is_folder else "check the path"
-            raise ValueError(f"{flag}: no file matches {name!r} ({remedy}; datasets: tfds:NAME).")
-        tables += matches or [name]
+        tables += [name] if name.startswith("tfds:") else matching_files(name, flag)
     if not tables:
         raise ValueError(f"{flag} is empty; give files, globs or tfds:NAME, separated by commas.")
     return tables

@@ -103,7 +103,7 @@ def test_only_lines_takes_any_text(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "/text'.*globs"),
+        (None, "/text'"),
         (b"", "/text'.*sentence"),
         (b"good\nbad \xff\n", r"text, line 2.*xff.*UTF-8"),
         (b'{"text": "a"}\n', "text .*jsonl.*--input_format=lines"),

@@ -17,8 +17,8 @@ of each label and an embedding model. Flags and defaults are those of
 google-research/bert's run_classifier.py where it has them.
 """
 
-from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig, config_flags
-from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.config import config_flags
+from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.config.rules import check_rules
 from bert_tf.inference.loading import load
 from bert_tf.tasks.base.programs.program import Configs, define_flags, run
@@ -55,29 +55,10 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
     return run_program(Classifier(configs, files, texts), configs)
 
 
-def read_zero_shot() -> ZeroShotRun | None:
-    """Returns the run of --zero_shot; None without that flag.
-
-    Raises:
-      ValueError: see `ZeroShotRun`.
-    """
-    zero_shot = config_flags.from_flags(ZeroShotConfig)
-    if not zero_shot.zero_shot:
-        return None
-    configs = Configs(
-        model=config_flags.from_flags(ModelConfig),
-        data=config_flags.from_flags(DataConfig),
-        optimizer=config_flags.from_flags(OptimizerConfig),
-        training=config_flags.from_flags(TrainingConfig),
-        tuning=config_flags.from_flags(FineTuningConfig),
-        task=config_flags.from_flags(ClassifierConfig),
-    )
-    return ZeroShotRun(configs, zero_shot)
-
-
 def main(_: list[str]) -> int:
-    if zero_shot := read_zero_shot():
-        return zero_shot.execute(load)
+    zero_shot = config_flags.from_flags(ZeroShotConfig)
+    if zero_shot.zero_shot:
+        return ZeroShotRun(Configs.of_flags(ClassifierConfig), zero_shot).execute(load)
     return run(ClassifierConfig, find_files, execute)
 
 

@@ -4,7 +4,7 @@ The classes override the part of a task's answers that the graph computes; argum
 form of the answers are the task's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.zero_shot import check_candidates
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
-from bert_tf.tasks.question_answering.answers import QuestionAnswers
+from bert_tf.tasks.question_answering.answers import Answer, QuestionAnswers
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.reranking.answers import RerankerAnswers
 from bert_tf.tasks.tagging.answers import TaggerAnswers, Word, as_text, words_of_outputs
@@ -68,17 +68,23 @@ class ModelOutputs:
         self._model = model
         self.max_seq_length = int(model.card["max_seq_length"])
 
-    def compute(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
-        """Returns the outputs for each row; texts of similar length are computed together."""
-        if not columns[0]:
-            return []
+    def compute(
+        self,
+        columns: Sequence[Sequence[Any]],
+        batch_size: int,
+        call: Callable[..., list[Row]] | None = None,
+    ) -> list[Row]:
+        """Returns the outputs for each row; rows of similar length are computed together.
+
+        The columns hold texts or lists of words; `call` takes those of some rows.
+        """
+        ask = call or self._model.rows
 
         def compute(chosen: list[int]) -> list[Row]:
-            parts = [[column[i] for i in chosen] for column in columns]
-            return self._model.rows(*parts)
+            return ask(*([column[i] for i in chosen] for column in columns))
 
-        # Characters instead of tokens, which only the graph computes.
-        sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+        # Characters or words instead of tokens, which only the graph computes.
+        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
         return by_length(sizes, batch_size, compute)
 
 
@@ -144,15 +150,14 @@ class OutputZeroShot(OutputClassifier):
                 "it again with --template, or load the original model."
             )
         names = check_candidates(candidates, several)
-        premises = text_column(texts)
 
-        def compute(chosen: list[int]) -> list[Row]:
-            return self._model.rows([premises[i] for i in chosen], [names] * len(chosen))
+        def call(premises: list[str]) -> list[Row]:
+            return self._model.rows(premises, [names] * len(premises))
 
         output = "several_probabilities" if several else "probabilities"
         # The graph makes a row of each text with each candidate.
         num_texts = max(1, batch_size // len(names))
-        rows = by_length(list(map(len, premises)), num_texts, compute)
+        rows = self.compute([text_column(texts)], num_texts, call)
         if rows and output not in rows[0]:
             raise ValueError(
                 "several=True needs a class whose name begins with 'contradict'; the classes are "
@@ -183,14 +188,9 @@ class OutputTagger(ModelOutputs, TaggerAnswers):
             if "" in words:  # An empty word would end the sentence.
                 where = f"texts[{index}][{words.index('')}]"
                 raise ValueError(f"{where} is empty; leave empty words out.")
-
-        def compute(chosen: list[int]) -> list[Row]:
-            return self._model.word_rows([sentences[i] for i in chosen])
-
-        # Characters instead of tokens, because the tokenizer is in the graph.
-        sizes = [sum(map(len, words)) for words in sentences]
+        rows = self.compute([sentences], batch_size, self._model.word_rows)
         tagged = []
-        for words, row in zip(sentences, by_length(sizes, batch_size, compute), strict=True):
+        for words, row in zip(sentences, rows, strict=True):
             answers = []
             # The outputs are padded to the longest sentence of the batch.
             for word, tag, score in zip(words, row["tags"], row["scores"], strict=False):
@@ -215,12 +215,8 @@ class OutputSpans(ModelOutputs, QuestionAnswers):
         columns = [[one.question for one in asked], [one.context for one in asked]]
         answers = []
         for row in self.compute(columns, batch_size):
-            answer: dict[str, Any] = {"answer": as_text(row["answer"])}
-            for name in ("start", "end"):
-                answer[name] = int(row[name])
-            for name in ("score", "null_odds", "probability"):
-                answer[name] = float(row[name])
-            answers.append(answer)
+            numbers = {name: row[name].item() for name in Answer._fields if name != "answer"}
+            answers.append({"answer": as_text(row["answer"]), **numbers})
         return answers
 
 
@@ -321,13 +317,12 @@ class OutputReranker(ModelOutputs, RerankerAnswers):
         self, queries: Sequence[str], documents: Sequence[str], batch_size: int
     ) -> list[float]:
         """Scores pairs, each as a query with a single document."""
-        sizes = [len(query) + len(text) for query, text in zip(queries, documents, strict=True)]
 
-        def compute(chosen: list[int]) -> list[Row]:
-            lists = [_as_documents([documents[i]]) for i in chosen]
-            return self._model.rows([queries[i] for i in chosen], lists)
+        def call(queries: list[str], texts: list[str]) -> list[Row]:
+            return self._model.rows(queries, [_as_documents([text]) for text in texts])
 
-        return [float(row["scores"][0]) for row in by_length(sizes, batch_size, compute)]
+        rows = self.compute([queries, documents], batch_size, call)
+        return [float(row["scores"][0]) for row in rows]
 
 
 def _as_documents(texts: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The flags of `run_classifier` that contradict each other."""
 
-from bert_tf.config.rules import Exclusion, Rule
+from bert_tf.config.rules import Exclusion, Rule, is_set
 
 CLASSIFIER_RULES = (
     Rule(
@@ -31,5 +31,21 @@ CLASSIFIER_RULES = (
         "trains an embedder on pairs of single texts",
         "task_name text_b_column problem_type=regression teacher folds class_weights "
         "label_smoothing focal_gamma num_seeds eval_steps early_stopping_evaluations pack_rows",
+    ),
+)
+ZERO_SHOT_RULES = (
+    Exclusion(
+        "zero_shot",
+        "trains no model, and classifies single texts of your tables",
+        "do_train task_name text_b_column problem_type=regression",
+    ),
+    Rule(
+        lambda groups: not any(is_set(groups, use) for use in ("do_eval", "do_predict")),
+        "--zero_shot needs --do_predict, --do_eval, or both.",
+    ),
+    Rule(
+        lambda groups: not all(is_set(groups, name) for name in ("init_checkpoint", "output_dir")),
+        "Give a model of natural language inference as --init_checkpoint, and a folder for the "
+        "results as --output_dir.",
     ),
 )

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_tf.checkpoints.run_record import RUN_NAME
 from bert_tf.config import Config, DataConfig, config_flags, option
+from bert_tf.config.rules import check_rules
 from bert_tf.metrics.classification import THRESHOLD
 from bert_tf.tasks.base.programs.program import Configs, asked_files
 from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, read_text_examples
+from bert_tf.tasks.classification.flag_rules import ZERO_SHOT_RULES
 from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.report import class_report_text, several_report_text
 from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
@@ -61,7 +64,11 @@ class ZeroShotRun:
         self.configs = configs
         self.template = zero_shot.template
         self.folder = pathlib.Path(configs.training.output_dir)
-        self.check_flags()
+        check_rules(ZERO_SHOT_RULES, (*configs, zero_shot))
+        if (self.folder / RUN_NAME).exists():
+            raise ValueError(
+                f"--output_dir={self.folder} is a run; --zero_shot writes into another folder."
+            )
         task = configs.task
         self.has_several = task.problem_type == "multi_label"
         names = [name.strip() for name in zero_shot.zero_shot.split(",")]
@@ -85,29 +92,6 @@ class ZeroShotRun:
             # Indices of candidates [E], or 0 and 1 [E, K] of several labels.
             true = label_array(self.examples["eval"], self.candidates, task.problem_type)
             self.true = true.astype(int)
-
-    def check_flags(self) -> None:
-        """Raises ValueError for flags that are missing, or have no effect."""
-        training = self.configs.training
-        task = self.configs.task
-        if training.do_train:
-            raise ValueError("--zero_shot trains no model: leave --do_train out.")
-        if not (training.do_eval or self.configs.tuning.do_predict):
-            raise ValueError("--zero_shot needs --do_predict, --do_eval, or both.")
-        if not training.init_checkpoint or not training.output_dir:
-            raise ValueError(
-                "Give a model of natural language inference as --init_checkpoint, and a folder "
-                "for the results as --output_dir."
-            )
-        if (self.folder / "run.flags").exists():
-            raise ValueError(
-                f"--output_dir={self.folder} is a run; --zero_shot writes into another folder."
-            )
-        if task.task_name or task.text_b_column or task.problem_type == "regression":
-            raise ValueError(
-                "--zero_shot classifies single texts of your tables: leave --task_name, "
-                "--text_b_column and --problem_type=regression out."
-            )
 
     def execute(self, load: Callable[..., Any]) -> int:
         """Computes and writes the answers; returns the exit status.

@@ -315,22 +315,6 @@ def test_submission():
     assert glue_submission_name(GLUE["mnli"], "test_mismatched") == "MNLI-mm.tsv"
 
 
-@pytest.mark.parametrize(
-    ("name", "ids", "predictions", "message"),
-    [
-        ("rte", ["0"], [2], r"\[2\].*RTE .* 0 .* 1"),
-        ("rte", ["0"], [-1], r"\[-1\].*RTE .* 0 .* 1"),
-        ("rte", ["0"], [0.5], r"\[0.5\].*RTE .* 0 .* 1"),
-        ("rte", ["0", "1"], [0], r"^2 .*\(1,\)"),
-        ("rte", ["0", "1"], [[0, 1]], r"^2 .*\(1, 2\)"),
-        ("sts-b", ["0"], [np.nan], "nan.*STS-B"),
-    ],
-)
-def test_submission_errors(name, ids, predictions, message):
-    with pytest.raises(ValueError, match=message):
-        glue_submission_rows(GLUE[name], ids, predictions)
-
-
 @pytest.mark.needs(data="glue")
 @pytest.mark.parametrize(
     ("name", "folder", "counts"),

@@ -85,6 +85,12 @@ class Configs(NamedTuple):
     tuning: FineTuningConfig
     task: Any  # The configuration of the program's task.
 
+    @classmethod
+    def of_flags(cls, task_config: type[Config]) -> "Configs":
+        """Returns the configuration of the flags alone."""
+        groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+        return cls(*map(config_flags.from_flags, (*groups, task_config)))
+
 
 class Examples(NamedTuple):
     """All examples of a run; empty for uses that the run does not need.
@@ -312,14 +318,7 @@ def read_configs(task_config: type[Config]) -> Configs:
             defaults[name] = value
     earlier = reading_of_earlier_run(training, task_config, tuning.new_head)
     config_flags.set_defaults(**{**earlier, **defaults})
-    configs = Configs(
-        model=config_flags.from_flags(ModelConfig),
-        data=config_flags.from_flags(DataConfig),
-        optimizer=config_flags.from_flags(OptimizerConfig),
-        training=config_flags.from_flags(TrainingConfig),
-        tuning=config_flags.from_flags(FineTuningConfig),
-        task=config_flags.from_flags(task_config),
-    )
+    configs = Configs.of_flags(task_config)
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, for example runs/my_task.")
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):

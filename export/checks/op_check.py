@@ -13,10 +13,9 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 # Operations of the tokenizers that are tensorflow-text's.
 TEXT_OPS = {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}
-# The first TensorFlow Serving known to have all operations, TensorFlow's as well. The servers
-# 2.12.1 to 2.19.1 are built with tensorflow-text 2.12.1, 2.20.0 with 2.20.0. Exports answered in
-# the C libraries of TensorFlow 2.12.1 and 2.20.0; see docs/serving.md.
-FIRST_SERVER = "2.12.1"
+# The first TensorFlow Serving in whose C libraries every kind of model answered; docs/serving.md
+# says what older servers are built with.
+FIRST_SERVER = "2.20.0"
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 

@@ -22,7 +22,7 @@ from export.checks.model_check import all_requests, run_model
 from export.checks.op_check import foreign_ops, used_ops
 from export.checks.stored_model import StoredModel, read
 from tests.export import c_runtime
-from tests.export.made_models import PURPOSE_OF_KIND, export_model
+from tests.export.made_models import PURPOSE_OF_KIND, export_model, write_byte_bpe
 from tests.shared_data import golden_file
 
 PYTHON = os.environ.get("C_RUNTIME_PYTHON", sys.executable)
@@ -34,6 +34,7 @@ TEXT_OPS = {
     **dict.fromkeys(KINDS, WORDPIECE),
     "bfloat16": WORDPIECE,
     "SentencePiece": [],
+    "byte-level BPE": [],
 }
 
 
@@ -48,7 +49,9 @@ def write_exports(folder: pathlib.Path, name: str, index: pathlib.Path) -> list[
         return [exported.texts, exported.ids]
     options = {}
     kind = name if name in KINDS else ""
-    if name == "search":
+    if name == "byte-level BPE":
+        source = str(write_byte_bpe(folder / "run", "fill_mask", num_hidden_layers=1))
+    elif name == "search":
         source = ""
         options = {"index": str(index)}
     elif name == "bfloat16":

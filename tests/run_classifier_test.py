@@ -399,30 +399,3 @@ def test_what_stays_of_long_texts(folder, own):
     assert losses["head", "head"] < losses["head", "tail"] - 0.1
     assert losses["tail", "tail"] < losses["tail", "head"] - 0.1
     assert losses["tail", "windows"] < losses["tail", "head"]
-
-
-@pytest.mark.slow
-def test_a_task_of_numbers_in_glues_files(folder):
-    head = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-    lines = [
-        f"{n}\tg\tf\t2012\t1\ts\ts\tthe film was\tvery {'bad good'.split()[n % 2]}"
-        for n in range(8)
-    ]
-    data = folder / "STS-B"
-    data.mkdir()
-    (data / "test.tsv").write_text("\n".join([head, *lines]) + "\n")
-    scored = [f"{line}\t{1 + 3 * (n % 2)}.000" for n, line in enumerate(lines)]
-    for split in ("train", "dev"):
-        (data / f"{split}.tsv").write_text("\n".join([f"{head}\tscore", *scored]) + "\n")
-    glue = {"task_name": "sts-b", "data_dir": data, "train_file": "", "eval_file": ""}
-    path = tune(folder, "sts-b", **glue, predict_file="", num_train_epochs=4)
-    scores = np.loadtxt(path / "test_results.tsv")
-    rows = (path / "STS-B.tsv").read_text().splitlines()
-    assert rows == [
-        "index\tprediction",
-        *(f"{n}\t{np.clip(scores[n], 0, 5):.3f}" for n in range(8)),
-    ]
-    results = read_results(path)
-    true = [1 + 3 * (n % 2) for n in range(8)]
-    assert results["eval_pearson"] == pytest.approx(stats.pearsonr(true, scores)[0], rel=1e-4)
-    assert results["loss"] == pytest.approx(np.mean((scores - true) ** 2), rel=1e-4)

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.metrics import trec
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.sparse import SparseIndex
@@ -210,42 +209,6 @@ def test_losses_do_not_change_with_memory_or_devices(folder):
     assert parts == pytest.approx(expected, rel=1e-5)
     two = {"distribution": "mirrored", "num_devices": 2, "gradient_accumulation_steps": 2}
     assert losses(folder, "two", **two, **small) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_a_folder_with_prompts_and_dense_layers(folder, tmp_path):
-    """Judged as `encode` embeds; trained further; written for sentence-transformers."""
-    embedding = EmbeddingConfig(
-        ("cls", "mean"),
-        (DenseStep(64, 12),),
-        normalize=True,
-        max_seq_length=16,
-        prompts={"query": "what ", "document": "the "},
-        include_prompt=False,
-    )
-    model = BertEmbedder.from_pretrained(folder / "model", ["cls/"], embedding=embedding)
-    model.save_pretrained(tmp_path / "theirs")
-    given = {
-        "do_eval": "true",
-        "init_checkpoint": tmp_path / "theirs",
-        "data_dir": folder / "beir",
-        "output_dir": tmp_path / "judged",
-    }
-    assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
-    expected = plain_ndcg(model, folder / "beir", "test")
-    found = read_results(tmp_path / "judged")
-    assert found["ndcg@10"] == pytest.approx(expected, abs=1e-6)
-    given |= {"do_train": "true", "num_train_steps": 6, "train_batch_size": 8}
-    assert (
-        fine_tune(PROGRAM, "--jit_compile=false", **given | {"output_dir": tmp_path / "run"}) == 0
-    )
-    trained = BertEmbedder.from_pretrained(tmp_path / "run")
-    assert trained.embedding == embedding
-    kernels = [np.asarray(m.dense_0.kernel) for m in (model, trained)]
-    assert np.abs(kernels[0] - kernels[1]).max() > 1e-6
-    trained.save_pretrained(tmp_path / "again")
-    again = BertEmbedder.from_pretrained(tmp_path / "again")
-    np.testing.assert_array_equal(again.encode(["the cat"]), trained.encode(["the cat"]))
 
 
 @pytest.mark.slow

@@ -118,34 +118,6 @@ def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
         check_kind(served)
 
 
-@pytest.mark.slow
-def test_fit_and_evaluate_in_keras(trained, folder):
-    model = BertSpanLabeler.from_pretrained(trained)
-    content = read(folder / "dev.json")["data"][0]["paragraphs"]
-    x = [p["qas"][0]["question"] for p in content], [p["context"] for p in content]
-    y = [(p["qas"][0]["answers"] or [{"text": ""}])[0]["text"] for p in content]
-    history = model.fit(x, y, epochs=1, validation_data=(x, y), verbose=0, learning_rate=1e-4)
-    found = history.history
-    assert found["val_no_answer_logit_accuracy"][0] > 0.8 and found["val_loss"][0] < 1.5
-    assert np.isfinite(found["loss"][0])
-    scores = model.predict(x, verbose=0)
-    count = len(scores["no_answer_logit"])
-    assert scores["end_top_index"].shape == (count, 6, 6) and count >= len(y)
-    other = BertSpanLabeler.from_pretrained(trained, new_head=True)
-    assert type(other) is BertSpanLabeler and other.reading.span_head == "independent"
-    bare = BertJointSpanLabeler.from_pretrained(folder / "model", new_head=True, answerable=False)
-    with pytest.raises(ValueError, match="joint head .*no answer"):
-        bare.answer(*x, may_be_none=True)
-    with pytest.raises(ValueError, match="start_positions"):
-        bare(
-            {
-                name: np.ones([1, 5], np.int32)
-                for name in ("input_word_ids", "input_mask", "input_type_ids")
-            },
-            training=True,
-        )
-
-
 def test_what_is_refused(folder, trained):
     flags = flags_of(folder, "refused", do_train="true")
     message = refuse("run_squad", **flags, teacher=folder / "model")

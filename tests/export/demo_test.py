@@ -13,9 +13,6 @@ from bert_tf.inference.serving_models import load
 from bert_tf.pretraining.masked_words.gap_filling import MaskedModel, fill_text
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.scores import rewrite, score_words
-from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import build_index
-from bert_tf.search.segments import Batch
 from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (
@@ -100,38 +97,6 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
             model.rewrite({"text": [wrong]})
     with pytest.raises(ValueError, match=r"\[GAP:3-1\] .* 1 <= "):
         model.answer({"text": ["the [GAP:3-1] river"]})
-
-
-@pytest.mark.slow
-def test_documents_are_ordered_and_found(tmp_path) -> None:
-    """Kinds whose inputs are no columns of one length."""
-    reranker = DemoModel(load(str(write_model(tmp_path / "r", "reranker")), "reranker"))
-    inputs = {"query": ["the river"], "documents": ["a b", "w10 " * 100, "c"]}
-    answer, made = reranker.answer(inputs), StandIn("reranker")
-    assert sorted(answer["outputs"]["order"][0]) == [0, 1, 2]
-    assert answer["is_full"] == [False, True, False]
-    assert answer["outputs"].keys() == made.answer(inputs)["outputs"].keys()
-    assert reranker.card().keys() == made.card().keys()
-    one = {"query": ["the river"], "documents": ["a b"]}
-    assert reranker.attention(one)["pieces"] == "[CLS] the river [SEP] a b [SEP]".split()
-    with pytest.raises(ValueError, match="query"):
-        reranker.answer({**inputs, "query": ["a", "b"]})
-
-    model = write_model(tmp_path / "e", "embeddings")
-    embedder = SearchEmbedder(str(model))
-    batch = Batch(["d1", "d2"], embedder.documents(["a b", "the river"]), ["a b", "the river"])
-    made_with = {"model": embedder.fingerprint, "source": str(model)}
-    build_index(tmp_path / "index", [batch], **made_with)
-    search, made = load_model("", "search", index=str(tmp_path / "index")), StandIn("search")
-    inputs = {"query": ["the river"]}
-    answer = search.answer(inputs)
-    assert answer["outputs"]["ids"][0] == ["d2", "d1"]
-    assert answer["outputs"].keys() == made.answer(inputs)["outputs"].keys()
-    assert search.card().keys() == made.card().keys() and search.card()["name"] == "index"
-    assert search.attention(inputs)["pieces"] == "[CLS] the river [SEP]".split()
-    assert search.card()["samples"] == {"query": "a b"}  # of the first document
-    build_index(tmp_path / "none", [batch._replace(texts=None)], **made_with)
-    assert load_model("", "search", index=str(tmp_path / "none")).card()["samples"]["query"]
 
 
 def test_the_sample_query_is_the_beginning_of_a_document() -> None:

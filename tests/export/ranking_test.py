@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import load
 from bert_tf.metrics.exact import top_k
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import Index, build_index
-from bert_tf.search.segments import Batch
+from bert_tf.search.index import Index
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.tasks.base.serving.saving.writing import save
-from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.reranking.serving import NO_SCORE
 from export.ask import ExportedModel
@@ -161,34 +158,3 @@ def test_saved_models_pass_all_checks(
     gone = {**stored.card, "options": {**options, "index": "gone.index"}}
     said = check_source(dataclasses.replace(stored, card=gone), [], "")
     assert "gone.index" in said
-
-
-@pytest.mark.slow
-def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
-    """Dense layers, length and prompts of the folder, in the graph as in Python."""
-    checkpoint = read_checkpoint(fixture("mean_dense_tanh"))
-    embedding = dataclasses.replace(
-        checkpoint.embedding,
-        prompts={"query": "the river: ", "all": "a "},
-        default_prompt="all",
-        include_prompt=False,
-    )
-    path = tmp_path / "model"
-    write_checkpoint(dataclasses.replace(checkpoint, embedding=embedding), path, "bert_tf")
-    model, texts = BertEmbedder.from_pretrained(path), [*TEXTS]
-    served = load(str(path), "embeddings")
-    assert served.max_seq_length == 40
-    found = served.from_texts(tf.constant(texts))["embedding"]
-    assert_close(found, model.encode(texts))
-
-    embedder = SearchEmbedder(str(path))
-    np.testing.assert_array_equal(embedder.queries(texts), model.encode_query(texts))
-    batch = Batch([str(i) for i in range(len(texts))], embedder.documents(texts), texts)
-    build_index(tmp_path / "index", [batch], model=embedder.fingerprint, source=str(path))
-    search = load("", "search", index=str(tmp_path / "index"))
-    vectors = Index(tmp_path / "index").as_queries(embedder.queries(texts))
-    found = search.embedder.from_texts(tf.constant(texts))["embedding"]
-    assert_close(found, vectors)
-    other = SearchEmbedder(fixture("mean_dense_tanh"))
-    with pytest.raises(ValueError, match=f"{tmp_path}/index .*fingerprint"):
-        Index(tmp_path / "index", other.fingerprint)

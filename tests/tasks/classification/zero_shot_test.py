@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.checkpoints.run_record import write_inputs
 from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.inference.serving_models import load
@@ -23,7 +22,6 @@ from export.page.model import DemoModel
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.roads.roads import lite_file, load_saved_model, saved_model
 from tests.shared_data import golden_file
 from tests.slow_variants import slow_unless
 
@@ -287,53 +285,6 @@ def test_litert(tmp_path):
     path = tmp_path / "nli.tflite"
     path.write_bytes(convert(load(str(FOLDER / "model"), "zero_shot", unpad=False), "none"))
     check_answers(bert_tf.load(path), TEMPLATES[0])
-
-
-@pytest.mark.slow
-def test_the_temperature_of_the_classes_does_not_count(tmp_path):
-    """It was chosen for the classes of pairs; candidates get the pipeline's probabilities."""
-    folder = shutil.copytree(FOLDER / "model", tmp_path / "nli")
-    write_inputs(folder, {"temperature": "2.5"})
-    model = BertClassifier.from_pretrained(folder)
-    assert model.decisions.temperature == 2.5
-    model.save(tmp_path / "nli.keras")
-    saved = saved_model(folder, tmp_path, "zero_shot")
-    files = {}
-    for kind in ("zero_shot", "classifier"):
-        (tmp_path / kind).mkdir()
-        files[kind] = lite_file(folder, tmp_path / kind, kind)
-
-    roads = {
-        "model": model,
-        "run": bert_tf.load(folder),
-        "keras": bert_tf.load(tmp_path / "nli.keras"),
-        "SavedModel": load_saved_model(saved, "zero_shot"),
-        "LiteRT": bert_tf.load(files["zero_shot"]),
-        "LiteRT of classes": bert_tf.load(files["classifier"]),
-    }
-    rows = golden_rows(TEMPLATES[0])
-    texts = [row["sequence"] for row in rows]
-    expected = {}
-    for several, key in ((False, "single"), (True, "multi_contradiction_by_name")):
-        expected[several] = np.array([row["scores"]["folder"][key] for row in rows])
-    errors = {}
-    for road, predictor in roads.items():
-        for several in (False, True):
-            if road == "LiteRT of classes" and not several:
-                continue  # The file has no logits.
-            found = predictor.probabilities(texts, candidates=CANDIDATES, several=several)
-            values = np.array([list(row.values()) for row in found])
-            errors[road, several] = np.abs(values - expected[several]).max()
-    assert {road: error for road, error in errors.items() if error > 1e-4} == {}
-
-    with pytest.raises(ValueError, match="--kind=zero_shot"):
-        roads["LiteRT of classes"].classify(texts, candidates=CANDIDATES)
-    # Its own classes do have the temperature.
-    powers = np.exp(model.compute_logits(texts).astype(np.float64) / 2.5)
-    chances = powers / powers.sum(axis=-1, keepdims=True)
-    for road in ("model", "run", "keras", "LiteRT of classes"):
-        found = [list(row.values()) for row in roads[road].probabilities(texts)]
-        assert_close(found, chances, OTHER_FRAMEWORK, err_msg=road)
 
 
 @pytest.mark.slow

@@ -8,10 +8,9 @@ import pytest
 
 import bert_tf
 from bert_tf.tasks.reranking.examples import read_ranking, read_ranking_columns
-from bert_tf.training.metrics_log import read_metrics
-from tests.fine_tune import fine_tune, write_table
+from tests.fine_tune import write_table
 from tests.float_bounds import assert_close
-from tests.run_reranker_test import WORDS, flags_of, make_rows
+from tests.run_reranker_test import WORDS, make_rows
 from tests.tiny_model import write_tiny_model
 
 SEED = 12345
@@ -38,67 +37,6 @@ def lists_of(rows):
     documents = [[row["positive"], *row["negatives"]] for row in rows]
     labels = [[1, *[0] * len(row["negatives"])] for row in rows]
     return [row["query"] for row in rows], documents, labels
-
-
-def python_form(rows, loss):
-    """Returns x and y of rows: positives and negatives with scores, or documents with labels."""
-    if loss == "margin_mse":
-        columns = ("query", "positive", "negatives", "scores")
-        *x, scores = ([row[name] for row in rows] for name in columns)
-        return tuple(x), scores
-    queries, documents, labels = lists_of(rows)
-    if loss == "mse":
-        labels = [row["scores"] for row in rows]
-    if loss == "listnet":
-        return list(zip(queries, documents, strict=True)), labels
-    return (queries, documents), labels
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss, settings",
-    [
-        ("bce", {"positive_weight": 2.0}),
-        ("mse", {}),
-        ("margin_mse", {"list_size": 3}),
-        ("listnet", {}),
-        ("lambda", {"lambda_k": 2}),
-    ],
-)
-def test_losses_are_those_of_the_program(folder, tmp_path, monkeypatch, loss, settings):
-    rows = read_lines(folder / "train.jsonl")
-    if loss == "listnet":  # It would take the scores of the table.
-        rows = [{name: row[name] for name in row if name != "scores"} for row in rows]
-    table = write_table(tmp_path / "train.jsonl", rows)
-    given = flags_of(
-        folder,
-        tmp_path / "run",
-        train_file=table,
-        ranking_loss=loss,
-        optimizer="adamw",
-        random_seed=SEED,
-        num_train_steps=STEPS,
-        log_steps=1,
-        do_eval="false",
-        do_predict="false",
-        attention_probs_dropout_prob=0,
-        **settings,
-    )
-    assert fine_tune("run_reranker", **given) == 0
-    expected = [line["loss"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
-    assert len(expected) == STEPS and len(set(expected)) == STEPS
-    monkeypatch.setattr(np.random, "randint", lambda *_, **__: SEED)
-    # The new head has the program's initial values.
-    keras.utils.set_random_seed(SEED)
-    model = bert_tf.BertReranker.from_pretrained(folder / "model", max_seq_length=16, new_head=True)
-    x, y = python_form(rows, loss)
-    options = {"batch_size": 16, "epochs": STEPS, "steps_per_epoch": 1, "verbose": 0}
-    found = model.fit(x, y, loss=loss, learning_rate=3e-3, **options, **settings)
-    assert_close(found.history["loss"], expected)
-    trained = bert_tf.BertReranker.from_pretrained(tmp_path / "run")
-    assert trained.activation == model.activation
-    pairs = [("boat", "boat good"), ("mill", "boat bad")]
-    np.testing.assert_allclose(model.predict(pairs), trained.predict(pairs), atol=1e-4)
 
 
 def test_columns_are_read_as_tables_are(tmp_path):

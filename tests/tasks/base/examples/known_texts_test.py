@@ -1,7 +1,5 @@
 """Texts of the development data that are in the training data as well, for each task."""
 
-import json
-
 import pytest
 
 from bert_tf.tasks.classification.model import BertClassifier
@@ -93,34 +91,3 @@ def test_the_program_names_them_by_file(folder, tmp_path, caplog, long_texts):
     )
     dev, predicted = lines(caplog)
     assert "3 of 3" in dev and "1 of 2" in predicted
-
-
-@pytest.mark.slow
-def test_questions_with_their_contexts(folder, tmp_path, caplog):
-    def write(name: str, *questions: tuple[str, str]) -> str:
-        paragraphs = []
-        for index, (question, context) in enumerate(questions):
-            answers = [{"text": "film", "answer_start": context.index("film")}]
-            qas = [{"id": f"{name}{index}", "question": question, "answers": answers}]
-            paragraphs.append({"context": context, "qas": qas})
-        path = tmp_path / name
-        path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
-        return str(path)
-
-    long = "film " * 60
-    caplog.set_level("INFO")
-    assert not fine_tune(
-        "run_squad",
-        init_checkpoint=folder,
-        train_file=write("train.json", ("dull", "a film"), ("a", long)),
-        predict_file=write("dev.json", ("dull", "a Film film"), ("A", long), ("a", "film")),
-        output_dir=tmp_path / "run",
-        max_seq_length=32,
-        max_query_length=8,
-        doc_stride=8,
-        num_train_epochs=1,
-        do_train=True,
-        do_predict=True,
-    )
-    (line,) = lines(caplog)
-    assert "1 of 3" in line

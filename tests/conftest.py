@@ -9,6 +9,7 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,31 @@ def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
 around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
 
 
+class QuickUpdates:
+    """Leaves the updates of variables to TensorFlow: XLA compiles each shape for a tenth second."""
+
+    def __init__(self) -> None:
+        self.are_on = False
+
+    @contextlib.contextmanager
+    def __call__(self, optimizers: types.ModuleType) -> Iterator[None]:
+        yield
+        compiled = optimizers.AdamWeightDecay._traced
+
+        def traced(optimizer: Any, update: Callable[..., None]) -> Callable[..., None]:
+            import tensorflow as tf
+
+            if self.are_on:
+                return tf.function(update, autograph=False)
+            return compiled(optimizer, update)
+
+        optimizers.AdamWeightDecay._traced = traced
+
+
+quick_updates = QuickUpdates()
+around_import("bert_tf.training.optimizers", quick_updates)
+
+
 def is_fast_run(config: pytest.Config) -> bool:
     """Whether slow tests are left out."""
     return "not slow" in config.option.markexpr
@@ -131,12 +157,14 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    is_off = is_fast_run(item.config) and not computes_as_in_use(item)
+    # Here, and not in a fixture of each test: those of modules are made earlier.
+    quick_updates.are_on = is_off
     if "tensorflow" in sys.modules:
         # The graph optimizer takes an eighth of the time of the fast run. Slow runs and SavedModels
         # have it, as users do.
         import tensorflow as tf
 
-        is_off = is_fast_run(item.config) and not computes_as_in_use(item)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": is_off})
     if item.get_closest_marker("gpu"):
         import tensorflow as tf
@@ -163,21 +191,6 @@ def _same_start() -> None:
         # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix
         # up those of two tests in one process, as its own tests would without this line.
         tf.distribute.MirroredStrategy._collective_key_base += 100_000
-
-
-@pytest.fixture(autouse=True)
-def _quick_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the updates of variables to TensorFlow: XLA compiles one for each shape, a second."""
-    if "tensorflow" in sys.modules and is_fast_run(request.config):
-        import tensorflow as tf
-
-        from bert_tf.training.optimizers import AdamWeightDecay
-
-        def traced(optimizer: AdamWeightDecay, update: Callable[..., None]) -> Callable[..., None]:
-            return tf.function(update, autograph=False)
-
-        if not computes_as_in_use(request.node):
-            monkeypatch.setattr(AdamWeightDecay, "_traced", traced)
 
 
 @pytest.fixture

@@ -67,7 +67,6 @@ def test_lines_are_at_the_logged_steps(whole_run):
     assert lines[-1]["loss"] < lines[0]["loss"]
 
 
-@pytest.mark.as_in_use  # as the whole run, which a fixture of the module makes
 def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
     """Dies after 7 steps, two beyond the checkpoint at 5, within a line's steps."""
     trainer = make_trainer(tmp_path)

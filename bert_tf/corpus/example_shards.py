@@ -76,7 +76,6 @@ def write_shards(
 
     Args:
       documents: int64 [n], the documents to use, also as random partners.
-      paths: one TFRecord file per shard.
       markers: folder of the done markers, one per finished shard; it must not be used with another
         store, other documents or another configuration.
       data, masking: the configuration; `data.vocab_file` is the vocabulary of the store.

@@ -31,10 +31,7 @@ def run(
 ) -> Iterator[Any]:
     """Calls step(job, key) for every key; the step is `read_file` or `embed_shard`.
 
-    Args:
-      runner: one of `RUNNERS`.
-      num_workers: processes on this machine; 0: one per core.
-      options: options of Beam or Spark; see `by_beam` and `by_spark`.
+    For `options` see `by_beam` and `by_spark`.
 
     Yields:
       The results of the calls, in any order; with Beam, no results.

@@ -77,19 +77,14 @@ def count_words_of_parts(
     num_workers: int = 0,
     max_distinct: int = MAX_DISTINCT,
 ) -> collections.Counter[str]:
-    """Counts the words of a corpus in several processes.
+    """Counts the words of a corpus in several processes, on whose number no count depends.
+
+    Each part is counted and pruned separately, and the counts are added in the order of the parts.
 
     Args:
       parts: picklable parts of the corpus.
       read_documents: a module-level function; yields the documents of a part, each a list of
         sentences.
-      do_lower_case: see `split_words`.
-      num_workers: processes; 0 for one per core.
-      max_distinct: the most distinct words, see `count_words`.
-
-    Returns:
-      The counts. They do not depend on the number of processes: each part is counted and pruned
-      separately, and the counts are added in the order of the parts.
 
     Raises:
       OSError: if a process is killed, for example for lack of memory.

@@ -282,37 +282,30 @@ def check(found: list, wanted: dict[str, np.ndarray]) -> None:
 @pytest.mark.needs(*NEEDS["beam"])
 @pytest.mark.slow
 @ENGINES_WARN
-def test_a_saved_model_embeds_in_beam(
-    saved: tuple[str, dict[str, np.ndarray]], tmp_path: pathlib.Path
-) -> None:
+def test_a_saved_model_embeds_in_beam(saved: tuple[str, dict[str, np.ndarray]]) -> None:
     need("beam")
     import apache_beam as beam
-    from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
-    from apache_beam.ml.rag.types import EmbeddableItem
-    from apache_beam.ml.transforms.base import MLTransform
+    from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
     from apache_beam.testing.util import assert_that
 
-    from bert_tf.search.beam_embedding import SavedModelEmbeddings, SavedModelHandler
+    from bert_tf.search.saved_embedder import SavedEmbedder
 
     path, wanted = saved
+
+    class Embeds(ModelHandler):
+        def load_model(self):
+            return SavedEmbedder(path)
+
+        def run_inference(self, batch, model, inference_args=None):
+            return model(batch)
+
     is_right = functools.partial(check, wanted=wanted)
     with beam.Pipeline("FnApiRunner") as pipeline:
-        keyed = KeyedModelHandler(SavedModelHandler(path, 2))
+        keyed = KeyedModelHandler(Embeds())
         found = pipeline | beam.Create([(text, text) for text in wanted]) | RunInference(keyed)
         assert_that(found, is_right)
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        items = pipeline | beam.Create([EmbeddableItem.from_text(text) for text in wanted])
-        transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts"))
-        found = items | transform.with_transform(SavedModelEmbeddings(path))
-        pairs = found | beam.Map(lambda item: (item.content.text, item.dense_embedding))
-        assert_that(pairs, is_right)
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        rows = pipeline | beam.Create([{"of": text, "text": text} for text in wanted])
-        transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts2"))
-        found = rows | transform.with_transform(SavedModelEmbeddings(path, columns=["text"]))
-        assert_that(found | beam.Map(lambda row: (row["of"], row["text"])), is_right)
     with pytest.raises(ValueError, match="`text` .*`embedding`"):
-        SavedModelHandler(f"{path[:-2]}_ids/1").load_model()
+        SavedEmbedder(f"{path[:-2]}_ids/1")
 
 
 @pytest.mark.needs(*NEEDS["spark"])

@@ -9,9 +9,8 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
 from bert_tf.checkpoints.families.mpnet import MPNET
-from bert_tf.checkpoints.families.roberta import ROBERTA
+from bert_tf.checkpoints.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_tf.checkpoints.families.roformer import ROFORMER
-from bert_tf.checkpoints.families.xlm_roberta import CAMEMBERT, XLM_ROBERTA
 from bert_tf.checkpoints.families.xlnet import XLNET
 from bert_tf.config import ModelConfig
 

@@ -1,5 +1,7 @@
 """RoBERTa: BERT's blocks; positions count from the row after padding's, and padding takes none."""
 
+import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -77,4 +79,19 @@ ROBERTA = Family(
     # With other tokenizers the same network is an XLM-RoBERTa.
     held={**HELD, "tokenizer": ("byte_bpe", "wordpiece")},
     idle={"classifier": "roberta.pooler."},
+)
+# XLM-RoBERTa and CamemBERT are the same network under the names of other classes.
+XLM_ROBERTA = dataclasses.replace(
+    ROBERTA,
+    title="XLM-RoBERTa",
+    model_type="xlm-roberta",
+    classes=task_classes("XLMRoberta"),
+    read_config=functools.partial(read_config, vocab_size=30522),
+    held=HELD,
+)
+CAMEMBERT = dataclasses.replace(
+    XLM_ROBERTA,
+    title="CamemBERT",
+    model_type="camembert",
+    classes=task_classes("Camembert"),
 )

@@ -1,19 +1,69 @@
-"""The program of TSDAE: `Retriever`, trained on single texts by reconstructing them."""
+"""The task and program of TSDAE: `Retriever`, trained on single texts by reconstructing them."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.embedding import DECODER
 from bert_tf.config import ModelConfig
+from bert_tf.corpus.mapping import InputShard
+from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy
 from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.tasks.base.programs.program import RowsTaskData
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.program import Retriever
+from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
-from bert_tf.tasks.embedding.tsdae_noise import DenoisingExamples, make_denoising_examples
-from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
+from bert_tf.tasks.embedding.tsdae_noise import (
+    WHOLE,
+    DamagedTexts,
+    DenoisingExamples,
+    damaged_batches,
+    make_denoising_examples,
+)
+from bert_tf.training.task import Batch
+from bert_tf.training.train_step import TrainStep
+
+
+class DenoisingTask(EmbeddingTask):
+    """Trains and evaluates a `BertDenoiser`."""
+
+    # The loss is a mean over tokens, so that parts of a batch can be computed separately. In-batch
+    # losses need `CachedStep`.
+    step_class = TrainStep  # type: ignore[assignment]
+
+    def __init__(
+        self, model: Any, train_texts: DamagedTexts | None, *data: Any, **options: Any
+    ) -> None:
+        super().__init__(model, None, *data, is_ranking=False, **options)
+        self.train_texts = train_texts
+        self.sum_names = ("loss", "accuracy")
+
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
+        """Returns batches of `DamagedTexts.batch`."""
+        if self.train_texts is None:
+            raise ValueError("There are no training examples; give --train_file.")
+        return damaged_batches(
+            self.train_texts, batch_size, start_step, self.seed, self.buckets, shard
+        )
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the number of tokens to predict, float32 []."""
+        is_predicted = batch[f"{WHOLE}input_mask"][:, 1:]  # all except the first
+        return {"loss": tf.reduce_sum(tf.cast(is_predicted, tf.float32))}
+
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the sums of the tokens' cross-entropy and accuracy."""
+        logits = outputs["logits"]  # [U, V]
+        labels = outputs["labels"]  # [U]
+        weights = outputs["weights"]  # [U]
+        return {
+            "loss": cross_entropy(logits, labels, weights),
+            "accuracy": accuracy(logits, labels, weights),
+        }
 
 
 class DenoisingRetriever(Retriever):

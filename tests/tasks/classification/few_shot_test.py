@@ -15,7 +15,7 @@ from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
-from bert_tf.tasks.embedding.tsdae_task import DenoisingTask
+from bert_tf.tasks.embedding.tsdae_program import DenoisingTask
 from tests.fine_tune import LABELS, WORDS, texts
 from tests.float_bounds import assert_close, close_to
 from tests.tiny_model import write_tiny_model

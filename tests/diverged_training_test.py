@@ -68,7 +68,10 @@ def model_of(folder):
 @pytest.mark.parametrize(
     ("batch_size", "callbacks"),
     # Twelve texts in one step: its loss is finite. The other losses are not.
-    [(12, None), (4, keras.callbacks.TerminateOnNaN())],
+    [
+        pytest.param(12, None, marks=pytest.mark.slow),
+        (4, keras.callbacks.TerminateOnNaN()),
+    ],
 )
 def test_fit_does_not_return_useless_weights(folder, callbacks, batch_size):
     rows = texts(12)

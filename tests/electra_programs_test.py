@@ -78,6 +78,7 @@ def one(folder):
     return folder / "one", finish(pretrain(folder, "one"))
 
 
+@pytest.mark.slow
 def test_both_towers_learn_and_are_reported(one):
     path, _ = one
     lines = read_metrics(path / "metrics.jsonl")
@@ -93,6 +94,7 @@ def test_both_towers_learn_and_are_reported(one):
     assert "replaced_tokens_recall = " in results and "unigram_masked_lm_loss = " in results
 
 
+@pytest.mark.slow
 def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
     path, _ = one
     generator = read_checkpoint(path, electra_network="generator")
@@ -152,6 +154,7 @@ def test_each_tower_is_converted(one, tmp_path):
     assert read_checkpoint(tmp_path / "alone", electra_network="both").heads == ("masked_lm",)
 
 
+@pytest.mark.slow
 def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     path, _ = one
     folder = tmp_path / "discriminator"
@@ -177,6 +180,7 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     assert re.search("cls/predictions/.*pooler", failed) and "allow_missing" not in failed
 
 
+@pytest.mark.slow
 def test_what_does_not_go_together(folder):
     wrong = {
         "pairs": "next",
@@ -209,6 +213,7 @@ def test_what_does_not_go_together(folder):
     assert not (folder / "wrong").exists()
 
 
+@pytest.mark.slow
 def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
     record = (one[0] / "run.flags").read_text()
     assert "--masked_share=0.85\n" in record and "--random_share=0.0\n" in record
@@ -312,6 +317,7 @@ def their_tensors(folder):
     return {n: v for n, v in tensors if "/adam_" not in n and n != "global_step"}
 
 
+@pytest.mark.slow
 def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
     """Both towers, then each alone; the names of google-research/electra are the golden file's."""
     folder = both_towers(tmp_path)
@@ -336,6 +342,7 @@ def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
         assert set(expected) - set(received) == {n for n in expected if n.startswith(starts)}
 
 
+@pytest.mark.slow
 def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
     checkpoint = read_checkpoint(both_towers(tmp_path), electra_network="discriminator")
     rng = np.random.default_rng(0)
@@ -354,6 +361,7 @@ def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
     assert names == {f"task_specific/squad/{part}" for part in parts}
 
 
+@pytest.mark.slow
 def test_heads_of_the_originals_other_tasks(tmp_path):
     """A dense layer on the first piece, for chunk on each: logits worked in NumPy, and back."""
     checkpoint = read_checkpoint(both_towers(tmp_path), electra_network="discriminator")
@@ -382,6 +390,7 @@ def test_heads_of_the_originals_other_tasks(tmp_path):
         assert sorted(names) == [f"task_specific/{name}/dense/{p}" for p in ("bias", "kernel")]
 
 
+@pytest.mark.slow
 def test_towers_of_the_original_checkpoint(tmp_path):
     """Names of google-research/electra; the numbers are those of the two folders beside it."""
     theirs = golden_file("families", "electra", "tf1")

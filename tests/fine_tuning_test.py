@@ -398,6 +398,7 @@ def test_predictions_need_no_flags_of_the_training(folder, changed, request):
     assert read_results(path) == pytest.approx(expected, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_head_without_names_has_numbers(folder, plain):
     alone = {"do_train": "false", "do_eval": "false", "do_predict": "true"}
     alone["predict_file"] = folder / "dev.csv"

@@ -70,6 +70,7 @@ def predict(folder, run, **options) -> tuple[np.ndarray, list[str]]:
     return np.loadtxt(run / "test_results.tsv", delimiter="\t"), answers
 
 
+@pytest.mark.slow
 def test_the_choice_is_used_by_all_that_reads_the_run(folder, run):
     chosen = read_record(run)
     temperature = float(chosen["temperature"])

@@ -20,7 +20,7 @@ from bert_tf.text.wordpiece import WordPiece
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 from tests.checkpoints.made_checkpoint import make_config, make_vocab
 from tests.shared_data import golden_file
-from tests.slow_variants import slow_unless, slow_where
+from tests.slow_variants import slow_unless
 
 GOLDENS = ("keep_accents", "strip_accents_cased", "added_tokens", "additional_special")
 
@@ -84,7 +84,7 @@ def read_vocab_of(folder: pathlib.Path, as_transformers: bool) -> tuple[Vocab, b
     return found.vocab, bool(found.do_lower_case)
 
 
-@pytest.mark.parametrize("name", slow_where(lambda name: "accents" in name, GOLDENS))
+@pytest.mark.parametrize("name", slow_unless("additional_special", GOLDENS))
 def test_golden_texts_as_transformers_reads_them(name):
     vocab, lower = read_vocab_of(golden_folder(name), as_transformers=True)
     tokenizer = WordPiece(vocab, lower)

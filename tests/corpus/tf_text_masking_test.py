@@ -54,6 +54,7 @@ def check_labels(batch: dict[str, tf.Tensor], masked: dict[str, np.ndarray]) -> 
     return selected
 
 
+@pytest.mark.slow
 def test_pieces_are_selected_and_replaced():
     batch = make_batch(2000, 64)
     masked = mask(batch, MaskingConfig(masking="tf_text"))

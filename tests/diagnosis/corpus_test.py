@@ -213,6 +213,7 @@ def test_of_much_text_an_even_sample_is_read(tmp_path, monkeypatch):
     assert 1 << 17 < int(found.facts["characters"].replace(",", "")) < 1.01 * (1 << 17)
 
 
+@pytest.mark.slow
 def test_real_text_and_the_same_spoilt(tmp_path):
     with lzma.open(shared_data("corpus", "wikipedia", "wiki-00.jsonl.xz"), "rt") as file:
         texts = [json.loads(file.readline())["text"] for _ in range(200)]

@@ -32,6 +32,7 @@ from tests.slow_variants import slow_unless
 TEXTS = ("the [MASK] river \U0001f600", "", "<img src=x onerror=alert(1)>", "w10 " * 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     slow_unless("fill_mask", sorted(KINDS.keys() - {"reranker", "search", "zero_shot"})),

@@ -289,6 +289,7 @@ def test_options_of_other_kinds_are_refused(tmp_path, kind, option, message):
         load(folder, **option)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", slow_unless("classifier", ["classifier", "tagger", "fill_mask", "embeddings"])
 )

@@ -40,6 +40,7 @@ def folder(tmp_path, request):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_answers_are_the_same(tmp_path, record_property, folder):
     model = bert_tf.BertMultipleChoice.from_pretrained(folder)
     longer = [*CHOICES[:3], ["the a", "b", "the", "river", "w44"], CHOICES[4]]

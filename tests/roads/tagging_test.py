@@ -36,6 +36,7 @@ def folder(tmp_path_factory, request):
     return path
 
 
+@pytest.mark.slow
 @ONE_FAST
 def test_answers_are_the_same(tmp_path, record_property, folder):
     model = bert_tf.BertTokenClassifier.from_pretrained(folder)

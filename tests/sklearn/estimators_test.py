@@ -287,6 +287,7 @@ def test_without_scikit_learn_the_error_names_the_extra():
     assert done.returncode == 1 and last.startswith("ImportError") and "[sklearn]" in last
 
 
+@pytest.mark.slow
 def test_nothing_else_imports_scikit_learn():
     for path in [*ROOT.glob("bert_tf/**/*.py"), *ROOT.glob("export/**/*.py")]:
         if path.parent.name == "sklearn":

@@ -200,6 +200,7 @@ def whole_run(tmp_path_factory):
     return path, trainer.step
 
 
+@pytest.mark.slow
 def test_a_run_ends_by_the_clock(whole_run):
     path, steps = whole_run
     assert steps == pytest.approx(118, abs=1)  # Of half a second each, one second kept back.

@@ -52,6 +52,7 @@ def test_classes(folder):
     assert fit(model, NAMES) == pytest.approx(plain, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_several_labels_and_their_weights(folder):
     model = start(folder, "multi_label")
     logits = model.predict(TEXTS, verbose=0)

@@ -281,6 +281,7 @@ def test_a_saved_model_of_classes_says_how_to_export():
         predictor.classify(["A text."], candidates=CANDIDATES)
 
 
+@pytest.mark.slow
 def test_litert(tmp_path):
     path = tmp_path / "nli.tflite"
     path.write_bytes(convert(load(str(FOLDER / "model"), "zero_shot", unpad=False), "none"))

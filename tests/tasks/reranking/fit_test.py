@@ -94,6 +94,7 @@ def trained(folder):
     return model, history.history, few
 
 
+@pytest.mark.slow
 def test_it_learns_the_order(trained):
     model, history, (queries, documents, labels) = trained
     assert history["loss"][-1] < history["loss"][0] / 2

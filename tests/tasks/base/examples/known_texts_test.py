@@ -62,6 +62,7 @@ def test_fit_names_how_many_validation_texts_it_trains_on(folder, caplog, name):
     assert ("1 of 3" if name == "choice" else "2 of 3") in line
 
 
+@pytest.mark.slow
 def test_other_validation_texts_are_not_spoken_of(folder, caplog):
     model = BertClassifier.from_pretrained(folder, labels=["a", "b"])
     model.fit(TRAIN, ["a", "b", "a"], epochs=1, verbose=0, validation_data=(["dull"], ["a"]))

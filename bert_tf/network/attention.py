@@ -179,7 +179,8 @@ class AttentionPattern:
 
         is_fused = current_form() == "fused" and dropout is None
         if is_fused and self.is_plain and can_fuse(query):
-            lengths = ops.sum(self.layout.input_mask, axis=1)
+            # A row that only fills up a batch has none; the softmax of no score is not a number.
+            lengths = ops.maximum(ops.sum(self.layout.input_mask, axis=1), 1)
             return attend_fused(query, key, value, lengths)
 
         def in_full() -> Tensor:

@@ -121,6 +121,7 @@ def compilation(training: TrainingConfig) -> Compilation:
     in_parts = training.precision == "mixed_bfloat16" and not has_accelerator()
     attention = training.attention
     if attention == "auto":
-        attention = "by_heads" if training.distribution == "tpu" else "plain"
+        is_tpu = training.use_tpu or training.distribution == "tpu"
+        attention = "by_heads" if is_tpu else "plain"
     whole = training.jit_compile and not in_parts
     return Compilation(whole, training.jit_compile and in_parts, attention)

@@ -60,7 +60,8 @@ def test_how_a_step_is_compiled(monkeypatch):
     assert compilation(dataclasses.replace(half, jit_compile=False))[:2] == (False, False)
     monkeypatch.setattr(precision, "has_accelerator", lambda: True)
     assert compilation(half) == (True, False, "plain")
-    assert compilation(dataclasses.replace(half, distribution="tpu")).attention == "by_heads"
+    for given in ({"distribution": "tpu"}, {"use_tpu": True}):
+        assert compilation(dataclasses.replace(half, **given)).attention == "by_heads"
     fused = dataclasses.replace(half, attention="fused")
     with pytest.raises(ValueError, match="--attention=fused"):  # There is no GPU.
         compilation(fused)

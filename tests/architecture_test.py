@@ -35,8 +35,8 @@ UPWARD = ("bert_tf.network.pretrained", "bert_tf.inference.publishing")
 # seconds and hundreds of megabytes each. Types for signatures come from `system.type_names`.
 WITHOUT_TENSORFLOW = """
 system.type_names config.*
-metrics.calibration metrics.candidates metrics.classification metrics.entities metrics.quantization
-metrics.ranking metrics.regression metrics.sparse metrics.squad metrics.trec
+metrics.calibration metrics.candidates metrics.classification metrics.entities metrics.exact
+metrics.quantization metrics.ranking metrics.regression metrics.sparse metrics.squad metrics.trec
 checkpoints.adapt checkpoints.cross_encoder_settings checkpoints.families.*
 checkpoints.hub* checkpoints.load_tokenizer checkpoints.run_identity checkpoints.run_record
 checkpoints.sentence_transformers checkpoints.tokenizer_files checkpoints.trim_vocabulary
@@ -44,7 +44,8 @@ corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.pre
 corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run*
 inference.kinds inference.lite inference.loading inference.output_answers inference.predictor
 pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_words.kinds
-search.bm25 search.bulk search.documents search.fusion search.qdrant search.runners
+search.bm25 search.bulk search.documents search.faiss_index search.fusion search.index
+search.manifest search.qdrant search.runners search.segments
 search.saved_embedder
 tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
 tasks.base.examples.tables

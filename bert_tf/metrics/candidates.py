@@ -24,7 +24,12 @@ def best_of_queries(scores: Iterable[np.ndarray], k: int) -> tuple[np.ndarray, n
     best_scores = [np.zeros([0, k], np.float32)]
     best_rows = [np.zeros([0, k], int)]
     for query_scores in scores:
-        values, rows = best_candidates(query_scores[None], np.arange(len(query_scores))[None], k)
+        # Sorting all would take longer than scoring them.
+        kth = np.partition(query_scores, len(query_scores) - k)[len(query_scores) - k]
+        above = np.flatnonzero(query_scores > kth)
+        equal = np.flatnonzero(query_scores == kth)[: k - len(above)]
+        chosen = np.concatenate([above, equal])
+        values, rows = best_candidates(query_scores[chosen][None], chosen[None], k)
         best_scores.append(values)
         best_rows.append(rows)
     return np.concatenate(best_scores), np.concatenate(best_rows)

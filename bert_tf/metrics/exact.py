@@ -1,32 +1,30 @@
 """The k nearest of many vectors, exactly: every document is compared with every query.
 
-Documents are taken in chunks, so that memory holds the scores of one chunk and not of all:
-queries x chunk_rows x 4 bytes, and of a memory-mapped array the pages that are being read.
+Documents are scored in chunks, in place: a memory-mapped array is read page by page and not copied.
+Memory holds the scores of one chunk, queries x chunk_rows x 4 bytes.
 
-The best documents of a chunk are found in two steps. One fast pass computes the highest score of
-each block of 32 documents. The k best documents are in the k blocks with the highest of these
-scores, because k documents precede the best one of any other block, so only those are sorted.
+A matrix product adds the terms of a dot product in an order that depends on the number of queries
+and on the position of the document. So the products only choose candidates, those within the
+rounding of the k-th best; `dot_products` scores these again, in one order. Equal vectors therefore
+have equal scores, whatever they are searched with.
 """
 
-import functools
+from collections.abc import Callable, Iterator
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.metrics.candidates import check_k
+from bert_tf.metrics.candidates import best_candidates, check_k
 
-BLOCK = 32
 MAX_QUERIES = 256  # Queries that are scored at once.
 DTYPES = ("float32", "float16", "int8")
+CHUNK_ROWS = 16384
+_CONVERTED_BYTES = 1 << 19  # as float32; the conversion is fast where this fits into a cache
+# How many candidates of a query are kept at most: documents that are all equal could be millions.
+_MOST_TIES = 1024
 
 
 def top_k(
-    queries: np.ndarray,
-    documents: np.ndarray,
-    k: int,
-    chunk_rows: int = 16384,
-    scales: np.ndarray | None = None,
-    shifts: np.ndarray | None = None,
+    queries: np.ndarray, documents: np.ndarray, k: int, chunk_rows: int = CHUNK_ROWS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the k documents of the highest dot product with each query.
 
@@ -36,8 +34,6 @@ def top_k(
         float32.
       k: 1 <= k <= N.
       chunk_rows: documents scored at once.
-      scales: float32 [N], factors of the documents (of int8 vectors); None: 1.
-      shifts: float32 [Q], added to all dot products of a query before they are scaled; None: 0.
 
     Returns:
       scores float32 [Q, k], descending, and the documents' rows int64 [Q, k]; of equal scores the
@@ -50,18 +46,27 @@ def top_k(
     Example: queries [[1, 0]], documents [[2, 5], [3, 0], [3, 1]], k 2: scores [[3, 3]], rows
       [[1, 2]].
     """
-    _check(queries, documents, k, scales)
+    _check(queries, documents, k)
     queries = np.ascontiguousarray(queries, np.float32)
     scores = np.empty([len(queries), k], np.float32)
     rows = np.empty([len(queries), k], np.int64)
-    for first in range(0, len(queries), MAX_QUERIES):
-        part = slice(first, first + MAX_QUERIES)
-        shift = None if shifts is None else np.asarray(shifts[part], np.float32)
-        scores[part], rows[part] = _search(queries[part], documents, k, chunk_rows, scales, shift)
+    for part in query_groups(len(queries)):
+        best = BestRows(k, rounding_margin(queries[part], documents))
+        for first, products in chunk_products(queries[part], documents, chunk_rows):
+            best.add(products, first)
+        scores[part], rows[part] = rescore(
+            queries[part], best.candidates(), k, lambda chosen: documents[chosen]
+        )
     return scores, rows
 
 
-def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarray | None) -> None:
+def query_groups(count: int) -> Iterator[slice]:
+    """Yields slices of at most MAX_QUERIES queries."""
+    for first in range(0, count, MAX_QUERIES):
+        yield slice(first, first + MAX_QUERIES)
+
+
+def _check(queries: np.ndarray, documents: np.ndarray, k: int) -> None:
     if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1]:
         raise ValueError(
             f"queries are of shape {queries.shape}, documents of {documents.shape}; expected "
@@ -70,114 +75,169 @@ def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarra
     if documents.dtype.name not in DTYPES:
         raise ValueError(f"documents are {documents.dtype}; expected one of {', '.join(DTYPES)}.")
     check_k(k, len(documents))
-    if scales is not None and scales.shape != (len(documents),):
-        raise ValueError(f"scales are of shape {scales.shape}; expected ({len(documents)},).")
     if not np.isfinite(queries).all():
         bad = int(np.argmin(np.isfinite(queries).all(axis=1)))
         raise ValueError(f"Query {bad} holds numbers that are not finite; was its text embedded?")
 
 
-def _search(
-    queries: np.ndarray,
-    documents: np.ndarray,
-    k: int,
-    chunk_rows: int,
-    scales: np.ndarray | None,
-    shifts: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns scores and rows of at most MAX_QUERIES queries."""
-    query = tf.constant(queries)
-    best = tf.zeros([len(queries), 0]), tf.zeros([len(queries), 0], tf.int64)
+def chunk_products(
+    queries: np.ndarray, documents: np.ndarray, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (first row, dot products float32 [Q, n]) for each chunk of documents [N, D].
+
+    The products are valid until the next chunk.
+
+    Raises:
+      ValueError: naming the chunk, if products are not finite.
+    """
+    documents = np.asarray(documents)  # A slice of np.memmap costs more than one of an array.
+    chunk_rows = min(chunk_rows, len(documents))
+    block_rows = chunk_rows
+    if documents.dtype != np.float32:
+        block_rows = max(1, _CONVERTED_BYTES // (4 * documents.shape[1]))
+        converted = np.empty([min(block_rows, chunk_rows), documents.shape[1]], np.float32)
+    memory = np.empty(len(queries) * chunk_rows, np.float32)
     for first in range(0, len(documents), chunk_rows):
-        part = slice(first, min(first + chunk_rows, len(documents)))
-        factors = None if scales is None else scales[part]
-        # This does not copy an array with aligned memory, as in NumPy's files.
-        chunk = tf.convert_to_tensor(np.asarray(documents[part]))
-        # tf.function traces again for each Python int, but not for each NumPy number.
-        *best, is_finite = _better(*best, query, shifts, chunk, factors, np.int64(first), k)
-        if not is_finite:
+        last = min(first + chunk_rows, len(documents))
+        products = memory[: len(queries) * (last - first)].reshape(len(queries), -1)
+        for start in range(first, last, block_rows):
+            block = documents[start : min(start + block_rows, last)]
+            if block.dtype != np.float32:
+                block = _as_float32(block, converted[: len(block)])
+            place = slice(start - first, start - first + len(block))
+            np.matmul(queries, block.T, out=products[:, place])
+        # A bad document has bad scores with every query, so one query shows it.
+        if not np.isfinite(products[:1]).all():
             raise ValueError(
-                f"At least one of the documents {part.start} to {part.stop - 1} has numbers that "
-                "are not finite; embed them again."
+                f"At least one of the documents {first} to {last - 1} has numbers that are not "
+                "finite; embed them again."
             )
-    return best[0].numpy(), best[1].numpy()
+        yield first, products
 
 
-@functools.partial(tf.function, autograph=False, reduce_retracing=True)
-def _better(
-    scores: tf.Tensor,
-    rows: tf.Tensor,
-    query: tf.Tensor,
-    shifts: tf.Tensor | None,
-    chunk: tf.Tensor,
-    factors: tf.Tensor | None,
-    first: tf.Tensor,
-    k: int,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Merges the best results so far, scores and rows [Q, up to k], with those of a chunk [n, D].
-
-    Factors and shifts are those of `score`, `first` is the row of the chunk's first document. Also
-    returns whether all numbers were finite.
-    """
-    chunk_scores = score(query, chunk, factors, shifts)  # [Q, n]
-    # A bad document has bad scores with every query, so one query shows it.
-    is_finite = tf.reduce_all(tf.math.is_finite(chunk_scores[:1]))
-    return *merge_best(scores, rows, chunk_scores, first, k), is_finite
+def _as_float32(values: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Writes float16 or int8 values into a float32 array and returns it."""
+    if values.dtype != np.float16:
+        np.copyto(out, values)
+        return out
+    # NumPy converts one number at a time. Sign, exponent and mantissa only have to be shifted, and
+    # the multiplication corrects the bias of the exponent, 127 instead of 15.
+    bits = out.view(np.int32)
+    np.left_shift(values.view(np.int16), 13, out=bits, dtype=np.int32)
+    bits &= np.int32(-0x70000001)  # The shift copied the sign into three bits of the exponent.
+    out *= np.float32(2.0**112)
+    if np.abs(out).max(initial=0) >= 65536:  # 65504 is the largest number; these are inf and NaN.
+        np.copyto(out, values)
+    return out
 
 
-def merge_best(
-    scores: tf.Tensor, rows: tf.Tensor, chunk_scores: tf.Tensor, first: tf.Tensor, k: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the k best of scores and rows so far [Q, up to k], and of a chunk's scores [Q, n].
-
-    `first` is the row of the chunk's first document, of the type of `rows`.
-    """
-    values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
-    # Earlier results come first, because they have the lower rows.
-    values = tf.concat([scores, values], axis=1)
-    candidates = tf.concat([rows, tf.cast(indices, rows.dtype) + first], axis=1)
-    values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-    return values, tf.gather(candidates, order, batch_dims=1)
-
-
-def score(
-    query: tf.Tensor,
-    documents: tf.Tensor,
-    factors: tf.Tensor | None = None,
-    shifts: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Returns dot products, float32 [Q, N].
+class BestRows:
+    """The best rows of each query, while rows are scored chunk by chunk.
 
     Args:
-      query, documents: float32 [Q, D], and [N, D] of any type.
-      factors: float32 [N], of the documents; None: 1. A shape would not do: it is None where it has
-        changed.
-      shifts: float32 [Q], added before the factors are applied; None: 0.
+      k: rows per query.
+      margin: float32 [Q]; rows are kept whose scores are less than this below the k-th best.
     """
-    products = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)  # [Q, N]
-    if shifts is not None:
-        products += shifts[:, tf.newaxis]
-    return products if factors is None else products * factors
+
+    def __init__(self, k: int, margin: np.ndarray) -> None:
+        self._k = k
+        self._margin = margin
+        self._threshold = np.full(len(margin), -np.inf, np.float32)
+        # All candidates, of the queries one after another.
+        self._queries = np.zeros([0], np.int64)
+        self._scores = np.zeros([0], np.float32)
+        self._rows = np.zeros([0], np.int64)
+        self._sorted = 0  # candidates at the last selection
+
+    def add(self, scores: np.ndarray, first: int) -> None:
+        """Adds scores float32 [Q, n] of the rows from `first` on; -inf excludes a row.
+
+        Rows ascend from chunk to chunk.
+        """
+        lowest = self._threshold
+        count = scores.shape[1]
+        is_first = bool(np.isneginf(lowest).any())
+        if is_first and count > self._k:
+            # Without a threshold all scores of the chunk would be candidates.
+            kth = np.partition(scores, count - self._k, axis=1)[:, count - self._k]
+            lowest = np.maximum(lowest, np.nextafter(kth - self._margin, np.float32(-np.inf)))
+        found = np.flatnonzero(scores > lowest[:, None])
+        queries = found // count
+        self._queries = np.concatenate([self._queries, queries])
+        self._scores = np.concatenate([self._scores, scores.reshape(-1)[found]])
+        self._rows = np.concatenate([self._rows, found - queries * count + first])
+        # Selecting seldom is cheaper: an old threshold only admits a few more candidates.
+        if is_first or len(self._rows) > 2 * self._sorted:
+            self._select()
+
+    def _select(self) -> None:
+        """Drops candidates that later ones have displaced, and raises the threshold."""
+        # By query, then by descending score, then by row.
+        order = np.lexsort((self._rows, -self._scores, self._queries))
+        queries = self._queries[order]
+        scores = self._scores[order]
+        starts = np.searchsorted(queries, np.arange(len(self._margin)))
+        ranks = np.arange(len(queries)) - starts[queries]
+        is_kth = ranks == self._k - 1
+        self._threshold[queries[is_kth]] = scores[is_kth] - self._margin[queries[is_kth]]
+        is_near = (scores > self._threshold[queries]) & (ranks < self._k + _MOST_TIES)
+        is_kept = is_near | (ranks < self._k)
+        self._queries = queries[is_kept]
+        self._scores = scores[is_kept]
+        self._rows = self._rows[order][is_kept]
+        self._sorted = len(self._rows)
+
+    def candidates(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and rows of each query, k or more with a margin, the best first."""
+        self._select()
+        ends = np.searchsorted(self._queries, np.arange(1, len(self._margin)))
+        scores = np.split(self._scores, ends)
+        return list(zip(scores, np.split(self._rows, ends), strict=True))
+
+    def best(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores float32 [Q, k] and rows int64 [Q, k]; all queries need k candidates."""
+        pairs = self.candidates()
+        scores = [scores[: self._k] for scores, _ in pairs]
+        rows = [rows[: self._k] for _, rows in pairs]
+        return np.stack(scores), np.stack(rows)
 
 
-def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the same as `tf.math.top_k`, faster where k is far below the number of scores.
+def rounding_margin(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Returns by how much two ways to add a dot product may differ, float32 [Q].
 
-    For scores float32 [Q, N] and k at most N these are the highest scores, float32 [Q, k], and
-    their indices, int32 [Q, k]; of equal scores the lower index comes first.
+    The lengths of the documents are those of the first ones.
     """
-    count = tf.shape(scores)[1]
-    missing = -count % BLOCK
-    # -inf is below every score, so padding is chosen last.
-    padded = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
-    # [Q, ceil(N / BLOCK), BLOCK]
-    blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, BLOCK])
-    chosen = tf.math.top_k(
-        tf.reduce_max(blocks, axis=2), tf.minimum(k, tf.shape(blocks)[1]), sorted=False
-    )[1]
-    chosen = tf.sort(chosen, axis=1)  # Equal scores are then in the order of their indices.
-    candidates = tf.gather(blocks, chosen, batch_dims=1)  # [Q, blocks, BLOCK]
-    values, order = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), k)
-    # From indices within the candidates to indices within the scores.
-    block = tf.gather(chosen, order // BLOCK, batch_dims=1)
-    return values, block * BLOCK + order % BLOCK
+    sample = np.asarray(documents[:CHUNK_ROWS:16], np.float32)
+    longest = np.sqrt(np.einsum("nd,nd->n", sample, sample).max(initial=0))
+    if not np.isfinite(longest):  # `chunk_products` names them.
+        longest = 0
+    # The error of a sum grows with the root of its terms; 8 covers the tail.
+    error = 8 * np.finfo(np.float32).eps * np.sqrt(queries.shape[1])
+    return (error * longest * np.linalg.norm(queries, axis=1)).astype(np.float32)
+
+
+def rescore(
+    queries: np.ndarray,
+    candidates: list[tuple[np.ndarray, np.ndarray]],
+    k: int,
+    vectors_of: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores the candidates of each query by `dot_products`; returns the k best.
+
+    Args:
+      candidates: scores, which are not used, and rows of at least k documents of each query.
+      vectors_of: returns the vectors of rows, [n, D].
+    """
+    scores = np.empty([len(queries), k], np.float32)
+    rows = np.empty([len(queries), k], np.int64)
+    for number, (_, chosen) in enumerate(candidates):
+        chosen = np.sort(chosen)  # Files are read forwards.
+        exact = dot_products(np.asarray(vectors_of(chosen), np.float32), queries[number])
+        best = best_candidates(exact[None], chosen[None], k)
+        scores[number], rows[number] = best[0][0], best[1][0]
+    return scores, rows
+
+
+def dot_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Returns float32 [n] for vectors [n, D]; each depends on its vector and the query alone."""
+    return (vectors * query).sum(axis=1)

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.exact import dot_products
 from bert_tf.search.index import RESCORED, Index
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.extras import install_hint
@@ -116,9 +118,20 @@ class FaissIndex:
         wanted = min(len(self.index), RESCORED * k) if self.kind == "ivf_pq" else k
         scores, rows = self._faiss.search(queries, wanted)
         if self.kind == "ivf_pq":
-            return self.index.rescore(queries, rows, k)
+            return self._rescore(queries, rows, k)
         # Where FAISS found fewer than k documents, it returns the row -1.
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
+
+    def _rescore(
+        self, queries: np.ndarray, rows: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores candidates [Q, c] with the exact vectors; -1 marks an empty slot."""
+        scores = np.full(rows.shape, -np.inf, np.float32)  # so that empty slots come last
+        for query, query_rows, query_scores in zip(queries, rows, scores, strict=True):
+            is_candidate = query_rows >= 0
+            vectors = self.index.vectors(query_rows[is_candidate])
+            query_scores[is_candidate] = dot_products(vectors, query)
+        return best_candidates(scores, rows, k)
 
 
 def _check_record(path: pathlib.Path, index: Index, kind: str) -> None:

@@ -27,8 +27,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bert_tf.metrics.candidates import best_candidates
-from bert_tf.metrics.exact import DTYPES, top_k
+from bert_tf.metrics.exact import (
+    DTYPES,
+    BestRows,
+    chunk_products,
+    query_groups,
+    rescore,
+    rounding_margin,
+    top_k,
+)
 from bert_tf.search import strings
 from bert_tf.search.analyzer import TOKEN_RULE, check_language
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
@@ -119,34 +126,39 @@ class Index:
         queries = self.as_queries(queries)
         # More candidates than k: rounding may change the order of near equals.
         wanted = min(len(self), RESCORED * k) if self._exact else k
-        segment_scores = []
-        segment_rows = []
-        for i, vectors in enumerate(self.segments):
-            count = min(wanted, len(vectors))
-            if self._scales:
-                scores, rows = self._search_int8(i, queries, count, chunk_rows)
-            else:
-                scores, rows = top_k(queries, vectors, count, chunk_rows)
-            segment_scores.append(scores)
-            # Rows of the segment become rows of the index.
-            segment_rows.append(rows + self._starts[i])
-        scores = np.concatenate(segment_scores, axis=1)  # [Q, candidates]
-        rows = np.concatenate(segment_rows, axis=1)
-        scores, rows = best_candidates(scores, rows, wanted)
-        if self._exact:
-            return self.rescore(queries, rows, k)
+        scores = np.empty([len(queries), k], np.float32)
+        rows = np.empty([len(queries), k], np.int64)
+        for part in query_groups(len(queries)):
+            candidates = self._candidates(queries[part], wanted, chunk_rows)
+            scores[part], rows[part] = rescore(queries[part], candidates, k, self.vectors)
         return scores, rows
 
-    def _search_int8(
-        self, segment: int, queries: np.ndarray, k: int, chunk_rows: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores and rows as `top_k` does, for the rounded vectors of a segment."""
-        scales = np.asarray(self._scales[segment])
+    def _candidates(
+        self, queries: np.ndarray, wanted: int, chunk_rows: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and rows of the best documents of each query, at least `wanted`."""
+        best = BestRows(wanted, rounding_margin(queries, self.segments[0]))
+        for i, start in enumerate(self._starts[:-1].tolist()):
+            if self._scales:
+                products = self._int8_products(i, queries, chunk_rows)
+            else:
+                products = chunk_products(queries, self.segments[i], chunk_rows)
+            for first, scores in products:
+                best.add(scores, start + first)
+        return best.candidates()
+
+    def _int8_products(
+        self, segment: int, queries: np.ndarray, chunk_rows: int
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields what `chunk_products` does, for the rounded vectors of a segment."""
+        scales = self._scales[segment]
         offsets, steps = self._ranges[segment]
         # q . (offsets + steps * v) = q . offsets + (q * steps) . v: only v is int8.
         shifts = queries @ offsets  # [Q]
-        queries = queries * steps
-        return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
+        for first, scores in chunk_products(queries * steps, self.segments[segment], chunk_rows):
+            scores += shifts[:, None]
+            scores *= scales[first : first + scores.shape[1]]
+            yield first, scores
 
     def int8_recall(self) -> float:
         """Measures the share of the nearest documents that an int8 search finds.
@@ -192,23 +204,6 @@ class Index:
                 f"Query {bad} contains numbers that are not finite; was its text embedded?"
             )
         return prepared(queries, self.manifest.similarity)
-
-    def rescore(
-        self, queries: np.ndarray, rows: np.ndarray, k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores candidates with the exact vectors; returns the k best of each query.
-
-        Args:
-          queries: the result of `as_queries`.
-          rows: int64 [Q, c], c >= k, all different; -1 marks an empty slot.
-        """
-        # Empty slots keep -inf, so they come last.
-        scores = np.full(rows.shape, -np.inf, np.float32)
-        # One query at a time: the candidates of all would take [Q, c, D] of memory.
-        for query, query_rows, query_scores in zip(queries, rows, scores, strict=True):
-            is_candidate = query_rows >= 0
-            query_scores[is_candidate] = self.vectors(query_rows[is_candidate]) @ query
-        return best_candidates(scores, rows, k)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Returns the exact vectors of documents, float32 [n, D].

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.exact import merge_best, score
 from bert_tf.metrics.quantization import quantize
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
@@ -14,6 +13,7 @@ from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.reranking.serving import RerankingServing
 
 CHUNK_ROWS = 16384
+BLOCK = 32  # scores of which one pass finds the highest
 RESCORED = 4  # candidates per requested document
 
 
@@ -225,3 +225,64 @@ class SearchServing(Serving):
             "store": self.store.dtype,
             "rerank_k": self.rerank_k if self.reranker else 0,
         }
+
+
+def merge_best(
+    scores: tf.Tensor, rows: tf.Tensor, chunk_scores: tf.Tensor, first: tf.Tensor, k: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the k best of scores and rows so far [Q, up to k], and of a chunk's scores [Q, n].
+
+    `first` is the row of the chunk's first document, of the type of `rows`.
+    """
+    values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
+    # Earlier results come first, because they have the lower rows.
+    values = tf.concat([scores, values], axis=1)
+    candidates = tf.concat([rows, tf.cast(indices, rows.dtype) + first], axis=1)
+    values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+    return values, tf.gather(candidates, order, batch_dims=1)
+
+
+def score(
+    query: tf.Tensor,
+    documents: tf.Tensor,
+    factors: tf.Tensor | None = None,
+    shifts: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Returns dot products, float32 [Q, N].
+
+    Args:
+      query, documents: float32 [Q, D], and [N, D] of any type.
+      factors: float32 [N], of the documents; None: 1. A shape would not do: it is None where it has
+        changed.
+      shifts: float32 [Q], added before the factors are applied; None: 0.
+    """
+    products = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)  # [Q, N]
+    if shifts is not None:
+        products += shifts[:, tf.newaxis]
+    return products if factors is None else products * factors
+
+
+def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the same as `tf.math.top_k`, faster where k is far below the number of scores.
+
+    For scores float32 [Q, N] and k at most N these are the highest scores, float32 [Q, k], and
+    their indices, int32 [Q, k]; of equal scores the lower index comes first.
+
+    One fast pass computes the highest score of each block of 32. The k best are in the k blocks
+    with the highest of these scores, because k scores precede the best one of any other block.
+    """
+    count = tf.shape(scores)[1]
+    missing = -count % BLOCK
+    # -inf is below every score, so padding is chosen last.
+    padded = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    # [Q, ceil(N / BLOCK), BLOCK]
+    blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, BLOCK])
+    chosen = tf.math.top_k(
+        tf.reduce_max(blocks, axis=2), tf.minimum(k, tf.shape(blocks)[1]), sorted=False
+    )[1]
+    chosen = tf.sort(chosen, axis=1)  # Equal scores are then in the order of their indices.
+    candidates = tf.gather(blocks, chosen, batch_dims=1)  # [Q, blocks, BLOCK]
+    values, order = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), k)
+    # From indices within the candidates to indices within the scores.
+    block = tf.gather(chosen, order // BLOCK, batch_dims=1)
+    return values, block * BLOCK + order % BLOCK

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from bert_tf.metrics.exact import BLOCK, top_k
+from bert_tf.metrics.exact import top_k
 from tests.float_bounds import assert_close
 
 
@@ -36,32 +36,34 @@ def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
     queries, documents = random.normal(size=[300, 8]), random.normal(size=[500, 8])
     np.save(tmp_path / "a.npy", documents.astype(np.float32))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    scores, rows = top_k(queries, mapped, 20, chunk_rows=3 * BLOCK)
+    scores, rows = top_k(queries, mapped, 20, chunk_rows=96)
     expected, order = sorted_by_numpy(queries, documents, 20)
     assert_close(scores, expected)
     np.testing.assert_array_equal(rows, order)
 
 
-def test_shifts_are_added_before_the_scales() -> None:
-    documents = np.array([[1, 0], [0, 1], [2, 2]], np.int8)
-    queries, scales = np.array([[1.0, 2.0], [3.0, 0.0]]), np.float32([1, 2, 0.5])
-    shifts = np.float32([10, -4])
-    scores, rows = top_k(queries, documents, 3, chunk_rows=2, scales=scales, shifts=shifts)
-    # (1, 2, 6) + 10 and (3, 0, 6) - 4, times the scales
-    assert rows.tolist() == [[1, 0, 2], [2, 0, 1]]
-    assert scores.tolist() == [[24, 11, 8], [1, -1, -8]]
+@pytest.mark.parametrize("count", [1, 3, 32])
+def test_equal_documents_have_equal_scores(count: int) -> None:
+    """Matrix products add in another order at the end of a chunk; the lower row comes first."""
+    random = np.random.default_rng(count)
+    documents = random.normal(size=[2003, 384]).astype(np.float32)
+    documents[5::7] = documents[5]
+    queries = np.concatenate([documents[5:6], random.normal(size=[count - 1, 384])])
+    scores, rows = top_k(queries, documents, 200, chunk_rows=1003)
+    assert rows[0].tolist() == list(range(5, 2003, 7))[:200]
+    assert len({*scores[0].tolist()}) == 1
+    alone, _ = top_k(queries[-1:], documents, 200)
+    np.testing.assert_array_equal(scores[-1:], alone)
 
 
-def test_searches_with_and_without_scales_follow_each_other() -> None:
-    """With another number of documents each, so that the sizes are not traced any more."""
-    random = np.random.default_rng(4)
-    queries = random.normal(size=[3, 6]).astype(np.float32)
-    for count, is_scaled in ((40, False), (41, True), (42, False), (43, True), (44, False)):
-        documents = random.integers(-127, 127, size=[count, 6]).astype(np.int8)
-        scales = random.uniform(0.5, 1, size=count).astype(np.float32) if is_scaled else None
-        expected = queries @ documents.T * (1 if scales is None else scales)
-        scores, _ = top_k(queries, documents, 5, scales=scales)
-        assert_close(scores, -np.sort(-expected)[:, :5])
+def test_all_numbers_of_float16() -> None:
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = numbers[np.isfinite(numbers)][:, None]
+    scores, rows = top_k(np.ones([1, 1]), numbers, len(numbers), chunk_rows=5000)
+    np.testing.assert_array_equal(scores[0], -np.sort(-numbers[:, 0].astype(np.float32)))
+    assert len({*rows[0].tolist()}) == len(numbers)
+    with pytest.raises(ValueError, match="documents 0 .*1 "):
+        top_k(np.ones([1, 1]), np.array([[1], [np.nan]], np.float16), 1)
 
 
 @pytest.mark.parametrize(

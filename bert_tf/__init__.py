@@ -39,6 +39,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.pretraining.objectives.electra import ElectraDiscriminator, ElectraPretrainer
     from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
     from bert_tf.tasks.classification.model import BertClassifier
+    from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
     from bert_tf.tasks.embedding.model import BertEmbedder
     from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
     from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
@@ -67,6 +68,7 @@ __all__ = [
     "BertEmbedder",
     "BertEncoder",
     "BertJointSpanLabeler",
+    "BertLateInteraction",
     "BertMultipleChoice",
     "BertPreprocessor",
     "BertPretrainer",
@@ -98,6 +100,7 @@ _MODULES = {
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
     "pretraining.objectives.electra": "ElectraDiscriminator ElectraPretrainer",
+    "tasks.embedding.late_interaction_model": "BertLateInteraction",
     "tasks.embedding.model": "BertEmbedder",
     "network.encoder": "BertEncoder",
     "pretraining.masked_words.model": "BertPretrainer",

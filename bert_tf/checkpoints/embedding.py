@@ -11,6 +11,7 @@ import dataclasses
 import pathlib
 from typing import Any, Self
 
+from bert_tf.checkpoints.token_vectors import MAXSIM, TokenVectors
 from bert_tf.config.pooled_layers import (
     POOLINGS,
     DenseStep,
@@ -54,6 +55,8 @@ class EmbeddingConfig:
       include_prompt: whether the pooling includes the tokens of a prompt.
       similarity: how embeddings are compared, from `SIMILARITIES`.
       lower_case_texts: whether texts are lower-cased before they are tokenized.
+      tokens: the settings of late interaction, which has a vector for each token instead of a
+        pooling; None: one vector for each text.
     """
 
     pooling: tuple[str, ...] = ("mean",)
@@ -65,6 +68,7 @@ class EmbeddingConfig:
     include_prompt: bool = True
     similarity: str = "cosine"
     lower_case_texts: bool = False
+    tokens: TokenVectors | None = None
 
     def __post_init__(self) -> None:
         wrong = [name for name in self.pooling if name not in POOLINGS]
@@ -72,9 +76,10 @@ class EmbeddingConfig:
             raise ValueError(
                 f"pooling: received {list(self.pooling)}, expected one or more of {list(POOLINGS)}."
             )
-        if self.similarity not in SIMILARITIES:
+        known = SIMILARITIES if self.tokens is None else MAXSIM
+        if self.similarity not in known:
             raise ValueError(
-                f"similarity: received {self.similarity!r}, expected one of {list(SIMILARITIES)}."
+                f"similarity: received {self.similarity!r}, expected one of {list(known)}."
             )
         check_steps(self.dense)
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
@@ -96,6 +101,12 @@ class EmbeddingConfig:
         """Returns the shapes of the weights by name."""
         return step_shapes(self.dense, HEAD)
 
+    def length(self, side: str) -> int:
+        """Returns the maximum number of tokens of a text on a side, "query" or "document"."""
+        if self.tokens is not None and side == "query":
+            return self.tokens.query_length
+        return self.max_seq_length
+
     def prompt(self, name: str | None) -> str:
         """Returns the prompt of a name, the default one for None; ValueError for an unknown one."""
         if name is None:
@@ -115,7 +126,14 @@ class EmbeddingConfig:
         return self.prompts.get(side, "")
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Returns the fields for JSON; those of few models only if they differ from the default."""
+        values = dataclasses.asdict(self)
+        if self.tokens is None:
+            del values["tokens"]
+        for step in values["dense"]:
+            if step.get("residual") is False:
+                del step["residual"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -124,8 +142,11 @@ class EmbeddingConfig:
             dense: list[Step] = []
             for step in values.get("dense", ()):
                 dense.append(NormStep(**step) if "norm" in step else DenseStep(**step))
-            pooling = tuple(values.get("pooling", ("mean",)))
-            made = cls(**{**values, "dense": tuple(dense), "pooling": pooling})
+            fields = {**values, "dense": tuple(dense)}
+            fields["pooling"] = tuple(values.get("pooling", ("mean",)))
+            if values.get("tokens") is not None:
+                fields["tokens"] = TokenVectors.from_dict(values["tokens"])
+            made = cls(**fields)
             for name, kind in KINDS.items():
                 value = getattr(made, name)
                 # True and False are ints as well.

@@ -34,6 +34,7 @@ from bert_tf.checkpoints.keras_hub import (
     read_keras_hub,
     write_keras_hub,
 )
+from bert_tf.checkpoints.late_interaction import is_stanford, read_stanford
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
 from bert_tf.checkpoints.run_record import check_seeds, input_settings, write_inputs
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
@@ -144,6 +145,7 @@ def _read_files(
     readers = {
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
+        is_stanford: read_stanford,
         is_huggingface: read_huggingface,
     }
     for is_theirs, read in readers.items():

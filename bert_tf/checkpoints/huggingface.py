@@ -93,14 +93,14 @@ def read_huggingface(
         return _read_adapted(read_adapter(folder), base_model, as_transformers)
     if base_model:
         raise ValueError(f"{folder} is not an adapter; leave --base_model={base_model} out.")
-    values, family, config = _read_config(folder)
+    values, family, config = read_config(folder)
     file_weights, notes = read_weights(folder)
     return from_names(
         family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
     )
 
 
-def _read_config(folder: pathlib.Path) -> tuple[dict[str, Any], Family, ModelConfig]:
+def read_config(folder: pathlib.Path) -> tuple[dict[str, Any], Family, ModelConfig]:
     """Returns the config.json of a folder, the family that it names, and our configuration."""
     path = folder / "config.json"
     values = read_json(path)
@@ -119,7 +119,7 @@ def _read_adapted(adapter: LoraAdapter, base_model: str, as_transformers: bool) 
             f"{adapter.folder} is an adapter of {base}, which is {kind}; expected a folder with "
             "config.json and model.safetensors."
         )
-    values, family, config = _read_config(base)
+    values, family, config = read_config(base)
     base_weights, notes = read_weights(base)
     prefix = family.prefix
     is_bare = not any(name.startswith(prefix) for name in base_weights)

@@ -42,11 +42,16 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
 EMBEDDING = "sentence_embedding"
+TOKENS = "token_embeddings"
+# PyLate's dense layer, which computes what the library's does.
+PYLATE_DENSE = "pylate.models.Dense.Dense"
 # The settings of each type; others must be absent or empty.
 SIZE_KEYS = ("embedding_dimension", "word_embedding_dimension")
+OF_SIDES = ("query_length", "document_length", "query_expansion")
 TRANSFORMER_KEYS = (
     *("max_seq_length", "do_lower_case", "transformer_task", "modality_config"),
     *("module_output_name", "unpad_inputs"),
+    *OF_SIDES,
 )
 KEYS = {
     "Transformer": TRANSFORMER_KEYS,
@@ -59,6 +64,10 @@ KEYS = {
     "LayerNorm": ("dimension",),
     "Normalize": ("module_input_name", "module_output_name"),
     "Dropout": ("dropout",),
+    "MultiVectorMask": ("skiplist_words", "skiplist_tasks", "keep_only_token_ids"),
+    "HierarchicalTokenPooling": (
+        *("pool_factor", "num_protected_tokens", "normalize_embeddings", "tasks"),
+    ),
     "SpladePooling": (*SIZE_KEYS, "pooling_strategy", "activation_function", "chunk_size"),
 }
 
@@ -92,6 +101,12 @@ def read_modules(path: pathlib.Path) -> list[Module]:
         file = sizes_file(folder) if kind in TRANSFORMERS else folder / "config.json"
         values = read_optional_json(file)
         unknown = [key for key in values if key not in KEYS[kind] and values[key] not in (None, {})]
+        if kind in TRANSFORMERS and "do_query_expansion" in values:
+            raise ValueError(
+                f"{file}: do_query_expansion among the settings of the Transformer is the form of "
+                "a pre-release of sentence-transformers 6. Load the model with that release, and "
+                "save it with PyLate or with a released sentence-transformers."
+            )
         if unknown:
             raise ValueError(
                 f"{file}: bert_tf does not know the setting {unknown[0]!r} "
@@ -121,7 +136,7 @@ def _listed_modules(path: pathlib.Path) -> list[tuple[str, str]]:
         raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
     for kind, _ in modules:
         # Types of other packages are code in the folder, which is never run.
-        if not kind.startswith("sentence_transformers."):
+        if not kind.startswith("sentence_transformers.") and kind != PYLATE_DENSE:
             raise ValueError(
                 f"{file} names {kind}, code that is not sentence-transformers' own; expected "
                 f"{', '.join(KEYS)}."
@@ -140,7 +155,7 @@ def _check_transformer(modules: Sequence[Module]) -> None:
     modality = json_field(
         transformer.values, "modality_config", dict, transformer.file, nullable=True
     )
-    if others and others[0].kind == "Pooling":
+    if others and others[0].kind != "SpladePooling":
         expect(
             transformer.values,
             transformer.file,
@@ -177,12 +192,18 @@ def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
 
 
 def read_layers(
-    modules: Sequence[Module], width: int, start: str, *, scores: bool = False
+    modules: Sequence[Module],
+    width: int,
+    start: str,
+    *,
+    scores: bool = False,
+    vector: str = EMBEDDING,
 ) -> tuple[list[Step], Weights]:
     """Reads the modules after the pooling, whose vector has this width.
 
     Names of weights begin with `start`; with `scores` the last Dense makes the scores of a
-    cross-encoder. A Dropout does nothing outside training.
+    cross-encoder. A Dropout does nothing outside training. `vector` is the modules' name of their
+    input, `EMBEDDING` or `TOKENS`.
 
     Returns:
       The layers in order, and their weights by name.
@@ -193,14 +214,14 @@ def read_layers(
     for module in modules:
         is_last = scores and module is modules[-1]
         if module.kind == "Dense":
-            step, found = _read_dense(module, "scores" if is_last else EMBEDDING)
+            step, found = _read_dense(module, vector, "scores" if is_last else vector)
             width = step.out_features
         elif module.kind == "LayerNorm":
             step, found = _read_norm(module)
             width = step.size
         elif module.kind == "Normalize":
-            expect(module.values, module.file, nullable=True, module_input_name=EMBEDDING)
-            expect(module.values, module.file, nullable=True, module_output_name=EMBEDDING)
+            expect(module.values, module.file, nullable=True, module_input_name=vector)
+            expect(module.values, module.file, nullable=True, module_output_name=vector)
             step = NormStep(width, "l2")
             found = {}
         elif module.kind == "Dropout":
@@ -243,8 +264,8 @@ def read_pooling(module: Module, hidden_size: int) -> tuple[tuple[str, ...], boo
     return tuple(names), json_field(values, "include_prompt", bool, path) is not False
 
 
-def _read_dense(module: Module, output: str) -> tuple[DenseStep, Weights]:
-    """Returns a Dense and its weights; `output` is the name that its result must have."""
+def _read_dense(module: Module, vector: str, output: str) -> tuple[DenseStep, Weights]:
+    """Returns a Dense and its weights; its input and its result must have these names."""
     path = module.file
     values = read_json(path)
     act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
@@ -252,9 +273,11 @@ def _read_dense(module: Module, output: str) -> tuple[DenseStep, Weights]:
         raise ValueError(
             f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
         )
-    expect(values, path, module_input_name=EMBEDDING, use_residual=False)
+    expect(values, path, module_input_name=vector)
+    if output != vector:
+        expect(values, path, use_residual=False)
     # Without another name the output replaces the input.
-    named = {**values, "module_output_name": values.get("module_output_name") or EMBEDDING}
+    named = {**values, "module_output_name": values.get("module_output_name") or vector}
     expect(named, path, module_output_name=output)
     sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}
     for key, size in sizes.items():
@@ -265,13 +288,18 @@ def _read_dense(module: Module, output: str) -> tuple[DenseStep, Weights]:
         **sizes,
         use_bias=json_field(values, "bias", bool, path) is not False,
         activation=ACTIVATIONS[act],
+        residual=json_field(values, "use_residual", bool, path) is True,
     )
     shapes: Shapes = {"linear.weight": (step.out_features, step.in_features)}
     if step.use_bias:
         shapes["linear.bias"] = (step.out_features,)
+    if step.has_residual_kernel:
+        shapes["residual.weight"] = (step.out_features, step.in_features)
     found = _read_module_weights(module.folder, shapes)
     # [out, in] -> [in, out]
     weights = {"kernel": np.ascontiguousarray(found["linear.weight"].T)}
+    if step.has_residual_kernel:
+        weights["residual/kernel"] = np.ascontiguousarray(found["residual.weight"].T)
     if step.use_bias:
         weights["bias"] = found["linear.bias"]
     return step, weights

@@ -29,9 +29,16 @@ from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, stated_labels
 from bert_tf.checkpoints.huggingface_writing import family_and_heads, write_huggingface
+from bert_tf.checkpoints.late_interaction import (
+    MULTI_VECTOR,
+    PYLATE,
+    PYLATE_KEYS,
+    read_multi_vector,
+)
 from bert_tf.checkpoints.sentence_modules import (
     ACTIVATIONS,
     MODULES,
+    OF_SIDES,
     SIZES,
     SWITCHES,
     Module,
@@ -72,13 +79,17 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     checkpoint = read_huggingface(modules[0].folder, as_transformers=True)
     checkpoint = dataclasses.replace(checkpoint, source=str(path))
     values = read_optional_json(path / CONFIG)
-    unknown = [key for key in values if key not in MODEL_KEYS and values[key] not in (None, {})]
+    model_type = values.get("model_type")
+    known = (*MODEL_KEYS, *(PYLATE_KEYS if model_type == PYLATE else ()))
+    unknown = [key for key in values if key not in known and values[key] not in (None, {})]
     if unknown:
         raise ValueError(
             f"{path / CONFIG}: bert_tf does not know the setting {unknown[0]!r} "
-            f"({values[unknown[0]]!r:.80}), only {', '.join(MODEL_KEYS)}."
+            f"({values[unknown[0]]!r:.80}), only {', '.join(known)}."
         )
-    model_type = values.get("model_type")
+    if model_type in (PYLATE, MULTI_VECTOR):
+        return read_multi_vector(path, checkpoint, modules, values)
+    expect(modules[0].values, modules[0].file, nullable=True, **dict.fromkeys(OF_SIDES))
     if model_type == CROSS_ENCODER:
         return _read_cross_encoder(path, checkpoint, modules, values)
     types = [module.kind for module in modules]

@@ -19,12 +19,22 @@ NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 
 @dataclasses.dataclass(frozen=True)
 class DenseStep:
-    """A dense layer with an activation, of `DENSE_ACTIVATIONS`."""
+    """A dense layer with an activation, of `DENSE_ACTIVATIONS`.
+
+    With `residual` its input is added to its output, multiplied by a kernel of its own where the
+    sizes differ.
+    """
 
     in_features: int
     out_features: int
     use_bias: bool = True
     activation: str = "tanh"
+    residual: bool = False
+
+    @property
+    def has_residual_kernel(self) -> bool:
+        """Whether the input passes a kernel before it is added."""
+        return self.residual and self.in_features != self.out_features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +96,8 @@ def step_shapes(steps: Sequence[Step], start: str) -> Shapes:
             shapes[f"{name}/kernel"] = (step.in_features, step.out_features)
             if step.use_bias:
                 shapes[f"{name}/bias"] = (step.out_features,)
+            if step.has_residual_kernel:
+                shapes[f"{name}/residual/kernel"] = (step.in_features, step.out_features)
         elif step.norm == "layer_norm":
             shapes[f"{name}/gamma"] = (step.size,)
             shapes[f"{name}/beta"] = (step.size,)

@@ -3,7 +3,7 @@
 from bert_tf.pretraining.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
 from bert_tf.tasks.base.serving.kind import Kind
 from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION, ZERO_SHOT
-from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER
+from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER, LATE_INTERACTION
 from bert_tf.tasks.multiple_choice.kinds import MULTIPLE_CHOICE
 from bert_tf.tasks.question_answering.kinds import QUESTION_ANSWERING
 from bert_tf.tasks.reranking.kinds import RERANKER
@@ -21,10 +21,11 @@ SEARCH = Kind(
     inputs=("query",),
 )
 # The kinds of checkpoints and exports. A cross-encoder is also a model of one number; every encoder
-# embeds, so that comes last.
+# embeds, so that comes last. Only late interaction has token vectors.
 KINDS = {
     kind.name: kind
     for kind in (
+        LATE_INTERACTION,
         RERANKER,
         CLASSIFIER,
         MULTI_LABEL,

@@ -10,12 +10,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from bert_tf.inference.kinds import ANSWERING
 from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.system.number_arguments import check_numbers
-from bert_tf.system.type_names import Texts
+from bert_tf.system.type_names import TextColumn, Texts
 from bert_tf.tasks.base.examples.columns import text_column, text_columns
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.zero_shot import check_no_candidates
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
+from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers
 from bert_tf.tasks.question_answering.answers import QuestionAnswers
 from bert_tf.tasks.reranking.answers import RerankerAnswers
@@ -76,7 +77,7 @@ class Predictor:
 
     Attributes:
       kind: classifier, zero_shot, multi_label, regression, multiple_choice, next_sentence, tagger,
-        question_answering, fill_mask, embeddings or reranker.
+        question_answering, fill_mask, embeddings, late_interaction or reranker.
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
         ("question", "context"), of rerankers ("query", "documents").
@@ -134,25 +135,34 @@ class Predictor:
     encode = handed_on(EmbedderAnswers.encode)
     encode_query = handed_on(EmbedderAnswers.encode_query)
     encode_document = handed_on(EmbedderAnswers.encode_document)
+    encode_queries = handed_on(LateInteractionAnswers.encode_queries)
+    encode_documents = handed_on(LateInteractionAnswers.encode_documents)
     rank = handed_on(RerankerAnswers.rank)
 
-    def score(self, texts: Texts) -> list[float]:
+    def score(self, texts: Texts, documents: TextColumn | None = None) -> Any:
         """Scores texts.
 
         Args:
-          texts: texts; of a reranker pairs (query, document).
+          texts: texts; of a reranker pairs (query, document); of late interaction queries.
+          documents: with late interaction, the documents to score with each query.
 
         Returns:
           For each text the number that a regression predicts; the probability that the second text
           follows the first; the log-probability in nats of a text by a model that was trained with
           `causal_share`; the unnormalised score of a choice after
           its context; or a reranker's score, the probability that the document is relevant,
-          or its unnormalised score if it was trained with another loss than bce.
+          or its unnormalised score if it was trained with another loss than bce. With late
+          interaction, float32 [Q, N]: the score of every query with every document.
 
         Raises:
           ValueError: if the model does not score texts, or one of the texts is not a string.
         """
-        return self._ask("score", texts, {})
+        if (self.kind == "late_interaction") != (documents is not None):
+            raise ValueError(
+                f"score takes queries and documents for a model of late interaction, and one list "
+                f"of texts for others; the kind of this model is {self.kind}."
+            )
+        return self._ask("score", texts, {} if documents is None else {"documents": documents})
 
     def _ask(self, method: str, first: Any, others: dict[str, Any]) -> Any:
         """Calls a method of the answers.
@@ -173,7 +183,7 @@ class Predictor:
                 f"{self.kind}: use {' or '.join(methods)}, or load it with kind={kinds[0]!r} if it "
                 "has that head."
             )
-        if method in OF_ROWS:
+        if method in OF_ROWS and self.kind != "late_interaction":
             first = self._read(first, others)
         if method == "choose" and self.kind == "regression":
             if len(self.inputs) != 2:

@@ -23,6 +23,9 @@ from bert_tf.text.tokenization import AnyVocab
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.embedding.model import BertEmbedder
 
+# The kinds of models with an `EmbeddingConfig`.
+EMBEDDERS = ("embeddings", "late_interaction")
+
 
 def load(
     model_dir: str,
@@ -60,7 +63,7 @@ def load(
     # These are options of the model; the others are options of its serving class.
     embedding = {name: options.pop(name) for name in ("pooling", "normalize") if name in options}
     model = make_model(checkpoint, kind, unpad, precision, **embedding)
-    if kind == "embeddings":
+    if kind in EMBEDDERS:
         options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
@@ -176,7 +179,7 @@ def make_model(
     """
     options: Fields = {"unpad": unpad, "dtype": precision}
     options |= {**kinds.find(kind).model_options, **embedding}
-    if kind == "embeddings":
+    if kind in EMBEDDERS:
         options["embedding"] = embedding_of(checkpoint)
     return kinds.find(kind).import_model().from_checkpoint(checkpoint, **options)
 
@@ -204,7 +207,7 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     """
     positions = checkpoint.config.longest_row
     length = max_seq_length or int(checkpoint.settings.get("max_seq_length", 0))
-    if kind == "embeddings":
+    if kind in EMBEDDERS:
         length = length or embedding_of(checkpoint).max_seq_length
     if kind == "reranker":
         length = length or min(stated_length(pathlib.Path(folder)), positions)
@@ -238,7 +241,7 @@ def make_keras_model(
     inputs = options.get("texts", kinds.find(kind).inputs)
     if pair is not None:
         inputs = PAIR if pair else SINGLE
-    if kind == "embeddings":
+    if kind in EMBEDDERS:
         model = make_model(checkpoint, kind, max_seq_length=length)
     else:
         model = make_model(checkpoint, kind)

@@ -187,7 +187,13 @@ class AttentionPattern:
             bias = self.full_bias() if self._bias is None else self._bias
             # The first key is the first token of the memory, M positions before the first query.
             offset = -self.memory_length
-            return attend_from_scaled(query, key, value, bias, dropout, terms, offset)
+            context = attend_from_scaled(query, key, value, bias, dropout, terms, offset)
+            if self.is_local and self.layout.computes_padding:
+                # Where the window holds no token there is nothing to attend to.
+                sees_any = ops.max(bias, axis=-1) > layouts.PADDING_BIAS / 2  # [R, 1 or N, T]
+                sees_any = ops.transpose(ops.expand_dims(sees_any, -1), (0, 2, 1, 3))
+                context *= ops.cast(sees_any, context.dtype)  # [R, T, 1 or N, 1]
+            return context
 
         def in_blocks() -> Tensor:
             return self._attend_in_blocks(query, key, value, dropout, terms)

@@ -104,6 +104,8 @@ class BertEncoder(FromPretrained, keras.Model):
           `query_vector` makes superfluous.
         `query_content_ids` [B, K]: the ids of the tokens at `query_positions`, where the text has
           [MASK]: they are predicted in that order, see `compensated_stream.py`.
+        `computed_mask` [B, T]: outputs at padding are computed and count, which attends to tokens
+          but to which no token attends; `unpad` has no effect.
         `token_factors` float [B, T]: the embedding of each token is multiplied by its factor, for
           gradients by single tokens.
       training: whether dropout is on.

@@ -21,6 +21,7 @@ CLASSES = {
     "network.dropout": "Dropout",
     "pretraining.objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "network.embeddings": "BertEmbeddings",
+    "tasks.embedding.late_interaction_model": "BertLateInteraction",
     "tasks.embedding.model": "BertEmbedder InBatchAccuracy",
     "network.encoder": "BertEncoder Pooler",
     "network.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",

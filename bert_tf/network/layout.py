@@ -7,6 +7,7 @@
   PaddedBatch    the tokens are the flat batch including its padding: U = B*T, R = B
   UnpaddedBatch  the tokens without padding; attention, which needs rows of one length, pads again.
                  U changes from batch to batch, so XLA would compile each batch again
+  ComputedPadding  as PaddedBatch, for models that use the outputs at padding
   PackedBatch    R rows with several texts each, instead of B rows with one. The input pipeline
                  plans the rows, see `bert_tf/training/packed_rows.py`; XLA compiles them
 
@@ -68,6 +69,8 @@ class PaddedBatch:
       ranks: an order of the tokens; None: each attends to all.
       type_ids: int32 [B, T]; None where no scheme of positions needs them.
     """
+
+    computes_padding = False
 
     def __init__(
         self, input_mask: Tensor, ranks: Ranks | None = None, type_ids: Tensor | None = None
@@ -139,6 +142,12 @@ class PaddedBatch:
         # The gradient of a product is a product; that of a gather would be a scatter.
         one_hot = ops.one_hot(last, self.length, dtype=padded.dtype)
         return ops.matmul(ops.expand_dims(one_hot, 1), padded)[:, 0]
+
+
+class ComputedPadding(PaddedBatch):
+    """A padded batch whose padding has outputs that count, though no token attends to it."""
+
+    computes_padding = True
 
 
 class UnpaddedBatch(PaddedBatch):
@@ -257,8 +266,8 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
 
     Args:
       inputs: dict with `input_mask` int32 [B, T]; with an order of the tokens, `key_ranks` and
-        `query_ranks` int32 [B, T], see `Ranks`; if packed, `packed_positions` int32 [R, T] and
-        `packed_starts` int32 [B].
+        `query_ranks` int32 [B, T], see `Ranks`; `computed_mask` if padding is computed; if packed,
+        `packed_positions` int32 [R, T] and `packed_starts` int32 [B].
       unpad: whether padding is left out of a batch that is not packed.
       has_types: whether the attention scores depend on `input_type_ids`.
     """
@@ -277,6 +286,8 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
             ranks,
             type_ids,
         )
+    if "computed_mask" in inputs:
+        return ComputedPadding(inputs["input_mask"], ranks, type_ids)
     if unpad:
         return UnpaddedBatch(inputs["input_mask"], ranks, type_ids)
     return PaddedBatch(inputs["input_mask"], ranks, type_ids)

@@ -32,6 +32,8 @@ def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: flo
             )
             layer.build((None, step.in_features))
             setattr(model, name, layer)
+            if step.has_residual_kernel:
+                _add_residual(model, name, step, initializer_range)
         elif step.norm == "layer_norm":
             layer = keras.layers.LayerNormalization(
                 epsilon=NORM_EPSILON, name=name, dtype="float32"
@@ -40,11 +42,33 @@ def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: flo
             setattr(model, name, layer)
 
 
+def _add_residual(model: keras.Model, name: str, step: DenseStep, initializer_range: float) -> None:
+    """Adds the kernel through which a dense layer's input is added to its output."""
+    with keras.name_scope(name):
+        layer = keras.layers.Dense(
+            step.out_features,
+            use_bias=False,
+            kernel_initializer=initializer(initializer_range),
+            name="residual",
+            dtype="float32",
+        )
+        layer.build((None, step.in_features))
+    setattr(model, f"{name}_residual", layer)
+
+
 def apply_layers(model: keras.Model, steps: Sequence[Step], vectors: Tensor) -> Tensor:
-    """Returns pooled vectors after the layers that `add_layers` added, float32 [B, N]."""
+    """Returns vectors after the layers that `add_layers` added, float32 [..., D] to [..., N]."""
     for index, step in enumerate(steps):
-        if isinstance(step, DenseStep) or step.norm == "layer_norm":
-            vectors = getattr(model, layer_name(index, step))(vectors)
+        name = layer_name(index, step)
+        if isinstance(step, DenseStep):
+            added = vectors
+            if step.has_residual_kernel:
+                added = getattr(model, f"{name}_residual")(vectors)
+            vectors = getattr(model, name)(vectors)
+            if step.residual:
+                vectors += added
+        elif step.norm == "layer_norm":
+            vectors = getattr(model, name)(vectors)
         else:
             vectors = l2_normalize(vectors)
     return vectors

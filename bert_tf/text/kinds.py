@@ -30,6 +30,11 @@ def vocab_from_config(config: list[str] | dict[str, Any]) -> AnyVocab:
     return kind(**{**config, "added_tokens": added})
 
 
+def find_added_tokens(vocab: AnyVocab) -> tuple[AddedToken, ...]:
+    """Returns the tokens that are cut out of a text before it is split into words."""
+    return vocab.options.added_tokens if isinstance(vocab, Vocab) else vocab.added_tokens
+
+
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:
     """Returns the vocabulary file in a folder, or None."""
     for name in VOCABULARY_FILES:

@@ -293,7 +293,7 @@ def test_unknown_modules_are_named(tmp_path, kind, place):
         ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"}),
         ("config_sentence_transformers.json", {"truncate_dim": 4}),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
-        ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}),
+        ("config_sentence_transformers.json", {"model_type": "Reranker"}),
     ],
 )
 def test_unknown_settings_are_named(tmp_path, file, values):

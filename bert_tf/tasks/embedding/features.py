@@ -62,7 +62,7 @@ class TextPacker:
 
     def pack(self, side: str, text: str) -> PackedText:
         """Packs a text without adding it."""
-        return pack_text(self.tokenizer, self.embedding, text, self.prompts[side])
+        return pack_text(self.tokenizer, self.embedding, text, self.prompts[side], side)
 
     def rows(self) -> TokenizedDataset:
         """Returns all rows, with `prompt_lengths` if the pooling skips the tokens of a prompt."""

@@ -1,6 +1,17 @@
 """Registers embedders and plain encoders as kinds of models that can be loaded and exported."""
 
+import typing
+
 from bert_tf.tasks.base.serving.kind import Kind
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+def has_token_vectors(checkpoint: "Checkpoint") -> bool:
+    """Returns whether a checkpoint is a model of late interaction."""
+    return checkpoint.embedding is not None and checkpoint.embedding.tokens is not None
+
 
 EMBEDDINGS = Kind(
     name="embeddings",
@@ -11,6 +22,17 @@ EMBEDDINGS = Kind(
     serving="bert_tf.tasks.embedding.serving.EmbeddingServing",
     is_default=lambda checkpoint, folder: True,  # Any encoder can compute embeddings.
     options=("pooling", "normalize", "side"),
+    model_options={"use_pooler": False},
+)
+LATE_INTERACTION = Kind(
+    name="late_interaction",
+    request="text",
+    head="",
+    methods=("encode_queries", "encode_documents", "score"),
+    model="bert_tf.tasks.embedding.late_interaction_model.BertLateInteraction",
+    serving="bert_tf.tasks.embedding.late_interaction_serving.LateInteractionServing",
+    is_default=lambda checkpoint, folder: has_token_vectors(checkpoint),
+    options=("side",),
     model_options={"use_pooler": False},
 )
 ENCODER = Kind(

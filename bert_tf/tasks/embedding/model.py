@@ -91,6 +91,7 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
     """
 
     reads_pooler = False
+    has_token_vectors = False
     raw_input_class: type[RawInput] = ContrastiveInput
 
     def __init__(
@@ -109,6 +110,11 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
         self.vocab = vocab
         self.embedding = embedding or EmbeddingConfig()
         self.embedding.check(config.hidden_size, "embedding")
+        if (self.embedding.tokens is not None) != self.has_token_vectors:
+            raise ValueError(
+                f"{type(self).__name__} cannot hold this model; a model of late interaction is a "
+                "BertLateInteraction, another embedder is not."
+            )
         if self.embedding.max_seq_length > config.longest_row:
             raise ValueError(
                 f"max_seq_length is {self.embedding.max_seq_length}, but the model has "

@@ -10,6 +10,7 @@ from bert_tf.corpus.mapping import InputShard
 from bert_tf.metrics.exact import top_k
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
+from bert_tf.metrics.vectors import unit
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.network.soft_losses import EMBEDDING_DISTANCES
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
@@ -229,9 +230,3 @@ def similarities(first: np.ndarray, second: np.ndarray, kind: str) -> np.ndarray
         norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         products /= np.maximum(norms, 1e-12)
     return products
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1; zero vectors are unchanged."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(norms, 1e-12)).astype(np.float32)

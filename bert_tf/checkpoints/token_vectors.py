@@ -1,0 +1,96 @@
+"""How a model of late interaction makes a vector of each token, a part of `EmbeddingConfig`."""
+
+import dataclasses
+import string
+from collections.abc import Mapping
+from typing import Any, Self
+
+SIDES = ("query", "document")
+MAXSIM = ("maxsim", "meanmaxsim")
+PUNCTUATION = tuple(string.punctuation)
+QUERY_LENGTH = 32  # ColBERT's, for models that do not state one
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenVectors:
+    """The tokens that score, of queries and of documents.
+
+    Args:
+      query_length: maximum number of tokens of a query; documents have `max_seq_length`.
+      expansion_length: a query with fewer tokens is filled up to so many, and the added tokens
+        score as well; 0: queries are not expanded.
+      expansion_token: the token that expands queries; "": the mask.
+      attends: whether the tokens of a query attend to those that expand it.
+      skiplist: tokens that do not score. Those that the vocabulary lacks are ignored.
+      skiplist_sides: sides on which they do not score.
+      kept_token_ids: if there are any, no other tokens of documents score.
+      pool_factor: the vectors of a document are pooled to one for each `pool_factor`; 1: not.
+      protected_tokens: number of first tokens of a document that are not pooled.
+      pool_normalizes: whether pooled vectors are scaled to length 1.
+      pool_sides: sides whose vectors are pooled.
+    """
+
+    query_length: int = QUERY_LENGTH
+    expansion_length: int = QUERY_LENGTH
+    expansion_token: str = ""
+    attends: bool = False
+    skiplist: tuple[str, ...] = PUNCTUATION
+    skiplist_sides: tuple[str, ...] = ("document",)
+    kept_token_ids: tuple[int, ...] = ()
+    pool_factor: float = 1.0
+    protected_tokens: int = 1
+    pool_normalizes: bool = True
+    pool_sides: tuple[str, ...] = ("document",)
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, Any] = {
+            **dict.fromkeys(("query_length", "expansion_length", "protected_tokens"), int),
+            **dict.fromkeys(("attends", "pool_normalizes"), bool),
+            "expansion_token": str,
+            "pool_factor": int | float,
+            **dict.fromkeys(("skiplist", "skiplist_sides", "pool_sides", "kept_token_ids"), tuple),
+        }
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            # True and False are ints as well.
+            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                raise ValueError(f"{name} is {value!r:.60}, expected {kind}.")
+        for name in ("skiplist_sides", "pool_sides"):
+            if unknown := set(getattr(self, name)) - {*SIDES}:
+                raise ValueError(f"{name} has {min(unknown)!r}, expected some of {list(SIDES)}.")
+        if not all(isinstance(word, str) for word in self.skiplist):
+            raise ValueError(f"skiplist is {self.skiplist!r:.80}, expected texts.")
+        if not all(type(token) is int for token in self.kept_token_ids):
+            raise ValueError(f"kept_token_ids is {self.kept_token_ids!r:.80}, expected ids.")
+        if self.query_length < max(3, self.expansion_length) or self.expansion_length < 0:
+            raise ValueError(
+                f"query_length is {self.query_length} and expansion_length "
+                f"{self.expansion_length}; expected a query_length of at least 3 and of at least "
+                "the expansion_length."
+            )
+        check_pooling(self.pool_factor, self.protected_tokens)
+
+    @property
+    def fills_padding(self) -> bool:
+        """Whether positions that no token attends to have vectors that score."""
+        return bool(self.expansion_length) and not self.attends
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Makes the settings from JSON, in which tuples are lists."""
+        fields = {}
+        for name, value in values.items():
+            fields[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**fields)
+
+
+def check_pooling(pool_factor: float, protected_tokens: int) -> None:
+    """Raises ValueError for a factor below 1, or a negative number of tokens."""
+    is_number = isinstance(pool_factor, int | float) and not isinstance(pool_factor, bool)
+    if not is_number or not 1 <= pool_factor < float("inf"):
+        raise ValueError(
+            f"pool_factor is {pool_factor!r}, expected a number from 1 on; 2 keeps one vector for "
+            "each two tokens."
+        )
+    if type(protected_tokens) is not int or protected_tokens < 0:
+        raise ValueError(f"protected_tokens is {protected_tokens!r}, expected 0 or more.")

@@ -1,0 +1,210 @@
+"""Late interaction (ColBERT): the encoder with a vector for each token, compared by MaxSim.
+
+model = BertLateInteraction.from_pretrained("colbert")  # of sentence-transformers, PyLate, Stanford
+scores = model.score(["a query"], ["A document.", "Another one."])  # float32 [1, 2]
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.token_vectors import SIDES
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.network.pooled_layers import apply_layers
+from bert_tf.network.pooling import l2_normalize
+from bert_tf.system.type_names import Tensor
+from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.packing import pack_text
+from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
+from bert_tf.text.packing import INPUTS, by_length, pad_batch
+
+QUERY, DOCUMENT = SIDES
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
+    """The encoder with dense layers and normalization of each token's vector.
+
+    Args:
+      arguments, options: see `BertEmbedder`; the embedding must have `tokens`, and a vocabulary is
+        needed, which has the tokens that expand queries and those that do not score.
+
+    Call arguments:
+      inputs: a dict with the encoder's inputs and optionally `is_query` int32 [B], 1 for queries;
+        without it the texts are documents. Other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, T, D], 0 for tokens that do not score. T is at least the length to which queries
+      are expanded, if some may be queries.
+
+    Reference: Khattab and Zaharia 2020, "ColBERT: Efficient and Effective Passage Search via
+    Contextualized Late Interaction over BERT".
+    """
+
+    has_token_vectors = True
+
+    def __init__(
+        self, *arguments: Any, name: str = "bert_late_interaction", **options: Any
+    ) -> None:
+        super().__init__(*arguments, name=name, **options)
+        if self.vocab is None:
+            raise ValueError("BertLateInteraction needs a vocabulary; make it with vocab=.")
+        self._encode = functools.lru_cache(maxsize=None)(self._make_encode)
+        self.expansion_id = self._find_expansion()
+        # Whether each id of the vocabulary scores, bool [V].
+        self._scores = {side: self._scoring_ids(side) for side in SIDES}
+
+    @property
+    def tokens(self) -> Any:
+        """The settings of the tokens that score, `TokenVectors`."""
+        return self.embedding.tokens
+
+    @property
+    def similarity(self) -> str:
+        return self.embedding.similarity
+
+    def _find_expansion(self) -> int:
+        """Returns the id of the token that expands queries."""
+        token = self.tokens.expansion_token
+        if token and token not in self.vocab.ids:
+            raise ValueError(
+                f"The token {token!r} that expands queries is not in the vocabulary; expected one "
+                "of its tokens."
+            )
+        return int(self.vocab.ids[token]) if token else int(self.vocab.mask_id)
+
+    def _scoring_ids(self, side: str) -> np.ndarray:
+        scores = np.ones([self.config.vocab_size], np.bool_)
+        tokens = self.tokens
+        if side == DOCUMENT and tokens.kept_token_ids:
+            kept = [index for index in tokens.kept_token_ids if 0 <= index < len(scores)]
+            scores[:] = False
+            scores[kept] = True
+        if side in tokens.skiplist_sides:
+            # Words that the vocabulary lacks would be [UNK], which scores.
+            skipped = [self.vocab.ids[word] for word in tokens.skiplist if word in self.vocab.ids]
+            scores[skipped] = False
+        return scores
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Any:
+        vectors, _ = self.token_vectors(inputs, training, dropout_seed)
+        return vectors
+
+    def token_vectors(
+        self,
+        inputs: dict[str, Any],
+        training: bool = False,
+        dropout_seed: Tensor | None = None,
+        side: str = "",
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the vectors of tokens, and which of them score.
+
+        Args:
+          inputs, training, dropout_seed: see the call arguments.
+          side: query or document, if all texts are of one side; "": as `is_query` says.
+
+        Returns:
+          float32 [B, T, D], 0 for tokens that do not score; bool [B, T].
+        """
+        batch = {name: tf.cast(inputs[name], tf.int32) for name in INPUTS}
+        if side or "is_query" not in inputs:
+            is_query = tf.constant([side == QUERY])  # [1], broadcast to [B]
+            may_be_query = side == QUERY
+        else:
+            is_query = tf.cast(inputs["is_query"], tf.bool)  # [B]
+            may_be_query = True
+        scores = tf.cast(batch["input_mask"], tf.bool)
+        if may_be_query and self.tokens.expansion_length:
+            batch, scores = self._expand(batch, is_query)
+        ids = batch["input_word_ids"]
+        has_score = [tf.gather(tf.constant(self._scores[one]), ids) for one in SIDES]
+        scores &= tf.where(is_query[:, None], *has_score)  # [B, T]
+        if may_be_query and self.tokens.fills_padding:
+            batch["computed_mask"] = batch["input_mask"]
+        encoded = self.bert(batch, training=training, dropout_seed=dropout_seed)
+        vectors = tf.cast(encoded["sequence_output"], tf.float32)
+        # Vectors of padding may be 0, and the norm of 0 has no gradient.
+        vectors = tf.where(scores[..., None], vectors, 1.0)
+        vectors = apply_layers(self, self.embedding.dense, vectors)
+        if self.embedding.normalize:
+            vectors = l2_normalize(vectors)
+        return tf.where(scores[..., None], vectors, 0.0), scores
+
+    def _expand(
+        self, batch: dict[str, tf.Tensor], is_query: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Fills queries up with the token that expands them.
+
+        Args:
+          batch: the encoder's inputs, int32 [B, T].
+          is_query: bool [B] or [1].
+
+        Returns:
+          The encoder's inputs, and whether each token is of a text or expands one, bool.
+        """
+        least = self.tokens.expansion_length
+        missing = tf.maximum(0, least - tf.shape(batch["input_mask"])[1])
+        for name, value in batch.items():
+            pad_id = self.vocab.pad_id if name == "input_word_ids" else 0
+            batch[name] = tf.pad(value, [[0, 0], [0, missing]], constant_values=pad_id)
+        mask = tf.cast(batch["input_mask"], tf.bool)
+        positions = tf.range(tf.shape(mask)[1])
+        expands = ~mask & (positions < least) & is_query[:, None]  # [B, T]
+        ids = batch["input_word_ids"]
+        batch["input_word_ids"] = tf.where(expands, self.expansion_id, ids)
+        if self.tokens.attends:
+            batch["input_mask"] = tf.cast(mask | expands, tf.int32)
+        return batch, mask | expands
+
+    def encode_side(
+        self, texts: Sequence[str], side: str, batch_size: int = BATCH_SIZE
+    ) -> list[np.ndarray]:
+        prompt = self.embedding.side_prompt(side)
+        rows = [pack_text(self.tokenizer, self.embedding, text, prompt, side) for text in texts]
+        tokens = self.tokens
+        is_pooled = side in tokens.pool_sides and tokens.pool_factor > 1
+
+        def compute(chosen: list[int]) -> list[np.ndarray]:
+            batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
+            vectors, scores = self._encode(side)(batch)
+            kept = [
+                one[is_kept] for one, is_kept in zip(vectors.numpy(), scores.numpy(), strict=True)
+            ]
+            if not is_pooled:
+                return kept
+            options = (tokens.pool_factor, tokens.protected_tokens, tokens.pool_normalizes)
+            return [pool_tokens_of_document(one, *options) for one in kept]
+
+        return by_length([len(row.ids) for row in rows], batch_size, compute)
+
+    def _make_encode(self, side: str) -> Any:
+        """Returns `token_vectors` of a side as a single graph for batches of all shapes."""
+        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+        return tf.function(
+            lambda batch: self.token_vectors(batch, side=side),
+            input_signature=[signature],
+            autograph=False,
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
+    ) -> Self:
+        """See `BertEmbedder`; raises ValueError if the checkpoint is not of late interaction."""
+        embedding = arguments.get("embedding") or checkpoint.embedding
+        if embedding is None or embedding.tokens is None:
+            raise ValueError(
+                f"{checkpoint.source} is no model of late interaction; train one with "
+                "run_retriever --embedding_type=colbert."
+            )
+        return super().from_checkpoint(checkpoint, allow_missing, **arguments)

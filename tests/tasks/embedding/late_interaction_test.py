@@ -1,0 +1,157 @@
+"""Late interaction: the golden vectors of three dialects, MaxSim, token pooling, wrong folders."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.metrics import maxsim as maxsims
+from bert_tf.metrics.maxsim import TokenMatrix, maxsim
+from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
+from tests.shared_data import shared_data
+
+pytestmark = pytest.mark.needs(data="fixtures/families/colbert")
+GOLDEN_BOUND = 1e-5  # float32 against float64 of the golden vectors, see its README
+
+
+def golden(*parts):
+    return shared_data("fixtures", "families", "colbert", *parts)
+
+
+def copied(dialect, folder):
+    """Copies a folder so that it can be changed."""
+    shutil.copytree(golden(dialect), folder)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+def change_json(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize("dialect", ["pylate", "st6", "stanford"])
+def test_vectors_and_scores_are_those_of_sentence_transformers(dialect):
+    expected = np.load(golden(dialect, "golden.npz"))
+    predictor = bert_tf.load(golden(dialect))
+    queries, documents = list(expected["in_queries"]), list(expected["in_documents"])
+    encoded = {
+        "query": predictor.encode_queries(queries),
+        "document": predictor.encode_documents(documents),
+    }
+    for side, vectors in encoded.items():
+        masks = expected[f"out_{side}_scoring_mask"].astype(bool)
+        for found, wanted, mask in zip(
+            vectors, expected[f"out_{side}_embeddings"], masks, strict=True
+        ):
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, wanted[mask], rtol=0, atol=GOLDEN_BOUND)
+    scores = predictor.score(queries, documents)
+    np.testing.assert_allclose(scores, expected["out_scores"], rtol=0, atol=GOLDEN_BOUND)
+    alone = predictor.encode_documents(documents[4:5])[0]
+    np.testing.assert_allclose(alone, encoded["document"][4], rtol=0, atol=GOLDEN_BOUND)
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20])
+def test_maxsim_is_that_of_the_golden_file(monkeypatch, most):
+    """A document without tokens comes last, and there is no NaN; also in parts of one document."""
+    monkeypatch.setattr(maxsims, "MAX_PRODUCTS", most)
+    file = np.load(golden("maxsim.npz"))
+
+    def masked(name):
+        masks = file[f"in_{name}_mask"].astype(bool)
+        vectors = file["in_queries" if name == "query" else "in_documents"]
+        return [one[mask] for one, mask in zip(vectors, masks, strict=True)]
+
+    documents = TokenMatrix.of(masked("document"))
+    for mean in (False, True):
+        found = maxsim(masked("query"), documents, mean)
+        wanted = file["out_mean_maxsim" if mean else "out_maxsim"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    few = documents.texts([3, 4, 0])
+    np.testing.assert_array_equal(
+        maxsim(masked("query"), few), maxsim(masked("query"), documents)[:, [3, 4, 0]]
+    )
+    empty = np.zeros([0, 6], np.float32)
+    assert maxsim([empty], documents)[0, 0] == 0 and maxsim([], documents).shape == (0, 5)
+
+
+@pytest.mark.parametrize("factor", [1.5, 2, 3])
+@pytest.mark.parametrize("protected", [0, 1])
+def test_pooling_makes_the_golden_clusters(factor, protected):
+    file = np.load(golden("pooling.npz"))
+    starts = np.cumsum(file["in_lengths"])[:-1]
+    for form in ("normalised", "raw"):
+        name = f"factor{factor}_protected{protected}_{form}"
+        ends = np.cumsum(file[f"out_lengths_{name}"])[:-1]
+        for vectors, wanted in zip(
+            np.split(file["in_vectors"], starts), np.split(file[f"out_{name}"], ends), strict=True
+        ):
+            found = pool_tokens_of_document(vectors, factor, protected, form == "normalised")
+            # The order of the clusters has no meaning: the first number sorts both.
+            order = [np.lexsort(one.T[::-1].round(4)) for one in (found, wanted)]
+            np.testing.assert_allclose(found[order[0]], wanted[order[1]], rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found[:protected], vectors[:protected], atol=1e-5)
+
+
+def test_pooled_documents_have_a_vector_for_each_factor(tmp_path):
+    predictor = bert_tf.load(golden("st6"))
+    text = "Louis Guilloux wrote about Georges Palante."
+    (whole,) = predictor.encode_documents([text])
+    (pooled,) = predictor.encode_documents([text], pool_factor=2, protected_tokens=3)
+    assert len(pooled) == 3 + (len(whole) - 3) // 2
+    np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values", [{"pool_factor": 0.5}, {"pool_factor": 2, "protected_tokens": -1}]
+)
+def test_wrong_pooling_is_an_error_that_names_the_argument(values):
+    (name, *_) = [key for key, value in values.items() if value < 1]
+    with pytest.raises(ValueError, match=name):
+        bert_tf.load(golden("st6")).encode_documents(["a"], **values)
+
+
+def test_a_prefix_that_is_no_token_is_an_error(tmp_path):
+    folder = copied("pylate", tmp_path / "pylate")
+    change_json(folder / "config_sentence_transformers.json", query_prefix="[R] ")
+    with pytest.raises(ValueError, match=r"config_sentence_transformers.json: .*\[R\]"):
+        bert_tf.load(folder)
+    folder = copied("stanford", tmp_path / "stanford")
+    change_json(folder / "artifact.metadata", doc_token_id="[unused77]")
+    with pytest.raises(ValueError, match=r"artifact.metadata: .*\[unused77\]"):
+        bert_tf.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "named"),
+    [
+        ("sentence_bert_config.json", {"do_query_expansion": True}, "pre-release"),
+        ("sentence_bert_config.json", {"query_expansion": {"strategy": "most"}}, "strategy"),
+        ("sentence_bert_config.json", {"document_length": 0}, "document_length"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "cosine"}, "cosine"),
+        ("config_sentence_transformers.json", {"query_prefix": "[Q] "}, "query_prefix"),
+        ("2_MultiVectorMask/config.json", {"skiplist_tasks": ["passage"]}, "passage"),
+        ("1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "module_input_name"),
+        ("3_Normalize/config.json", {"module_input_name": "sentence_embedding"}, "input_name"),
+    ],
+)
+def test_unknown_settings_are_errors(tmp_path, file, values, named):
+    folder = copied("st6", tmp_path / "st6")
+    change_json(folder / file, **values)
+    with pytest.raises(ValueError, match=named):
+        bert_tf.load(folder)
+
+
+def test_models_are_not_taken_for_others():
+    with pytest.raises(ValueError, match="BertLateInteraction"):
+        bert_tf.BertEmbedder.from_pretrained(golden("st6"))
+    dense = shared_data("fixtures", "families", "mpnet", "sentence")
+    with pytest.raises(ValueError, match="embedding_type=colbert"):
+        bert_tf.BertLateInteraction.from_pretrained(dense)
+    with pytest.raises(ValueError, match="encode_queries"):
+        bert_tf.load(golden("st6")).encode(["a"])
+    with pytest.raises(ValueError, match="late_interaction"):
+        bert_tf.load(golden("st6")).score(["a"])

@@ -35,10 +35,7 @@ from bert_tf.checkpoints.token_vectors import MAXSIM, PUNCTUATION, QUERY_LENGTH,
 from bert_tf.checkpoints.weight_files import read_weights
 from bert_tf.config.pooled_layers import DenseStep, NormStep
 from bert_tf.system.files import json_field, read_json, read_optional_json
-from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.kinds import find_added_tokens
-from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import with_special_token
 
 PYLATE = "ColBERT"
 MULTI_VECTOR = "MultiVectorEncoder"
@@ -274,16 +271,6 @@ def _with_marks(
         vocab = with_special_token(vocab, contents[0])
         prompts[side] = prefix + prompts.get(side, "").removeprefix(prefix)
     return dataclasses.replace(checkpoint, vocab=vocab), prompts
-
-
-def with_special_token(vocab: AnyVocab, content: str) -> AnyVocab:
-    """Returns a vocabulary that finds one of its tokens in texts as typed, before normalization."""
-    kept = [token for token in find_added_tokens(vocab) if token.content != content]
-    tokens = (*kept, AddedToken(content))
-    if not isinstance(vocab, Vocab):
-        return dataclasses.replace(vocab, added_tokens=tokens)
-    options = dataclasses.replace(vocab.options, added_tokens=tokens)
-    return dataclasses.replace(vocab, options=options)
 
 
 def is_stanford(path: pathlib.Path) -> bool:

@@ -78,7 +78,7 @@ class TokenVectors:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Makes the settings from JSON, in which tuples are lists."""
-        fields = {}
+        fields: dict[str, Any] = {}
         for name, value in values.items():
             fields[name] = tuple(value) if isinstance(value, list) else value
         return cls(**fields)

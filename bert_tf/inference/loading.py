@@ -47,8 +47,9 @@ def load(
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
       kind: the purpose, if the model has several: classifier, multi_label, regression, zero_shot,
         tagger, question_answering, fill_mask, next_sentence, embeddings, late_interaction,
-        reranker. "": the one that it was trained for; a pre-trained model fills masks, a model without heads embeds. An
-        ELECTRA run embeds by its discriminator; with "fill_mask" its generator fills masks.
+        reranker. "": the one that it was trained for; a pre-trained model fills masks, a model
+        without heads embeds. An ELECTRA run embeds by its discriminator; with "fill_mask" its
+        generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
       batch_size: maximum number of rows per batch.

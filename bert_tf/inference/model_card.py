@@ -54,6 +54,12 @@ PURPOSES = {
         "fills in masked words", "fill-mask", 'fill_mask(["The {mask} sat down."])', "ForMaskedLM"
     ),
     "embeddings": _Purpose("makes vectors of texts", "feature-extraction", "encode([{text}])", ""),
+    "late_interaction": _Purpose(
+        "makes a vector for each token of a text (late interaction)",
+        "feature-extraction",
+        'score(["Who directed it?"], [{text}])',
+        "",
+    ),
 }
 CARD = """\
 # {name}
@@ -96,6 +102,7 @@ SENTENCE_CODE = """\
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")"""
+LATE_CODE = SENTENCE_CODE.replace("SentenceTransformer", "MultiVectorEncoder")
 CROSS_CODE = SENTENCE_CODE.replace("SentenceTransformer", "CrossEncoder")
 POOLING_NOTE = """
 

@@ -25,6 +25,7 @@ from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.zero_shot import check_candidates
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
+from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
 from bert_tf.tasks.question_answering.answers import Answer, QuestionAnswers
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.reranking.answers import RerankerAnswers
@@ -301,6 +302,23 @@ class OutputEmbedder(ModelOutputs, EmbedderAnswers):
         return np.stack([row["embedding"] for row in rows])[: len(texts)]  # [B, D]
 
 
+class OutputLateInteraction(ModelOutputs, LateInteractionAnswers):
+    """The answers of an exported model of late interaction, which embeds one side."""
+
+    @property
+    def similarity(self) -> str:
+        return str(self._model.card["similarity"])
+
+    def encode_side(self, texts: list[str], side: str, batch_size: int) -> list[np.ndarray]:
+        if side != (exported := self._model.card["side"]):
+            raise ValueError(
+                f"The model was exported for the side {exported}, but the texts are of the side "
+                f"{side}: export it with --side={side}, or load the original model."
+            )
+        rows = self.compute([texts], batch_size)
+        return [row["vectors"][row["scored"] > 0] for row in rows]
+
+
 class OutputReranker(ModelOutputs, RerankerAnswers):
     """The answers of an exported reranker."""
 
@@ -340,6 +358,7 @@ ANSWERS_OF_KINDS: dict[str, type[ModelOutputs]] = {
     "fill_mask": OutputPretrainer,
     "next_sentence": OutputPretrainer,
     "embeddings": OutputEmbedder,
+    "late_interaction": OutputLateInteraction,
     "reranker": OutputReranker,
 }
 

@@ -189,14 +189,17 @@ def prompt_options(model: "BertEmbedder", side: str) -> Fields:
 
     Args:
       model: the model.
-      side: query or document; "": the model's default prompt.
+      side: query or document; "": the model's default prompt, of late interaction documents.
     """
     embedding = model.embedding
+    if embedding.tokens is not None:
+        side = side or "document"
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
     skipped = prompt_length(model.tokenizer, embedding, prompt)
     lower = embedding.lower_case_texts
     prompts = {side: embedding.side_prompt(side) for side in ("query", "document")}
-    return {"prompt": prompt, "prompt_length": skipped, "lower": lower, "prompts": prompts}
+    options = {"prompt": prompt, "prompt_length": skipped, "lower": lower, "prompts": prompts}
+    return options if embedding.tokens is None else {**options, "side": side}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:

@@ -35,6 +35,16 @@ def find_added_tokens(vocab: AnyVocab) -> tuple[AddedToken, ...]:
     return vocab.options.added_tokens if isinstance(vocab, Vocab) else vocab.added_tokens
 
 
+def with_special_token(vocab: AnyVocab, content: str) -> AnyVocab:
+    """Returns a vocabulary that finds one of its tokens in texts as typed, before normalization."""
+    kept = [token for token in find_added_tokens(vocab) if token.content != content]
+    tokens = (*kept, AddedToken(content))
+    if not isinstance(vocab, Vocab):
+        return dataclasses.replace(vocab, added_tokens=tokens)
+    options = dataclasses.replace(vocab.options, added_tokens=tokens)
+    return dataclasses.replace(vocab, options=options)
+
+
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:
     """Returns the vocabulary file in a folder, or None."""
     for name in VOCABULARY_FILES:

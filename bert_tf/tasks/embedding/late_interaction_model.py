@@ -19,7 +19,7 @@ from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.system.type_names import Tensor
 from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
-from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
 from bert_tf.text.packing import INPUTS, by_length, pad_batch
@@ -28,12 +28,12 @@ QUERY, DOCUMENT = SIDES
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
+class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
     """The encoder with dense layers and normalization of each token's vector.
 
     Args:
-      arguments, options: see `BertEmbedder`; the embedding must have `tokens`, and a vocabulary is
-        needed, which has the tokens that expand queries and those that do not score.
+      arguments, options: see `EmbeddingNetwork`; the embedding must have `tokens`, and there must
+        be a vocabulary, with the token that expands queries and those that do not score.
 
     Call arguments:
       inputs: a dict with the encoder's inputs and optionally `is_query` int32 [B], 1 for queries;
@@ -49,12 +49,11 @@ class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
     Contextualized Late Interaction over BERT".
     """
 
+    default_name = "bert_late_interaction"
     has_token_vectors = True
 
-    def __init__(
-        self, *arguments: Any, name: str = "bert_late_interaction", **options: Any
-    ) -> None:
-        super().__init__(*arguments, name=name, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         if self.vocab is None:
             raise ValueError("BertLateInteraction needs a vocabulary; make it with vocab=.")
         self._encode = functools.lru_cache(maxsize=None)(self._make_encode)
@@ -74,12 +73,13 @@ class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
     def _find_expansion(self) -> int:
         """Returns the id of the token that expands queries."""
         token = self.tokens.expansion_token
-        if token and token not in self.vocab.ids:
+        vocab = self.tokenizer.vocab
+        if token and token not in vocab.ids:
             raise ValueError(
                 f"The token {token!r} that expands queries is not in the vocabulary; expected one "
                 "of its tokens."
             )
-        return int(self.vocab.ids[token]) if token else int(self.vocab.mask_id)
+        return int(vocab.ids[token] if token else vocab.mask_id)
 
     def _scoring_ids(self, side: str) -> np.ndarray:
         scores = np.ones([self.config.vocab_size], np.bool_)
@@ -90,7 +90,8 @@ class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
             scores[kept] = True
         if side in tokens.skiplist_sides:
             # Words that the vocabulary lacks would be [UNK], which scores.
-            skipped = [self.vocab.ids[word] for word in tokens.skiplist if word in self.vocab.ids]
+            ids = self.tokenizer.vocab.ids
+            skipped = [ids[word] for word in tokens.skiplist if word in ids]
             scores[skipped] = False
         return scores
 
@@ -155,7 +156,7 @@ class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
         least = self.tokens.expansion_length
         missing = tf.maximum(0, least - tf.shape(batch["input_mask"])[1])
         for name, value in batch.items():
-            pad_id = self.vocab.pad_id if name == "input_word_ids" else 0
+            pad_id = self.tokenizer.vocab.pad_id if name == "input_word_ids" else 0
             batch[name] = tf.pad(value, [[0, 0], [0, missing]], constant_values=pad_id)
         mask = tf.cast(batch["input_mask"], tf.bool)
         positions = tf.range(tf.shape(mask)[1])
@@ -200,7 +201,7 @@ class BertLateInteraction(LateInteractionAnswers, BertEmbedder):
     def from_checkpoint(
         cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
-        """See `BertEmbedder`; raises ValueError if the checkpoint is not of late interaction."""
+        """See `EmbeddingNetwork`; ValueError if the checkpoint is not of late interaction."""
         embedding = arguments.get("embedding") or checkpoint.embedding
         if embedding is None or embedding.tokens is None:
             raise ValueError(

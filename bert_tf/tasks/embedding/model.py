@@ -6,23 +6,18 @@ vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import MOST_TOKENS, EmbeddingConfig
-from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
-from bert_tf.network.pooled_layers import add_layers, apply_layers
+from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.columns import read_texts
@@ -34,11 +29,10 @@ from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
+from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
-from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
-from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
 
@@ -59,7 +53,7 @@ class InBatchAccuracy(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
+class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
     """The encoder with pooling, dense layers and normalization.
 
         model.fit((queries, positives))             # pairs
@@ -69,12 +63,7 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
     `save` and `keras.models.load_model` preserve vocabulary and prompts.
 
     Args:
-      config: shape of the network.
-      embedding: the layers after the encoder; None: mean pooling.
-      vocab: vocabulary for `encode`; None: `encode` is not available.
-      use_pooler: whether the encoder has a pooler, which is kept but not used here.
-      recompute: see `BertEncoder`.
-      unpad: see `BertEncoder`; None: True with a vocabulary, unless XLA compiles the model.
+      arguments, options: see `EmbeddingNetwork`.
 
     Call arguments:
       inputs: texts, or a dict with the encoder's inputs and optionally `prompt_lengths` int32 [B],
@@ -90,52 +79,14 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
     Reference: Reimers and Gurevych 2019, "Sentence-BERT".
     """
 
-    reads_pooler = False
-    has_token_vectors = False
+    default_name = "bert_embedder"
     raw_input_class: type[RawInput] = ContrastiveInput
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        embedding: EmbeddingConfig | None = None,
-        vocab: AnyVocab | None = None,
-        use_pooler: bool = False,
-        recompute: bool = False,
-        unpad: bool | None = None,
-        name: str = "bert_embedder",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.config = config
-        self.vocab = vocab
-        self.embedding = embedding or EmbeddingConfig()
-        self.embedding.check(config.hidden_size, "embedding")
-        if (self.embedding.tokens is not None) != self.has_token_vectors:
-            raise ValueError(
-                f"{type(self).__name__} cannot hold this model; a model of late interaction is a "
-                "BertLateInteraction, another embedder is not."
-            )
-        if self.embedding.max_seq_length > config.longest_row:
-            raise ValueError(
-                f"max_seq_length is {self.embedding.max_seq_length}, but the model has "
-                f"{config.longest_row} positions; give that or less."
-            )
-        self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
-        # The names of the weights in checkpoints are cls/embedding/dense_N/...
-        with keras.name_scope("cls"), keras.name_scope("embedding"):
-            add_layers(self, self.embedding.dense, config.initializer_range)
-        self.built = True
-        if unpad is None:
-            self.bert.leave_out_padding(vocab is not None and not self.jit_compile)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._compute: Any = None
         self._settings = RetrieverConfig()
         self._loss_name = ""
-
-    @property
-    def dimension(self) -> int:
-        """The size D of an embedding."""
-        return self.embedding.dimension(self.config.hidden_size)
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
@@ -372,61 +323,6 @@ class BertEmbedder(EmbedderAnswers, TextModel, keras.Model):
     @property
     def traced_settings(self) -> tuple[Any, ...]:  # type: ignore[override]
         return self._loss_name, self._settings
-
-    @property
-    def max_seq_length(self) -> int:
-        """Maximum length of a text."""
-        return self.embedding.max_seq_length
-
-    preprocessor = None  # The vocabulary replaces it.
-
-    # Checkpoints -------------------------------------------------------------------------------
-
-    @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
-    ) -> Self:
-        """Creates the model; `embedding`, if given, replaces that of the checkpoint.
-
-        Its fields, such as `pooling`, `normalize` and `max_seq_length`, can be given separately.
-        """
-        names = {field.name for field in dataclasses.fields(EmbeddingConfig)}
-        given = {name: arguments.pop(name) for name in names & set(arguments)}
-        if isinstance(given.get("pooling"), str):
-            # One pooling may be given as a string; the field is a tuple.
-            given["pooling"] = (given["pooling"],)
-        default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, checkpoint.config.longest_row))
-        embedding = arguments.pop("embedding", None) or checkpoint.embedding or default
-        arguments["embedding"] = dataclasses.replace(embedding, **given)
-        return super().from_checkpoint(checkpoint, allow_missing, **arguments)
-
-    @classmethod
-    def arguments_for(cls, checkpoint: Checkpoint) -> dict[str, Any]:
-        return {"vocab": checkpoint.vocab, "use_pooler": "pooler" in checkpoint.heads}
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embedding": self.embedding.to_dict(),
-            "vocab": None if self.vocab is None else self.vocab.to_config(),
-            "use_pooler": self.bert.use_pooler,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        vocab = config["vocab"]
-        arguments = {
-            "embedding": EmbeddingConfig.from_dict(config["embedding"]),
-            "vocab": None if vocab is None else vocab_from_config(vocab),
-        }
-        return super().from_config({**config, **arguments})
-
-    @functools.cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of `encode`."""
-        if self.vocab is None:
-            raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")
-        return make_tokenizer(self.vocab, self.config.do_lower_case)
 
     def _embed_function(self) -> Any:
         """Returns the model as a single graph for batches of all shapes."""

@@ -23,6 +23,7 @@ TEXT_OUTPUTS = {
     "fill_mask": {"pieces": 3, "probabilities": 3},
     "next_sentence": {"is_next": 1},
     "embeddings": {"embedding": 2},
+    "late_interaction": {"vectors": 3, "scored": 2},
 }
 # Ranks of the outputs of LiteRT files, which take token ids, of all kinds that have this form.
 ROW_OUTPUTS = {
@@ -42,7 +43,7 @@ CLASS_KINDS = ("classifier", "multi_label", "tagger")
 REQUIRED = ("kind", "inputs", "labels", "max_seq_length", "do_lower_case")
 TEXTS = (
     *("kind", "long_texts", "mask", "source", "quantize", "activation", "store"),
-    *("prompt", "query_prompt", "document_prompt"),
+    *("prompt", "query_prompt", "document_prompt", "side", "similarity"),
 )
 FLAGS = ("do_lower_case", "text_input", "lower_case_texts", "version_2")
 COUNTS = (

@@ -1,6 +1,7 @@
 """Reads the SentencePiece tokenizer of a folder: tokenizer.json, a .model, or both."""
 
 import pathlib
+import re
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from bert_tf.system.files import read_json, read_optional_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
+
+
+# Classes of transformers that would read each word of a tokenizer.json of SentencePiece as unknown.
+_OTHER_CLASSES = re.compile("(Distil|Mobile)?Bert|Electra|MPNet|Roberta|GPT2")
 
 
 def _has_sentencepiece(folder: pathlib.Path) -> bool:
@@ -35,6 +40,12 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
         return None
     settings = read_optional_json(folder / "tokenizer_config.json")
     name = tokenizer_class(folder)
+    if _OTHER_CLASSES.fullmatch(name):
+        raise ValueError(
+            f"{folder}: the tokenizer's class is {name}Tokenizer, but the vocabulary is "
+            "SentencePiece's; correct tokenizer_class in tokenizer_config.json, for example to "
+            "PreTrainedTokenizerFast."
+        )
     vocabs: dict[str, SentencePieceVocab] = {}
     file = folder / TOKENIZER_FILE
     if file.exists():

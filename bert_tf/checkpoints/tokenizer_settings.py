@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from bert_tf.system.files import json_field, read_optional_json
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-from bert_tf.text.tokenizer_json import TOKENIZER_FILE, TokenizerJsonVocab
+from bert_tf.text.tokenizer_json import SPECIAL_TOKENS_MAP, TOKENIZER_FILE, TokenizerJsonVocab
 
 ROLES = ("cls", "sep", "pad", "unk", "mask")
-FLAGS = ("lstrip", "rstrip")
+FLAGS = ("lstrip", "rstrip", "normalized")
 JsonVocabT = TypeVar("JsonVocabT", BpeVocab, SentencePieceVocab)
 # Settings of ALBERT's, DeBERTa's and XLNet's tokenizers: the step of a tokenizer.json, and whether
 # it is there where the setting is true.
@@ -35,27 +35,31 @@ HAVE_STEPS = {
 def check_named_tokens(
     folder: pathlib.Path, known: Iterable[str], roles: Mapping[str, str]
 ) -> None:
-    """Raises ValueError if tokenizer_config.json names special tokens that the vocabulary lacks.
+    """Raises ValueError if a folder's settings name special tokens that the vocabulary lacks.
 
-    transformers gives a token that the other files do not have an id of its own, and finds a word
-    of the vocabulary that is named here anywhere in a text.
+    They are in tokenizer_config.json, and in special_tokens_map.json where the former lists no
+    added tokens: transformers then reads both. It gives a token that the other files do not have an
+    id of its own, and finds a word of the vocabulary that is named here anywhere in a text.
 
     Args:
       known: the special and added tokens.
       roles: the special tokens by name: cls, sep, pad, unk, mask; those left out may be any.
     """
     path = folder / "tokenizer_config.json"
-    values = read_optional_json(path)
+    paths = [path]
+    if "added_tokens_decoder" not in read_optional_json(path):
+        paths.append(folder / SPECIAL_TOKENS_MAP)
     known = {*known, *roles.values()}
-    for key, content in _named_tokens(values):
-        allowed = sorted(known)
-        if (role := key.removesuffix("_token")) in roles:
-            allowed = [roles[role]]
-        if content not in allowed:
-            raise ValueError(
-                f"{path}: {key} is {content!r}, but the vocabulary has {allowed[:20]} there; "
-                "correct the name, or save the tokenizer again."
-            )
+    for path in paths:
+        for key, content in _named_tokens(read_optional_json(path)):
+            allowed = sorted(known)
+            if (role := key.removesuffix("_token")) in roles:
+                allowed = [roles[role]]
+            if content not in allowed:
+                raise ValueError(
+                    f"{path}: {key} is {content!r}, but the vocabulary has {allowed[:20]} there; "
+                    "correct the name, or save the tokenizer again."
+                )
 
 
 def _named_tokens(values: dict[str, Any]) -> list[tuple[str, str]]:

@@ -160,6 +160,9 @@ def _with_options(
     options = with_added_tokens(options, tokens, only_added)
     if not as_transformers:
         options = without_usual_limit(options)
+    # A folder of google-research/bert's has neither of these files.
+    is_hugging_face = bool(files.rules) or (folder / "config.json").exists()
+    options = dataclasses.replace(options, keeps_blank_seconds=is_hugging_face)
     options.check(str(folder))
     return dataclasses.replace(vocab, options=options), lower
 

@@ -53,11 +53,14 @@ def add_special_tokens(
 def packs_as_google(vocab: AnyVocab) -> bool:
     """Returns whether google-research/bert defines how texts are packed with a vocabulary.
 
-    It does for BERT's WordPiece, where a blank second text is left out. All other vocabularies are
-    packed as by Hugging Face's tokenizers, which keep its separators: `<s> a </s></s> </s>`.
+    It does for BERT's WordPiece, where a blank second text is left out. All other vocabularies, and
+    those of Hugging Face's folders, are packed as by its tokenizers, which keep the separators:
+    `<s> a </s></s> </s>`. Of the odd token where both texts are truncated see
+    `truncate_longest_first`.
     """
+    options = vocab.options
     # MPNet's WordPiece has other special tokens.
-    return vocab.kind == WORDPIECE and not vocab.options.special_tokens
+    return vocab.kind == WORDPIECE and not (options.special_tokens or options.keeps_blank_seconds)
 
 
 def second_ids(vocab: AnyVocab, ids_b: Sequence[int] | None) -> Sequence[int] | None:
@@ -104,12 +107,11 @@ def pack(
     max_seq_length: int,
     keep_tail: bool = False,
 ) -> PackedText:
-    """Packs one text or two, truncated as google-research/bert does.
+    """Packs one text or two, truncated as the vocabulary's family does: see `packs_as_google`.
 
     Args:
       ids_a: token ids of the first text; it may be empty.
-      ids_b: token ids of the second text, None for a single text. An empty one is treated as
-        `packs_as_google` says.
+      ids_b: token ids of the second text, None for a single text.
       max_seq_length: the most tokens of the sequence; the longer text is truncated at its end.
       keep_tail: whether texts are truncated at their beginning instead.
 
@@ -132,13 +134,14 @@ def _pack(
 ) -> PackedText:
     is_pair = ids_b is not None
     ids_b = ids_b or ()
+    odd_to_longer = not packs_as_google(vocab)
     if keep_tail:
         # Truncating the reversed texts at their end truncates them at their beginning.
-        cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
+        cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room, odd_to_longer)
         first = cut[0][::-1]
         second = cut[1][::-1]
     else:
-        first, second = truncate_longest_first(ids_a, ids_b, room)
+        first, second = truncate_longest_first(ids_a, ids_b, room, odd_to_longer)
     # The second text of a pair may have lost all its tokens.
     return add_special_tokens(vocab, first, second_ids(vocab, second) if is_pair else None)
 
@@ -148,8 +151,7 @@ def pack_pair(
 ) -> PackedText:
     """Packs a pair as Hugging Face's tokenizers do for the training of cross-encoders.
 
-    Differs from `pack` where both texts are truncated, see `truncate_longest_first`, and with
-    BERT's WordPiece where the second is empty: its [SEP] is added nevertheless.
+    Differs from `pack` only with a vocabulary of google-research/bert's, see `packs_as_google`.
 
     Raises:
       ValueError: see `pack`.

@@ -47,7 +47,7 @@ def longest_first_lengths(
     """
     room = max_seq_length - _num_special(vocab, second, as_tokenizers)
     half = -(-room // 2)
-    if as_tokenizers:
+    if as_tokenizers or not packs_as_google(vocab):
         half = tf.where(first <= second, room // 2, half)
     # The first text keeps half of the room, and all that the second leaves.
     kept = tf.minimum(first, tf.maximum(half, room - second))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.text.packing import num_special_tokens, pack, pack_pair, packs_as_google, pad_batch
+from bert_tf.text.packing import num_special_tokens, pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 
 
@@ -37,13 +37,13 @@ class TextTokenizer:
         Args:
           text: a text, or B of them.
           pair: the second text of the pair, or B of them; an empty one is ignored. In a list,
-            only BERT's WordPiece ignores it; the other tokenizers keep its separators, as Hugging
-            Face's.
+            only Google's vocabularies ignore it; the others, and folders of Hugging Face, keep its
+            separators, as Hugging Face's tokenizers do.
           max_length: maximum length of a sequence, including special tokens; None for no limit. A
             text is truncated at its end; of a pair, the longer text is. Where both texts of a pair
-            are truncated and the number of tokens is odd, BERT's WordPiece leaves one token more to
-            the first text, as google-research/bert does, and the other tokenizers to the longer
-            one, as Hugging Face's `longest_first` does.
+            are truncated and the number of tokens is odd, Google's vocabularies leave one token
+            more to the first text, as google-research/bert does, and the others to the longer one,
+            as Hugging Face's `longest_first` does.
 
         Returns:
           `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] for one text, [B, T] for a
@@ -73,10 +73,7 @@ class TextTokenizer:
             # A length at which nothing is truncated, with room for a token of empty texts.
             longest = len(first_ids) + len(second_ids or ()) + num_special + 1
             length = longest if max_length is None else max_length
-            if second_ids is None or packs_as_google(self.vocab):
-                rows.append(pack(self.vocab, first_ids, second_ids, length))
-            else:
-                rows.append(pack_pair(self.vocab, first_ids, second_ids, length))
+            rows.append(pack(self.vocab, first_ids, second_ids, length))
         batch = pad_batch(rows, self.vocab.pad_id)
         if is_one:
             return {name: values[0] for name, values in batch.items()}

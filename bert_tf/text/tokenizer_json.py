@@ -17,6 +17,7 @@ from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.vocab import BaseVocab
 
 TOKENIZER_FILE = "tokenizer.json"
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 # The special tokens in files of RoBERTa, and in files that follow BERT.
 _NAMES = {
     "cls": ("<s>", "[CLS]"),
@@ -26,7 +27,7 @@ _NAMES = {
     "mask": ("<mask>", "[MASK]"),
 }
 # Files in the same folder that may name the special tokens.
-_COMPANIONS = ("special_tokens_map.json", "tokenizer_config.json")
+_COMPANIONS = (SPECIAL_TOKENS_MAP, "tokenizer_config.json")
 VocabT = TypeVar("VocabT", bound="TokenizerJsonVocab")
 
 

@@ -216,7 +216,7 @@ class Vocab(BaseVocab):
             if _has_outer_blanks(token):
                 rows[token] = self.ids[token]
                 lines[self.ids[token]] = f"[row{self.ids[token]}]"
-        if self.options == DEFAULT_OPTIONS:
+        if self.options.is_default:
             # Options that another vocabulary left at this path would be read with this one.
             options_path.unlink(missing_ok=True)
         else:
@@ -265,7 +265,7 @@ class Vocab(BaseVocab):
 
     def to_config(self) -> Any:
         """Returns the list of tokens, or a dict with the options where they are not the default."""
-        if self.options == DEFAULT_OPTIONS:
+        if self.options.is_default:
             return list(self.tokens)
         return {"tokens": list(self.tokens), OPTIONS: self.options.to_config()}
 

@@ -25,6 +25,8 @@ class WordPieceOptions:
         for [PAD], [UNK], [CLS], [SEP], [MASK].
       num_separators: the number of separators between two texts.
       second_type: the type id of the second text.
+      keeps_blank_seconds: whether pairs are packed as by Hugging Face's tokenizers, see
+        `packing.packs_as_google`. It changes no tokens, so options that differ in it are equal.
     """
 
     strip_accents: bool | None = None
@@ -36,6 +38,12 @@ class WordPieceOptions:
     special_tokens: tuple[str, ...] = ()
     num_separators: int = 1
     second_type: int = 1
+    keeps_blank_seconds: bool = dataclasses.field(default=False, compare=False)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing differs from google-research/bert's rules, packing included."""
+        return self == DEFAULT_OPTIONS and not self.keeps_blank_seconds
 
     def strips_accents(self, do_lower_case: bool) -> bool:
         """Returns whether accents are removed from text of this casing."""
@@ -106,6 +114,7 @@ class WordPieceOptions:
             "special_tokens": _are_special_tokens(self.special_tokens),
             "num_separators": self.num_separators in (1, 2),
             "second_type": self.second_type in (0, 1),
+            "keeps_blank_seconds": isinstance(self.keeps_blank_seconds, bool),
         }
         for name, is_allowed in allowed.items():
             if not is_allowed:
@@ -128,5 +137,5 @@ def _are_special_tokens(tokens: tuple[str, ...]) -> bool:
     return are_texts and len(tokens) in (0, 5)
 
 
-_LAYOUT_FIELDS = ("special_tokens", "num_separators", "second_type")
+_LAYOUT_FIELDS = ("special_tokens", "num_separators", "second_type", "keeps_blank_seconds")
 DEFAULT_OPTIONS = WordPieceOptions()

@@ -63,9 +63,34 @@ def test_tokens_of_other_names_are_refused(tmp_path, name, key, value):
         _ = read_tokenizer(folder, None) and truncates_beginning(folder)
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cls_token", "the"),
+        ("mask_token", {"content": "cat", **PLAIN}),
+        ("additional_special_tokens", ["cat"]),
+    ],
+)
+def test_special_tokens_map_counts_where_the_configuration_lists_no_tokens(
+    tmp_path, name, key, value
+):
+    folder = copy(name, tmp_path / "model")
+    expected = ids_of(folder)
+    change(folder / "special_tokens_map.json", **{key: value})
+    assert ids_of(folder) == expected
+    settings = json.loads((folder / CONFIG).read_text())
+    del settings["added_tokens_decoder"]
+    (folder / CONFIG).write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=f"special_tokens_map.json.*{key}"):
+        read_tokenizer(folder, None)
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value", "without"),
     [
+        ("xlmr", "tokenizer_class", "BertTokenizer", ""),
+        ("deberta", "tokenizer_class", "RobertaTokenizerFast", ""),
         ("albert", "do_lower_case", False, ""),
         ("albert", "keep_accents", True, ""),
         ("albert", "add_prefix_space", False, WHOLE),
@@ -115,6 +140,33 @@ def test_flags_of_added_tokens_in_the_configuration_have_the_last_word(tmp_path,
     assert ids_of(folder) == expected
     change(folder / CONFIG, added_tokens_decoder={})
     assert ids_of(folder) != expected
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_configuration_says_whether_an_added_token_is_searched_for_in_normal_text(
+    tmp_path, name, stated
+):
+    """The content is normalized too: by lower case the token is found in both forms, else in one.
+
+    Only ALBERT's and this WordPiece's normalizers change case.
+    """
+    folder = copy(name, tmp_path / "model")
+    whole = json.loads((folder / WHOLE).read_text())
+    index = len(read_tokenizer(folder, None).vocab)
+    token = {"content": "Zork", **PLAIN, "special": False, "normalized": not stated}
+    change(folder / WHOLE, added_tokens=[*whole["added_tokens"], {"id": index, **token}])
+    decoder = json.loads((folder / CONFIG).read_text())["added_tokens_decoder"]
+    decoder[str(index)] = {**token, "normalized": stated}
+    change(folder / CONFIG, added_tokens_decoder=decoder)
+    if name in ("albert", "deberta", "xlmr"):
+        for file in folder.glob("*.model"):
+            file.unlink()
+    vocab = read_tokenizer(folder, None, None, True).vocab
+    tokenizer = make_tokenizer(vocab, name == "wordpiece")
+    lowers = name in ("albert", "wordpiece")
+    for text, is_found in (("a Zork", True), ("a zork", stated and lowers)):
+        assert (index in tokenizer.encode(text)) == is_found, text
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -12,10 +12,13 @@ import tokenizers
 
 import bert_tf
 from bert_tf.checkpoints.run_record import write_run_record
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.answers import text_examples
 from bert_tf.tasks.classification.features import make_examples
+from bert_tf.text.kinds import vocab_from_config
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from bert_tf.text.vocab import Vocab
@@ -53,25 +56,41 @@ def test_pairs_of_byte_bpe_are_cut_as_by_hugging_face(tmp_path):
         assert row["input_type_ids"].tolist() == expected.type_ids
 
 
-def test_blank_second_texts_are_packed_as_by_hugging_face(tmp_path):
-    """All roads: a list of pairs, a classifier's examples, windows, and the graph."""
+@pytest.mark.parametrize("kind", ["byte_bpe", "folder", "run", "keras"])
+def test_blank_second_texts_are_packed_as_by_hugging_face(tmp_path, kind):
+    """All roads: a list of pairs, a classifier's examples, windows, and the graph.
+
+    WordPiece of a folder of Hugging Face's, also once it was stored in a run or a Keras file.
+    """
     vocab = tiny_bpe_vocab()
-    vocab.write(tmp_path / "tokenizer.json")
+    if kind == "byte_bpe":
+        vocab.write(tmp_path / "tokenizer.json")
+    else:
+        plain = Vocab(tuple(tiny_tokens()))
+        write_tokenizer(tmp_path, plain, ModelConfig(vocab_size=len(plain)))
+        vocab = read_tokenizer(tmp_path, None).vocab
+        assert vocab == plain and vocab.content == plain.content
+    if kind == "run":
+        vocab.write(tmp_path / "run.txt")
+        vocab = Vocab.read(tmp_path / "run.txt")
+    elif kind == "keras":
+        vocab = vocab_from_config(vocab.to_config())
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    pairs = [("The boat", ""), ("", ""), ("", "x"), ("The boat", "x")]
+    pairs = [("the boat", ""), ("", ""), ("", "x"), ("the boat", "x"), ("x " * 30, "x x " * 30)]
+    theirs.enable_truncation(16)
     expected = [row.ids for row in theirs.encode_batch(pairs)]
     columns = [list(column) for column in zip(*pairs, strict=True)]
     tokenizer = make_tokenizer(vocab, False)
-    examples = text_examples(pairs)
     labels = np.zeros(len(pairs), np.int32)
-    roads = [TextTokenizer(vocab, False)(*columns)]
-    for long_texts in ("head", "windows"):
-        made = make_examples(examples, labels, "single_label", tokenizer, 16, long_texts)
-        roads.append(made.rows.batch(np.arange(len(pairs)), len(pairs), 16))
+    roads = [TextTokenizer(vocab, False)(*columns, max_length=16)]
+    for long_texts, number in (("head", 5), ("windows", 4)):
+        examples = text_examples(pairs[:number])
+        made = make_examples(examples, labels[:number], "single_label", tokenizer, 16, long_texts)
+        roads.append(made.rows.batch(np.arange(number), number, 16))
     graph = BertPreprocessor(vocab, False, max_seq_length=16)
     roads.append(graph(*columns))
     for batch in roads:
-        for row, mask, ids in zip(*[batch[name] for name in NAMES[:2]], expected, strict=True):
+        for row, mask, ids in zip(*[batch[name] for name in NAMES[:2]], expected, strict=False):
             assert np.array(row)[: np.sum(mask)].tolist() == ids
     # BERT's WordPiece packs them as google-research/bert does.
     plain = TextTokenizer(Vocab(tuple(tiny_tokens())), True)

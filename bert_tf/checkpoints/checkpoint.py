@@ -15,7 +15,7 @@ type_vocab_size; E is table_width, the same as D in most models.
 
 Names for what that program does not have:
 
-    bert/embeddings_project/{kernel [E, D],bias [D]}    where E is not D
+    bert/embeddings_project/{kernel [E, D],bias [D]}    with `projects_embeddings`
     bert/encoder/layer_1/attention/LayerNorm            of pre-norm blocks, before attention (layer
                                                         0 has none), instead of the two above
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
@@ -282,7 +282,7 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes |= _layer_norm(config, "bert/embeddings", e)
     if config.query_vector:
         shapes["bert/query_vector"] = (1, 1, e)
-    if e != d:
+    if config.projects_embeddings:
         shapes |= _dense("bert/embeddings_project", e, d)
     has_attention = config.has_bias("attention")
     has_wide = config.has_bias("feed_forward")

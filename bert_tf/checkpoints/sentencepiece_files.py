@@ -17,7 +17,6 @@ from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, is_sentencepiece
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 
-
 # Classes of transformers that would read each word of a tokenizer.json of SentencePiece as unknown.
 _OTHER_CLASSES = re.compile("(Distil|Mobile)?Bert|Electra|MPNet|Roberta|GPT2")
 

@@ -82,6 +82,9 @@ class ModelConfig(Config):
     embedding_size: int = option(
         0, "Width of the embedding tables, projected to hidden_size; 0: hidden_size.", lower=0
     )
+    embedding_projection: bool = structural(
+        False, "Project the embeddings even where embedding_size is hidden_size (as ALBERT does)."
+    )
     position_type: str = structural(
         "learned",
         "How positions are represented: learned: a table; sinusoidal: sines added to the "
@@ -263,6 +266,11 @@ class ModelConfig(Config):
     def table_width(self) -> int:
         """Width of the word table."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer takes the embeddings to the width of the layers."""
+        return self.embedding_projection or self.table_width != self.hidden_size
 
     @property
     def longest_row(self) -> int:

@@ -151,7 +151,7 @@ class BertEncoder(FromPretrained, keras.Model):
             embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
         self.embeddings = embeddings
         self.positions = make_positions(config)
-        if config.table_width != config.hidden_size:
+        if config.projects_embeddings:
             self.embeddings_project = dense_layer(
                 self, config.hidden_size, config.initializer_range, "embeddings_project"
             )
@@ -196,7 +196,7 @@ class BertEncoder(FromPretrained, keras.Model):
         size = self.config.hidden_size
         if not self.embeddings.built:
             self.embeddings.build()
-        if self.config.table_width != size:
+        if self.config.projects_embeddings:
             self.embeddings_project.build((None, self.config.table_width))
         if self.config.query_vector:
             self.query_vector = self.add_weight(
@@ -250,9 +250,9 @@ class BertEncoder(FromPretrained, keras.Model):
     def _project(self, embedded: Tensor) -> Tensor:
         """Returns embeddings in the width of the layers: float [..., E] -> [U, D]."""
         embedded = ops.reshape(embedded, (-1, self.config.table_width))
-        if self.config.table_width == self.config.hidden_size:
-            return embedded
-        return self.embeddings_project(embedded)
+        if self.config.projects_embeddings:
+            return self.embeddings_project(embedded)
+        return embedded
 
     def embed_queries(
         self, inputs: Batch, stream: QueryStream, dropout_seed: Tensor | None

@@ -40,6 +40,7 @@ _WITHOUT_EFFECT = (
     "hidden_size",
     "intermediate_size",
     "embedding_size",
+    "embedding_projection",
     "type_vocab_size",
     "num_layer_groups",
     "embedding_norm",

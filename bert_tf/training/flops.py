@@ -71,7 +71,7 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
     attended = sum(attended_tokens(config, index, t) for index in range(num_layers))
     # Four projections with kernels [D, D] take 8 T D^2; scores and values take 2 T D S each.
     layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * attended
-    projection = 2 * t * e * d if e != d else 0
+    projection = 2 * t * e * d if config.projects_embeddings else 0
     # MLM head: a dense layer and the product with the word table; then pooler and NSP head.
     heads = predictions * (2 * d * e + 2 * e * v) + 2 * d * d + 4 * d
     return float(projection + layers + heads)

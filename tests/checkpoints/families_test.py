@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import shutil
 
@@ -14,12 +15,14 @@ from bert_tf.checkpoints.families import FAMILIES, find_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.start import read_start
 from bert_tf.config import ModelConfig
+from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint, rewrite
+from tests.float_bounds import REORDERED, assert_close
 from tests.shared_data import golden_file
 
 GOLDENS = [
@@ -239,6 +242,55 @@ def test_an_albert_for_sentences_is_known_by_its_pooler(tmp_path):
     assert not received.is_multiple_choice
 
 
+def test_an_albert_of_equal_widths_projects_its_embeddings(tmp_path):
+    """By the identity the outputs are those without a projection."""
+    shape = {"embedding_size": 0, "hidden_size": 12, "num_attention_heads": 2}
+    shape |= {"num_layer_groups": 1, "num_hidden_layers": 2}
+    made = make_checkpoint("encoder", embedding_projection=True, **shape)
+    write_checkpoint(made, tmp_path / "random", "huggingface")
+    values = json.loads((tmp_path / "random" / "config.json").read_text())
+    assert (values["model_type"], values["embedding_size"]) == ("albert", 12)
+    found = read_checkpoint(tmp_path / "random")
+    assert (found.config, found.weights.keys()) == (made.config, made.weights.keys())
+    inputs = {"input_word_ids": np.arange(6)[None], "input_mask": np.ones((1, 6), np.int32)}
+    inputs["input_type_ids"] = np.zeros((1, 6), np.int32)
+    plain = dict(made.weights)
+    kernel = plain.pop("bert/embeddings_project/kernel")
+    bias = plain.pop("bert/embeddings_project/bias")
+    projected = {**plain, "bert/embeddings_project/kernel": np.eye(12, dtype=np.float32)}
+    projected["bert/embeddings_project/bias"] = np.zeros_like(bias)
+    outputs = {}
+    for name, is_projected, weights in (
+        ("plain", False, plain),
+        ("identity", True, projected),
+        ("random", True, made.weights),
+    ):
+        config = dataclasses.replace(made.config, embedding_projection=is_projected)
+        checkpoint = dataclasses.replace(made, config=config, weights=weights)
+        write_checkpoint(checkpoint, tmp_path / name / "own", "bert_tf")
+        encoder = BertEncoder.from_pretrained(tmp_path / name / "own", use_pooler=False)
+        outputs[name] = np.asarray(encoder(inputs)["sequence_output"])
+    assert_close(outputs["identity"], outputs["plain"], REORDERED)
+    assert kernel.shape == (12, 12) and np.abs(outputs["random"] - outputs["plain"]).max() > 0.1
+
+
+def test_names_of_activations(tmp_path):
+    """The formulas are those of the classes of transformers that the names stand for."""
+    x = np.linspace(-4, 4, 33, dtype=np.float32)
+    erf = np.vectorize(math.erf)
+    exact = x * 0.5 * (1 + erf(x / math.sqrt(2)))
+    tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    fast = 0.5 * x * (1 + np.tanh(x * 0.7978845608 * (1 + 0.044715 * x * x)))
+    expected = dict.fromkeys(("gelu", "gelu_python"), exact)
+    expected |= dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh"), tanh)
+    expected |= dict.fromkeys(("gelu_fast", "gelu_accurate"), fast)
+    expected |= {"silu": x / (1 + np.exp(-x)), "relu": np.maximum(x, 0)}
+    for name, values in expected.items():
+        folder = copy_of("roberta/masked_lm", tmp_path, hidden_act=name)
+        function = activation(read_checkpoint(folder).config.hidden_act)
+        np.testing.assert_allclose(function(x), values, atol=1e-6)
+
+
 def test_newer_configurations_say_the_same(tmp_path):
     name = "modernbert/masked_lm"
     expected = read_checkpoint(golden_folder(name)).config
@@ -289,7 +341,8 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("albert/pretraining", {"num_hidden_groups": 0}, "num_hidden_groups .*0"),
         ("albert/pretraining", {"num_hidden_groups": 6}, "num_hidden_groups 6 .*num_hidden_layers"),
         ("albert/pretraining", {"num_hidden_groups": 2}, r"ALBERT .*\(16\): bert/encoder/layer_1/"),
-        ("albert/pretraining", {"embedding_size": 30}, "embedding_size .*hidden_size .* 30"),
+        ("albert/pretraining", {"hidden_act": "quick_gelu"}, "hidden_act .*quick_gelu"),
+        ("albert/pretraining", {"hidden_act": "gelu_10"}, "hidden_act .*gelu_10"),
         ("mpnet/masked_lm", {"pad_token_id": 0}, "pad_token_id .*0, .*1,"),
         (
             "mpnet/masked_lm",

@@ -53,6 +53,7 @@ ALIKE = (
     {"rotary_theta": 5.0, "local_rotary_theta": 3.0, "global_attention_every": 5},
     {"relative_buckets": 8, "relative_max_distance": 9, "pos_att_type": "p2c"},
     {"pad_token_id": 3, "embedding_size": 768, "num_layer_groups": 12},
+    {"embedding_projection": True},
     {"max_position_embeddings": 99},
 )
 

@@ -38,13 +38,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     if not config.num_layer_groups:
         raise ValueError(f"{path}: num_hidden_groups is 0, expected at least 1.")
     width = read_width(values, path, config, 128)
-    if not width:
-        raise ValueError(
-            f"{path}: embedding_size and hidden_size are both {config.hidden_size}, expected "
-            "different widths: bert_tf projects the embeddings only then, and ALBERT always; use "
-            "another model."
-        )
-    return dataclasses.replace(config, embedding_size=width)
+    return dataclasses.replace(config, embedding_size=width, embedding_projection=not width)
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
@@ -61,7 +55,7 @@ def other_differences(config: ModelConfig) -> list[str]:
     result = []
     if not config.num_layer_groups:
         result.append("num_layer_groups is 0, not 1 (its layers share their weights)")
-    if config.table_width == config.hidden_size:
+    if not config.projects_embeddings:
         result.append("embedding_size is that of the layers (it projects the embeddings)")
     return result
 
@@ -111,7 +105,7 @@ ALBERT = Family(
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    held={"num_layer_groups": ANY, "embedding_size": ANY},
+    held={"num_layer_groups": ANY, "embedding_size": ANY, "embedding_projection": ANY},
     other_differences=other_differences,
     pretrains_pooler=True,
 )

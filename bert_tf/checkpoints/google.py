@@ -34,19 +34,18 @@ from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embeddi
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.run_checkpoints import NAME_START, check_checkpoint
-from bert_tf.checkpoints.run_identity import CONFIGURATION, LABELS
+from bert_tf.checkpoints.run_identity import CONFIGURATION, LABELS, read_labels
 from bert_tf.checkpoints.run_record import RUN_NAME, is_choice_record, recorded
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
 from bert_tf.system.bounded_files import read_text
-from bert_tf.system.files import json_field, read_json, read_lines, write_json
+from bert_tf.system.files import json_field, read_json, write_json
 from bert_tf.text.vocab import SPECIAL_TOKENS, WORDPIECE
 
 CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
-LABELS_NAME = LABELS
 PROBLEM_TYPE_NAME = "problem_type.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
@@ -193,25 +192,17 @@ def read_bert_config(
     return ModelConfig.from_json_object(values, str(path)), stated, form
 
 
-def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
-    """Returns the lines of labels.txt; () without it."""
-    path = folder / LABELS_NAME
-    if path.exists():
-        return tuple(read_lines(path, is_bounded=True))
-    return ()
-
-
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
     """Writes labels.txt, one label per line, if there are any; a label must not be longer."""
     broken = [label for label in labels if "\n" in label or "\r" in label]
     if broken:
         raise ValueError(
-            f"The label {broken[0]!r} contains a line break, but {LABELS_NAME} has one label "
+            f"The label {broken[0]!r} contains a line break, but {LABELS} has one label "
             f"per line; rename it."
         )
     if labels:
         text = "".join(f"{label}\n" for label in labels)
-        (folder / LABELS_NAME).write_text(text, encoding="utf8")
+        (folder / LABELS).write_text(text, encoding="utf8")
 
 
 def read_problem_type(folder: pathlib.Path, weights: Weights) -> str:

@@ -33,12 +33,12 @@ from bert_tf.checkpoints.google import (
     check_rules,
     google_refusal,
     is_electra,
-    read_labels,
     read_problem_type,
     write_labels,
     write_problem_type,
 )
 from bert_tf.checkpoints.hdf5 import read_h5
+from bert_tf.checkpoints.run_identity import read_labels
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,

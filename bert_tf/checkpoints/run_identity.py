@@ -20,7 +20,7 @@ from bert_tf.checkpoints.embedding import FILE_NAME as EMBEDDER
 from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.checkpoints.run_record import RUN_NAME, recorded
 from bert_tf.config import ModelConfig, TrainingConfig
-from bert_tf.system.files import json_field, read_json, write_json
+from bert_tf.system.files import json_field, read_json, read_lines, write_json
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.vocab import Vocab, options_file
 
@@ -93,6 +93,14 @@ def file_digests(folder: pathlib.Path, without: Collection[str] = ()) -> Digests
     """Returns the digest of each tied file of a run directory by name; None for missing files."""
     names = [name for name in TIED_FILES if name not in without]
     return {name: TIED_FILES[name](folder / name) for name in names}
+
+
+def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
+    """Returns the lines of labels.txt, which may end as on Windows; () without it."""
+    path = folder / LABELS
+    if path.exists():
+        return tuple(line.removesuffix("\r") for line in read_lines(path, is_bounded=True))
+    return ()
 
 
 def _of_bytes(path: pathlib.Path) -> str | None:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 HEAD_BYTES = 262  # to the end of a tar archive's mark
 _UNPACK = "give a file that it contains"
@@ -38,6 +39,13 @@ _ENCODINGS = {
 }
 
 
+# How pages and other documents with marks begin.
+_MARKUP = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:(<!doctype\s+html|<html[\s>])|<\?xml\s|<mediawiki\s|\{\\rtf)",
+    re.IGNORECASE,
+)
+
+
 def check_text(head: bytes, path: str | os.PathLike) -> None:
     """Checks that a file may be text.
 
@@ -50,6 +58,15 @@ def check_text(head: bytes, path: str | os.PathLike) -> None:
     for start, (kind, remedy) in _KINDS.items():
         if head.startswith(start):
             raise ValueError(f"{path} is {kind}, expected text; {remedy}.")
+    if match := _MARKUP.match(head):
+        kind = "an HTML page" if match[1] else "a document with marks (XML or RTF)"
+        raise ValueError(f"{path} is {kind}, expected plain text; extract its text.")
+    # The last byte may begin a line end of Windows. The lengths in TFRecords have zero bytes.
+    if b"\r" in head[:-1] and b"\n" not in head and b"\0" not in head:
+        raise ValueError(
+            f"{path} line 1: lines end in a carriage return (\\r) alone, as on old Macintoshes, "
+            f"expected \\n: tr '\\r' '\\n' < {path} > new{pathlib.Path(path).suffix}"
+        )
     if head[257:262] == b"ustar":
         raise ValueError(f"{path} is a tar archive, expected text; {_UNPACK}.")
     if encoding := _encoding(head):

@@ -191,6 +191,9 @@ def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     check_text(content[:HEAD_BYTES], path)
     try:
         values = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
+        raise not_utf8(where, path, error) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     return as_object(values, path)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 
 from bert_tf.system import bounded_files
+from bert_tf.system.file_kinds import HEAD_BYTES, check_text
 from bert_tf.system.files import atomic_write, json_field, read_json, write_json
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
@@ -178,6 +179,7 @@ class Vocab(BaseVocab):
         try:
             content = bounded_files.read_bytes(path)
             bounded_files.check_lines(content, path)
+            check_text(content[:HEAD_BYTES], path)
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(

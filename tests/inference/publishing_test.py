@@ -15,7 +15,7 @@ import bert_tf
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.checkpoints.google import read_labels
+from bert_tf.checkpoints.run_identity import read_labels
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.network.pretrained import checkpoint_variables
 from tests import programs

@@ -21,6 +21,16 @@ from bert_tf.system.files import MAX_DATA_BYTES, read_json_data
 from bert_tf.tasks.base.examples.tables import read_json_rows
 
 TFDS = "tfds:"
+# Other data sets of questions, by a key that SQuAD's lack.
+OTHER_DATA = {
+    "qa_pairs": "DROP",
+    "answers_spans": "DROP",
+    "Data": "TriviaQA",
+    "supporting_facts": "HotpotQA",
+    "story": "CoQA",
+    "document_text": "Natural Questions",
+    "passage": "BoolQ or DROP",
+}
 
 
 def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
@@ -42,6 +52,7 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
             yield from _paragraphs_of(row, where)
         return
     values = read_json_data(path)
+    _check_data(values, str(path))
     if "data" not in values and "context" in values:  # JSONL of one line
         yield from _paragraphs_of(values, str(path))
         return
@@ -71,6 +82,7 @@ def _holds_rows(path: str | os.PathLike) -> bool:
 
 def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
     """Yields the paragraphs of an article, a paragraph, or a question with its context."""
+    _check_data(row, where)
     if isinstance(row, dict) and "context" in row and "question" in row:
         yield {"context": row["context"], "qas": [_question(row, where)]}, where
     elif isinstance(row, dict) and "context" in row and "qas" in row:
@@ -83,6 +95,20 @@ def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
         for index, paragraph in enumerate(field(row, "paragraphs", list, where)):
             location = f"{where}.paragraphs[{index}]"
             yield _with_listed_answers(paragraph, location), location
+
+
+def _check_data(values: Any, where: str) -> None:
+    """Raises ValueError for an object of another known data set, also for a dict of such."""
+    objects = [values] if isinstance(values, dict) else []
+    if objects and len(values) and isinstance(first := next(iter(values.values())), dict):
+        objects.append(first)
+    for named in objects:
+        for key, name in OTHER_DATA.items():
+            if key in named:
+                raise ValueError(
+                    f"{where} has {key!r}, as {name}; expected SQuAD's JSON: convert its questions "
+                    'to rows of {"id", "context", "question", "answers": {"text", "answer_start"}}.'
+                )
 
 
 def _with_listed_answers(paragraph: Any, where: str) -> Any:
@@ -161,7 +187,10 @@ def field(values: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(values, dict):
         raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
     if key not in values:
-        raise ValueError(f"{where}: no {key!r}, expected {kind.__name__}; is this SQuAD's JSON?")
+        raise ValueError(
+            f"{where}: no {key!r} (it has {', '.join(map(repr, [*values][:9]))}), expected "
+            f"{kind.__name__}; is this SQuAD's JSON?"
+        )
     if not isinstance(values[key], kind):
         raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected {kind.__name__}.")
     return values[key]

@@ -33,9 +33,13 @@ _LAST_LATIN = "\u024f"
 
 def visible_name(name: str) -> str:
     """Returns a name without invisible characters and outer white space, in the normal form NFC."""
-    if name.isascii():
+    if name.isascii() and name.isprintable():
         return name.strip()
-    kept = [char for char in name if char in _JOINERS or unicodedata.category(char) != "Cf"]
+    kept = []
+    for char in name:
+        is_visible = unicodedata.category(char) not in ("Cc", "Cf")
+        if is_visible or char in _JOINERS or char.isspace():
+            kept.append(char)
     text = "".join(" " if unicodedata.category(char) == "Zs" else char for char in kept)
     text = text.strip().strip(_JOINERS)
     without_joiners = re.sub(f"[{_JOINERS}]", "", text)

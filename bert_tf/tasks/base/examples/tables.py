@@ -437,6 +437,11 @@ def _read_constant(name: str) -> float | None:
 def _check_object(value: object, where: str) -> Row:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r:.80}, expected a JSON object: names with values.")
+    if isinstance(value.get("data"), dict) and isinstance(value.get("annotations"), list):
+        raise ValueError(
+            f"{where} has 'data' and 'annotations', as Label Studio's full export; export it there "
+            "as JSON-MIN or CSV, which have the text and its label in one row."
+        )
     if all(map(str.isascii, value)):
         return value
     names = []

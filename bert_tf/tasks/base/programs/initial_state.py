@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, without_task_heads
-from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.run_checkpoints import check_run_directory
+from bert_tf.checkpoints.run_identity import read_labels
 from bert_tf.checkpoints.run_record import check_seeds
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.checkpoints.unfinished import warn_if_unfinished

@@ -4,8 +4,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from bert_tf.checkpoints.run_identity import LABELS
-from bert_tf.system.files import read_lines
+from bert_tf.checkpoints.run_identity import read_labels
 from bert_tf.tasks.base.programs.program import Configs, source_of
 from bert_tf.text.text_counts import Remedy, counting_texts
 
@@ -34,5 +33,4 @@ def labels_of_run(configs: Configs) -> tuple[str, ...]:
     training = configs.training
     # A training resumes from its own folder only; other sources may have to be downloaded.
     folder = training.output_dir if training.do_train else source_of(training)
-    path = pathlib.Path(folder).expanduser() / LABELS
-    return tuple(read_lines(path)) if path.is_file() else ()
+    return read_labels(pathlib.Path(folder).expanduser())

@@ -38,7 +38,7 @@ config_flags.define_flags(
         "allow_unexpected",
     ),
 )
-FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "keras_hub")
+FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "model2vec", "keras_hub")
 INPUT = flags.DEFINE_string("input", "", "Model to read, in any format, or its name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
 TOWER = flags.DEFINE_enum(

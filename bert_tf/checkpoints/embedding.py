@@ -28,6 +28,7 @@ HEAD = "cls/embedding/"
 # Prefix of the names of a decoder's weights, which only training has; see `tsdae_model.py`.
 DECODER = "denoiser/"
 MOST_TOKENS = 256  # The length of a text, if the model does not state one.
+NUM_SPECIAL = 2  # Special tokens around a text.
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -38,7 +39,11 @@ KINDS = {
     "include_prompt": bool,
     "similarity": str,
     "lower_case_texts": bool,
+    "skipped_tokens": tuple,
+    "characters_per_token": int,
 }
+# Left out of files where they have their default.
+STATIC_FIELDS = ("skipped_tokens", "characters_per_token")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,9 @@ class EmbeddingConfig:
       lower_case_texts: whether texts are lower-cased before they are tokenized.
       tokens: the settings of late interaction, which has a vector for each token instead of a
         pooling; None: one vector for each text.
+      skipped_tokens: ids of tokens that the pooling skips, of static embedders.
+      characters_per_token: of embedders of Model2Vec: a text is cut at so many characters for each
+        token that it may have; 0: texts are cut by tokens alone.
     """
 
     pooling: tuple[str, ...] = ("mean",)
@@ -69,6 +77,8 @@ class EmbeddingConfig:
     similarity: str = "cosine"
     lower_case_texts: bool = False
     tokens: TokenVectors | None = None
+    skipped_tokens: tuple[int, ...] = ()
+    characters_per_token: int = 0
 
     def __post_init__(self) -> None:
         wrong = [name for name in self.pooling if name not in POOLINGS]
@@ -96,6 +106,13 @@ class EmbeddingConfig:
     def dimension(self, hidden_size: int) -> int:
         """Returns the numbers of an embedding."""
         return output_width(self.dense, len(self.pooling) * hidden_size, "embedding")
+
+    def steps(self, hidden_size: int) -> list[Step]:
+        """Returns the layers after the pooling, with the norm to length 1 as the last."""
+        steps = list(self.dense)
+        if self.normalize:
+            steps.append(NormStep(self.dimension(hidden_size), "l2"))
+        return steps
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the weights by name."""
@@ -125,11 +142,21 @@ class EmbeddingConfig:
         """
         return self.prompts.get(side, "")
 
+    def cut(self, text: str) -> str:
+        """Returns the part of a text that is tokenized, by `characters_per_token`."""
+        return text[: self.max_characters] if self.max_characters else text
+
+    @property
+    def max_characters(self) -> int:
+        """The most characters of a text that are tokenized; 0: no limit."""
+        return self.characters_per_token * (self.max_seq_length - NUM_SPECIAL)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields for JSON; those of few models only if they differ from the default."""
         values = dataclasses.asdict(self)
-        if self.tokens is None:
-            del values["tokens"]
+        for name in ("tokens", *STATIC_FIELDS):
+            if not values[name]:
+                del values[name]
         for step in values["dense"]:
             if step.get("residual") is False:
                 del step["residual"]
@@ -144,6 +171,7 @@ class EmbeddingConfig:
                 dense.append(NormStep(**step) if "norm" in step else DenseStep(**step))
             fields = {**values, "dense": tuple(dense)}
             fields["pooling"] = tuple(values.get("pooling", ("mean",)))
+            fields["skipped_tokens"] = tuple(values.get("skipped_tokens", ()))
             if values.get("tokens") is not None:
                 fields["tokens"] = TokenVectors.from_dict(values["tokens"])
             made = cls(**fields)

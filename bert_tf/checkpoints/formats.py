@@ -6,6 +6,7 @@
     huggingface   config.json and model.safetensors (or shards, pytorch_model.bin, tf_model.h5), or
                   a LoRA adapter of one
     sentence_transformers  a Hugging Face folder with modules that make embeddings
+    model2vec     a table of vectors with a tokenizer; sentence_transformers also has these
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
     keras         a .keras file of a model of this package (read only)
@@ -45,6 +46,13 @@ from bert_tf.checkpoints.sentence_transformers import (
     read_sentence_transformers,
     write_sentence_transformers,
 )
+from bert_tf.checkpoints.static_embeddings import (
+    is_static,
+    is_static_folder,
+    read_static,
+    write_model2vec,
+    write_static_modules,
+)
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.checkpoints.unfinished import warn_if_unfinished
 from bert_tf.checkpoints.xlnet import is_xlnet, read_xlnet
@@ -52,18 +60,25 @@ from bert_tf.config import ModelConfig
 from bert_tf.system.files import new_folder, new_folder_path
 from bert_tf.system.model_names import advice, is_hub_name
 
+
+def _write_modules(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    write = write_static_modules if is_static(checkpoint.config) else write_sentence_transformers
+    write(checkpoint, folder)
+
+
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
     "google": write_google,
     "huggingface": write_huggingface,
-    "sentence_transformers": write_sentence_transformers,
+    "sentence_transformers": _write_modules,
+    "model2vec": write_model2vec,
     "keras_hub": write_keras_hub,
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
     "bert_config.json, or google-research/electra's, or zihangdai/xlnet's; a Hugging Face folder "
     "with config.json and model.safetensors; a keras-hub preset or .weights.h5; a Model Garden "
-    "encoder; a .keras file; or an archive of one"
+    "encoder; a folder of Model2Vec; a .keras file; or an archive of one"
 )
 # Messages for weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
@@ -143,6 +158,7 @@ def _read_files(
     """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     # In this order: a sentence-transformers folder is also one of Hugging Face.
     readers = {
+        is_static_folder: read_static,
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
         is_stanford: read_stanford,
@@ -183,7 +199,7 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     folders = [folder, *(p for p in sorted(folder.rglob("*")) if p.is_dir())]
     for candidate in sorted(folders, key=lambda p: len(p.parts)):
         has_index = any(candidate.glob("[!.]*.index"))
-        is_model = (is_sentence_transformers, is_huggingface, is_keras_hub)
+        is_model = (is_static_folder, is_sentence_transformers, is_huggingface, is_keras_hub)
         if has_index or any(test(candidate) for test in is_model):
             return candidate
     raise ValueError(f"{path} contains no model; expected {EXPECTED}.")
@@ -247,6 +263,8 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
 
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
+    if form == "model2vec" or (is_static(checkpoint.config) and form == "sentence_transformers"):
+        return tuple(head for head in checkpoint.heads if head != "embedding")
     if form in ("huggingface", "sentence_transformers"):
         if form == "sentence_transformers":
             # The modules hold the head of a cross-encoder; the family holds the encoder.

@@ -25,6 +25,7 @@ SIZES = "sentence_bert_config.json"
 # Early releases use the family's name instead of bert's.
 FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMERS = ("Transformer", "MLMTransformer")
+STATIC = "StaticEmbedding"
 SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -56,6 +57,7 @@ TRANSFORMER_KEYS = (
 KEYS = {
     "Transformer": TRANSFORMER_KEYS,
     "MLMTransformer": TRANSFORMER_KEYS,
+    STATIC: (),
     "Pooling": (*SIZE_KEYS, *SWITCHES, "pooling_mode", "include_prompt"),
     "Dense": (
         *("in_features", "out_features", "bias", "activation_function"),
@@ -99,7 +101,8 @@ def read_modules(path: pathlib.Path) -> list[Module]:
             raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
         folder = path / name
         file = sizes_file(folder) if kind in TRANSFORMERS else folder / "config.json"
-        values = read_optional_json(file)
+        # The config.json beside a static embedding is that of Model2Vec.
+        values = {} if kind == STATIC else read_optional_json(file)
         unknown = [key for key in values if key not in KEYS[kind] and values[key] not in (None, {})]
         if kind in TRANSFORMERS and "do_query_expansion" in values:
             raise ValueError(
@@ -132,8 +135,11 @@ def _listed_modules(path: pathlib.Path) -> list[tuple[str, str]]:
             f"{file} is damaged ({type(error).__name__}: {error}); expected a list of modules with "
             "idx, path and type."
         ) from None
-    if not modules or modules[0][0].rpartition(".")[2] not in TRANSFORMERS:
-        raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
+    firsts = (*TRANSFORMERS, STATIC)
+    if not modules or modules[0][0].rpartition(".")[2] not in firsts:
+        raise ValueError(
+            f"{file} must begin with a Transformer or a {STATIC}, but begins with {modules[:1]}."
+        )
     for kind, _ in modules:
         # Types of other packages are code in the folder, which is never run.
         if not kind.startswith("sentence_transformers.") and kind != PYLATE_DENSE:

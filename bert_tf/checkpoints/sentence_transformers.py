@@ -78,15 +78,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     # Embeddings equal sentence-transformers' only if special tokens written in a text do too.
     checkpoint = read_huggingface(modules[0].folder, as_transformers=True)
     checkpoint = dataclasses.replace(checkpoint, source=str(path))
-    values = read_optional_json(path / CONFIG)
+    values = read_model_settings(path)
     model_type = values.get("model_type")
-    known = (*MODEL_KEYS, *(PYLATE_KEYS if model_type == PYLATE else ()))
-    unknown = [key for key in values if key not in known and values[key] not in (None, {})]
-    if unknown:
-        raise ValueError(
-            f"{path / CONFIG}: bert_tf does not know the setting {unknown[0]!r} "
-            f"({values[unknown[0]]!r:.80}), only {', '.join(known)}."
-        )
     if model_type in (PYLATE, MULTI_VECTOR):
         return read_multi_vector(path, checkpoint, modules, values)
     expect(modules[0].values, modules[0].file, nullable=True, **dict.fromkeys(OF_SIDES))
@@ -107,6 +100,19 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     return _read_embedder(path, checkpoint, modules, values)
 
 
+def read_model_settings(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of config_sentence_transformers.json; ValueError for unknown settings."""
+    values = read_optional_json(path / CONFIG)
+    known = (*MODEL_KEYS, *(PYLATE_KEYS if values.get("model_type") == PYLATE else ()))
+    unknown = [key for key in values if key not in known and values[key] not in (None, {})]
+    if unknown:
+        raise ValueError(
+            f"{path / CONFIG}: bert_tf does not know the setting {unknown[0]!r} "
+            f"({values[unknown[0]]!r:.80}), only {', '.join(known)}."
+        )
+    return values
+
+
 # Types that come before the layers, once.
 TYPES_BEFORE = ("Transformer", "MLMTransformer", "Pooling", "SpladePooling")
 
@@ -123,10 +129,44 @@ def _read_embedder(
     path: pathlib.Path, checkpoint: Checkpoint, modules: list[Module], values: dict[str, Any]
 ) -> Checkpoint:
     """Returns the checkpoint of an encoder with the layers of its embeddings."""
-    config_path = path / CONFIG
     hidden_size = checkpoint.config.hidden_size
     pooling, include_prompt = read_pooling(modules[1], hidden_size)
-    dense, weights = read_layers(modules[2:], len(pooling) * hidden_size, HEAD)
+    width = len(pooling) * hidden_size
+    fields, weights = read_layer_settings(path, modules[2:], width, values)
+    embedding = EmbeddingConfig(
+        pooling=pooling,
+        max_seq_length=_max_seq_length(modules[0], checkpoint.config.longest_row),
+        include_prompt=include_prompt,
+        lower_case_texts=lowers_texts(modules[0]),
+        **fields,
+    )
+    embedding.check(hidden_size, str(path))
+    # The length of an embedder is in its own settings.
+    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
+    return dataclasses.replace(
+        checkpoint,
+        embedding=embedding,
+        weights={**checkpoint.weights, **weights},
+        settings=settings,
+    )
+
+
+def read_layer_settings(
+    path: pathlib.Path, modules: Sequence[Module], width: int, values: dict[str, Any]
+) -> tuple[dict[str, Any], Weights]:
+    """Reads the modules after the one that makes a vector of this width.
+
+    Args:
+      path: the folder.
+      modules: these modules.
+      width: size of the vector.
+      values: the content of config_sentence_transformers.json.
+
+    Returns:
+      The fields of `EmbeddingConfig` that they and `values` determine, and the layers' weights.
+    """
+    config_path = path / CONFIG
+    dense, weights = read_layers(modules, width, HEAD)
     # The last norm to length 1 is a field: an export can leave it out.
     normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
     prompts, default_prompt = _read_prompts(values, config_path)
@@ -138,26 +178,14 @@ def _read_embedder(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
             f"{list(SIMILARITIES)}."
         )
-    embedding = EmbeddingConfig(
-        pooling=pooling,
-        dense=tuple(dense[:-1] if normalize else dense),
-        normalize=normalize,
-        max_seq_length=_max_seq_length(modules[0], checkpoint.config.longest_row),
-        prompts=prompts,
-        default_prompt=default_prompt,
-        include_prompt=include_prompt,
-        similarity=similarity,
-        lower_case_texts=lowers_texts(modules[0]),
-    )
-    embedding.check(hidden_size, str(path))
-    # The length of an embedder is in its own settings.
-    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
-    return dataclasses.replace(
-        checkpoint,
-        embedding=embedding,
-        weights={**checkpoint.weights, **weights},
-        settings=settings,
-    )
+    fields = {
+        "dense": tuple(dense[:-1] if normalize else dense),
+        "normalize": normalize,
+        "prompts": prompts,
+        "default_prompt": default_prompt,
+        "similarity": similarity,
+    }
+    return fields, weights
 
 
 def _read_cross_encoder(
@@ -291,24 +319,17 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
     bare = encoder_alone(checkpoint)
     if embedding is not None:
         pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
-        steps = list(embedding.dense)
-        if embedding.normalize:
-            steps.append(NormStep(embedding.dimension(size), "l2"))
+        steps = embedding.steps(size)
         write_huggingface(bare, folder)
         _write_modules(folder, pooling, steps, checkpoint.weights, HEAD)
         sizes: dict[str, Any] = {
             "max_seq_length": embedding.max_seq_length,
             "do_lower_case": embedding.lower_case_texts,
         }
-        config = {
-            "model_type": "SentenceTransformer",
-            "prompts": embedding.prompts,
-            "default_prompt_name": embedding.default_prompt,
-            "similarity_fn_name": embedding.similarity,
-        }
+        write_model_settings(folder, embedding)
     else:
         write_huggingface(bare, folder)
-        config = _write_scores(checkpoint, folder)
+        write_json(folder / CONFIG, _write_scores(checkpoint, folder))
         sizes = {
             "transformer_task": "feature-extraction",
             "modality_config": {
@@ -317,7 +338,17 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "module_output_name": "token_embeddings",
         }
     write_json(folder / SIZES, sizes)
-    write_json(folder / CONFIG, config)
+
+
+def write_model_settings(folder: pathlib.Path, embedding: EmbeddingConfig) -> None:
+    """Writes config_sentence_transformers.json of an embedder."""
+    values = {
+        "model_type": "SentenceTransformer",
+        "prompts": embedding.prompts,
+        "default_prompt_name": embedding.default_prompt,
+        "similarity_fn_name": embedding.similarity,
+    }
+    write_json(folder / CONFIG, values)
 
 
 def encoder_alone(checkpoint: Checkpoint) -> Checkpoint:
@@ -391,9 +422,25 @@ def _write_modules(
 
     The names of the layers' weights begin with `start`; with `scores` the last layer makes them.
     """
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / "config.json", pooling)
+    firsts = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    write_layers(folder, firsts, steps, weights, start, scores)
+
+
+def write_layers(
+    folder: pathlib.Path,
+    firsts: Sequence[tuple[str, str]],
+    steps: Sequence[Step],
+    weights: Weights,
+    start: str = HEAD,
+    scores: bool = False,
+) -> None:
+    """Writes modules.json, and the folders of the layers after the first modules.
+
+    `firsts` are the types and folders of the first modules; for the others see `_write_modules`.
+    """
+    modules = list(firsts)
     for index, step in enumerate(steps):
         kind = "Dense"
         if isinstance(step, NormStep):

@@ -35,7 +35,7 @@ def _write_wordpiece(folder: pathlib.Path, vocab: Vocab, lower: bool) -> dict[st
     # Options are in the other files, in Hugging Face's form.
     with atomic_write(folder / "vocab.txt") as file:
         file.write("\n".join(model_tokens(vocab)) + "\n")
-    write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, lower))
+    write_json(folder / TOKENIZER_FILE, wordpiece_json(vocab, lower))
     settings: dict[str, Any] = {
         "tokenizer_class": f"{MPNET if vocab.options.special_tokens else 'Bert'}Tokenizer",
         "do_lower_case": lower,
@@ -77,7 +77,8 @@ def _special_tokens(vocab: AnyVocab) -> dict[str, str]:
     return {f"{name}_token": vocab.tokens[index] for name, index in ids.items()}
 
 
-def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
+def wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
+    """Returns the tokenizer.json of a WordPiece vocabulary."""
     return {
         "version": "1.0",
         "truncation": None,

@@ -109,10 +109,17 @@ def _read_wordpiece_files(folder: pathlib.Path, layout: WordPieceOptions) -> _Wo
 
 
 def read_wordpiece(
-    folder: pathlib.Path, num_rows: int | None, stated: bool | None, as_transformers: bool
+    folder: pathlib.Path,
+    num_rows: int | None,
+    stated: bool | None,
+    as_transformers: bool,
+    layout: WordPieceOptions | None = None,
 ) -> FoundTokenizer:
-    """Reads a WordPiece tokenizer; see `tokenizer_files.read_tokenizer`."""
-    layout = read_layout(folder)
+    """Reads a WordPiece tokenizer; see `tokenizer_files.read_tokenizer`.
+
+    `layout` has the special tokens; None: those that the files name.
+    """
+    layout = layout or read_layout(folder)
     files = _read_wordpiece_files(folder, layout)
     if stated is not None:
         files.casings = {"the configuration": stated, **files.casings}

@@ -30,6 +30,7 @@ POSITION_TYPES = (
     "disentangled",
     "learned_disentangled",
     "transformer_xl",
+    "none",
 )
 TOKENIZERS = ("wordpiece", "byte_bpe", "unigram", "sentencepiece_bpe")
 UNLIMITED = 1 << 31
@@ -49,7 +50,7 @@ class ModelConfig(Config):
 
     vocab_size: int = option(30522, "Rows of the word embedding table.", lower=5)
     hidden_size: int = option(768, "Width of every layer.", lower=1)
-    num_hidden_layers: int = option(12, "Encoder layers.", lower=1, upper=1000)
+    num_hidden_layers: int = option(12, "Encoder layers.", lower=0, upper=1000)
     num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
     intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
     hidden_act: str = structural(
@@ -94,7 +95,7 @@ class ModelConfig(Config):
         "learned_relative: a table and such a bias (MPNet); disentangled: products of contents "
         "and learned vectors of distances (DeBERTa); learned_disentangled: a table and such "
         "products; transformer_xl: products with sines of the distance, and whether two tokens "
-        "have the same type (XLNet).",
+        "have the same type (XLNet); none: the order of the tokens has no effect.",
         choices=POSITION_TYPES,
     )
     position_offset: int = structural(

@@ -43,6 +43,10 @@ RULES = (
         "give at most one group for each layer, or 0.",
     ),
     Rule(
+        lambda c: c.num_hidden_layers == 0 and c.position_type != "none",
+        "num_hidden_layers is 0, expected at least 1; only static embedders have no layers.",
+    ),
+    Rule(
         lambda c: c.pad_token_id >= c.vocab_size,
         "pad_token_id is {c.pad_token_id}, but vocab_size is {c.vocab_size}; expected the id of "
         "padding in the vocabulary.",

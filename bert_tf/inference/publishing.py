@@ -9,10 +9,12 @@ import pathlib
 import tempfile
 from typing import Any
 
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sentence_transformers import is_modular
+from bert_tf.checkpoints.static_embeddings import is_static, static_form
 from bert_tf.inference.model_card import write_model_card
 from bert_tf.inference.serving_models import load
 from bert_tf.system.type_names import Model
@@ -30,7 +32,8 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     Args:
       model: a model of this package.
       folder: a new or empty folder.
-      form: one of `WRITERS`; "": sentence-transformers' for an embedder, otherwise Hugging Face's.
+      form: one of `WRITERS`; "": sentence-transformers' for an embedder, Model2Vec's for one that
+        came from there, otherwise Hugging Face's.
 
     Raises:
       ValueError: if the folder is not empty, or the form cannot represent the model.
@@ -38,8 +41,7 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     if form not in ("", *WRITERS):
         raise ValueError(f"form is {form!r}, expected one of {', '.join(WRITERS)}.")
     checkpoint = model.to_checkpoint("both" if form == "google" else "")
-    has_modules = checkpoint.embedding or is_modular(checkpoint)
-    form = form or ("sentence_transformers" if has_modules else "huggingface")
+    form = form or _usual_form(checkpoint)
     name = type(model).__name__
     alternatives = (
         f'save_pretrained({os.fspath(folder)!r}, form="bert_tf") and save("mine.keras") can, and '
@@ -62,6 +64,14 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
         write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
     else:
         write_checkpoint(checkpoint, path, form, complete)
+
+
+def _usual_form(checkpoint: Checkpoint) -> str:
+    """Returns the form that other libraries read such a model in."""
+    if checkpoint.embedding and is_static(checkpoint.config):
+        return static_form(checkpoint)
+    has_modules = checkpoint.embedding or is_modular(checkpoint)
+    return "sentence_transformers" if has_modules else "huggingface"
 
 
 def export(

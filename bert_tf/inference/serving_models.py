@@ -196,10 +196,15 @@ def prompt_options(model: "BertEmbedder", side: str) -> Fields:
         side = side or "document"
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
     skipped = prompt_length(model.tokenizer, embedding, prompt)
-    lower = embedding.lower_case_texts
-    prompts = {side: embedding.side_prompt(side) for side in ("query", "document")}
-    options = {"prompt": prompt, "prompt_length": skipped, "lower": lower, "prompts": prompts}
-    return options if embedding.tokens is None else {**options, "side": side}
+    options = {
+        "prompt": prompt,
+        "prompt_length": skipped,
+        "lower": embedding.lower_case_texts,
+        "prompts": {side: embedding.side_prompt(side) for side in ("query", "document")},
+    }
+    if embedding.tokens is not None:
+        return {**options, "side": side}
+    return {**options, "characters_per_token": embedding.characters_per_token}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:

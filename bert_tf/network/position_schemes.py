@@ -17,6 +17,7 @@ SCHEMES: dict[str, type[Positions]] = {
     "disentangled": Disentangled,
     "learned_disentangled": LearnedDisentangled,
     "transformer_xl": TransformerXL,
+    "none": Positions,
 }
 
 

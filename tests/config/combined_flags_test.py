@@ -172,7 +172,7 @@ def test_the_last_value_wins(arguments, fields) -> None:
         ("architecture", "gpt", "bert, roberta"),
         ("model_options", "alibi", "NAME=VALUE.*'alibi'"),
         ("model_options", "hidden_size=3", "hidden_size.*biases"),
-        ("model_options", "position_type=none", "position_type=none.*alibi"),
+        ("model_options", "position_type=fixed", "position_type=fixed.*alibi"),
         ("optimizer_options", "adam_beta_2=2", r"adam_beta_2=2.*1\.0"),
     ],
 )

@@ -103,7 +103,11 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
             return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         prompt_lengths = inputs.get("prompt_lengths")
-        return self.pool(encoded["sequence_output"], inputs["input_mask"], prompt_lengths)
+        mask = inputs["input_mask"]
+        for token_id in self.embedding.skipped_tokens:
+            is_other = ops.not_equal(inputs["input_word_ids"], token_id)
+            mask = mask * ops.cast(is_other, mask.dtype)
+        return self.pool(encoded["sequence_output"], mask, prompt_lengths)
 
     def inputs_of(self, x: object) -> dict[str, Any]:
         """Returns the inputs for texts, with the model's default prompt."""

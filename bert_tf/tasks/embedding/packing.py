@@ -16,7 +16,7 @@ def pack_text(
     `side` is query or document, for models whose sides have different lengths.
     """
     # Together, as sentence-transformers does: the last token of a prompt may join the text.
-    text = prompt + text
+    text = embedding.cut(prompt + text)
     if embedding.lower_case_texts:
         # Libraries of late interaction lower-case the text between special tokens alone.
         keeps = embedding.tokens is not None

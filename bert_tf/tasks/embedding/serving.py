@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.checkpoints.embedding import NUM_SPECIAL
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 
 
@@ -16,6 +17,7 @@ class EmbeddingServing(Serving):
       prompt: prefix of each text; ids already include it.
       prompt_length: number of first tokens that the pooling skips.
       lower: whether texts are lower-cased before tokenization.
+      characters_per_token: see `EmbeddingConfig`.
       prompts: the model's prompts for queries and documents, for the metadata.
 
     Outputs:
@@ -30,6 +32,7 @@ class EmbeddingServing(Serving):
         prompt: str = "",
         prompt_length: int = 0,
         lower: bool = False,
+        characters_per_token: int = 0,
         prompts: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
@@ -37,12 +40,17 @@ class EmbeddingServing(Serving):
         self.prompt = prompt
         self.prompt_length = prompt_length
         self.lower = lower
+        # Special tokens have no characters.
+        self.max_characters = characters_per_token * (self.max_seq_length - NUM_SPECIAL)
         self.prompts = prompts or {}
 
     def card(self) -> dict[str, Any]:
         """Adds the preparation of texts, for programs that tokenize outside the graph."""
-        sides = {f"{side}_prompt": prompt for side, prompt in self.prompts.items()}
-        return {**super().card(), "prompt": self.prompt, **sides, "lower_case_texts": self.lower}
+        card = {**super().card(), "prompt": self.prompt, "lower_case_texts": self.lower}
+        card |= {f"{side}_prompt": prompt for side, prompt in self.prompts.items()}
+        if self.max_characters:
+            card["max_characters"] = self.max_characters
+        return card
 
     def from_ids(self, batch: Batch) -> Outputs:
         if self.prompt_length:
@@ -53,6 +61,8 @@ class EmbeddingServing(Serving):
     def pack(self, *texts: tf.Tensor) -> Batch:
         (text,) = texts
         text = self.prompt + text if self.prompt else text
+        if self.max_characters:
+            text = tf.strings.substr(text, 0, self.max_characters, unit="UTF8_CHAR")
         return super().pack(lower_case(text) if self.lower else text)
 
 

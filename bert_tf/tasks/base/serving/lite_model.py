@@ -93,7 +93,7 @@ class LiteModel:
         is_lower = self.card.get("lower_case_texts")
         rows = []
         for first, second in zip(texts, seconds, strict=True):
-            first = prompt + first
+            first = (prompt + first)[: self.card.get("max_characters")]
             if is_lower:
                 first = first.lower()
             row = pack(

@@ -54,6 +54,12 @@ BASE_MODEL = flags.DEFINE_string(
     "adapter_config.json names.",
 )
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
+COLBERT_FORM = flags.DEFINE_enum(
+    "colbert_form",
+    None,
+    ("sentence_transformers", "pylate", "stanford"),
+    "Library that a model of late interaction is written for, instead of --to.",
+)
 TRIM_VOCAB = flags.DEFINE_string(
     "trim_vocab",
     "",
@@ -71,7 +77,8 @@ def main(_: list[str]) -> None:
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)
     given = config_flags.given(ModelConfig)
-    with_card = TO.value == "huggingface"
+    form = COLBERT_FORM.value or TO.value
+    with_card = form == "huggingface" or COLBERT_FORM.value is not None
 
     def write_card(folder: pathlib.Path, written: "Checkpoint") -> None:
         from bert_tf.inference.model_card import write_model_card
@@ -81,7 +88,7 @@ def main(_: list[str]) -> None:
     convert(
         INPUT.value,
         OUTPUT.value,
-        TO.value,
+        form,
         config_file=training.bert_config_file,
         tower=TOWER.value or "",
         allow_unexpected=training.allow_unexpected,

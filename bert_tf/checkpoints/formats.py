@@ -7,6 +7,7 @@
                   a LoRA adapter of one
     sentence_transformers  a Hugging Face folder with modules that make embeddings
     model2vec     a table of vectors with a tokenizer; sentence_transformers also has these
+    pylate, stanford  the same for late interaction (ColBERT), in these libraries' dialects
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
     keras         a .keras file of a model of this package (read only)
@@ -16,6 +17,7 @@ Hugging Face's hub or Kaggle: see `hub`.
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable
 
@@ -36,6 +38,7 @@ from bert_tf.checkpoints.keras_hub import (
     write_keras_hub,
 )
 from bert_tf.checkpoints.late_interaction import is_stanford, read_stanford
+from bert_tf.checkpoints.late_interaction_writing import COLBERT_WRITERS, settings_of
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
 from bert_tf.checkpoints.run_record import check_seeds, input_settings, write_inputs
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
@@ -66,6 +69,12 @@ def _write_modules(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     write(checkpoint, folder)
 
 
+def _write_colbert(form: str, checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a model of late interaction in another library's dialect."""
+    settings_of(checkpoint)
+    COLBERT_WRITERS[form](checkpoint, encoder_alone(checkpoint), folder)
+
+
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
     "google": write_google,
@@ -73,6 +82,7 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "sentence_transformers": _write_modules,
     "model2vec": write_model2vec,
     "keras_hub": write_keras_hub,
+    **{form: functools.partial(_write_colbert, form) for form in COLBERT_WRITERS},
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
@@ -80,6 +90,8 @@ EXPECTED = (
     "with config.json and model.safetensors; a keras-hub preset or .weights.h5; a Model Garden "
     "encoder; a folder of Model2Vec; a .keras file; or an archive of one"
 )
+# Forms that hold the layers of embeddings.
+WITH_MODULES = ("sentence_transformers", *COLBERT_WRITERS)
 # Messages for weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
     "flax_model.msgpack": (
@@ -251,7 +263,7 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
                 f"are {', '.join(checkpoint.heads)}."
             )
     expected = None if "embedding" in heads else checkpoint.embedding
-    if expected and form == "sentence_transformers":  # It states no length that rows cannot have.
+    if expected and form in WITH_MODULES:  # It states no length that rows cannot have.
         length = min(expected.max_seq_length, written.config.longest_row)
         expected = dataclasses.replace(expected, max_seq_length=length)
     if written.embedding != expected:
@@ -265,8 +277,8 @@ def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
     if form == "model2vec" or (is_static(checkpoint.config) and form == "sentence_transformers"):
         return tuple(head for head in checkpoint.heads if head != "embedding")
-    if form in ("huggingface", "sentence_transformers"):
-        if form == "sentence_transformers":
+    if form in ("huggingface", *WITH_MODULES):
+        if form in WITH_MODULES:
             # The modules hold the head of a cross-encoder; the family holds the encoder.
             own = "classifier" if is_modular(checkpoint) else "embedding"
             _, held = family_and_heads(encoder_alone(checkpoint))

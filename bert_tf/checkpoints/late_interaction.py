@@ -116,7 +116,7 @@ def _check_kinds(
 ) -> None:
     """Raises ValueError for modules that are not those of late interaction, or in another order."""
     kinds = [module.kind for module in modules]
-    allowed = {"Dense"} if is_pylate else {"Dense", "LayerNorm", "Normalize", "Dropout"}
+    allowed = {"Dense"} if is_pylate else {"Dense", "Normalize", "Dropout"}
     is_known = {module.kind for module in layers} <= allowed and kinds[0] == "Transformer"
     # Pooling is of finished vectors.
     is_last = POOLING not in kinds or (kinds.index(POOLING) == len(kinds) - 1)

@@ -7,10 +7,11 @@ that names it: what it does to the numbers is unknown as well. Reference: senten
 
 import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors.numpy
 
 from bert_tf.checkpoints.checkpoint import Shapes, Weights
 from bert_tf.checkpoints.families.family import expect
@@ -18,7 +19,7 @@ from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.checkpoints.weight_files import read_weight_file
 from bert_tf.config.pooled_layers import POOLINGS, DenseStep, NormStep, Step, layer_name
 from bert_tf.system.bounded_files import parse_json, read_bytes
-from bert_tf.system.files import json_field, read_json, read_optional_json
+from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 
 MODULES = "modules.json"
 SIZES = "sentence_bert_config.json"
@@ -334,3 +335,43 @@ def _read_module_weights(folder: pathlib.Path, shapes: Shapes) -> Weights:
     if unknown := sorted(set(weights) - set(shapes)):
         raise ValueError(f"{file} has {unknown[:5]}, expected {list(shapes)} alone.")
     return {name: np.ascontiguousarray(weights[name], np.float32) for name in shapes}
+
+
+def write_layer(
+    folder: pathlib.Path,
+    step: Step,
+    weights: Weights,
+    start: str,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a Dense or a LayerNorm whose weights' names begin with `start`.
+
+    `names` are the names of a Dense's input and output, if they are not those of sentences.
+    """
+    if isinstance(step, DenseStep):
+        activations = {name: path for path, name in ACTIVATIONS.items()}
+        config: dict[str, Any] = {
+            "in_features": step.in_features,
+            "out_features": step.out_features,
+            "bias": step.use_bias,
+            "activation_function": activations[step.activation],
+            **(names or {}),
+        }
+        if step.residual:
+            config["use_residual"] = True
+        file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
+        if step.use_bias:
+            file_weights["linear.bias"] = weights[f"{start}bias"]
+        if step.has_residual_kernel:
+            kernel = weights[f"{start}residual/kernel"]
+            file_weights["residual.weight"] = np.ascontiguousarray(kernel.T)
+    else:
+        config = {"dimension": step.size}
+        file_weights = {
+            "norm.weight": weights[f"{start}gamma"],
+            "norm.bias": weights[f"{start}beta"],
+        }
+    write_json(folder / "config.json", config)
+    safetensors.numpy.save_file(
+        file_weights, folder / "model.safetensors", metadata={"format": "pt"}
+    )

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, without_prefix
 from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
@@ -35,8 +34,8 @@ from bert_tf.checkpoints.late_interaction import (
     PYLATE_KEYS,
     read_multi_vector,
 )
+from bert_tf.checkpoints.late_interaction_writing import write_multi_vector
 from bert_tf.checkpoints.sentence_modules import (
-    ACTIVATIONS,
     MODULES,
     OF_SIDES,
     SIZES,
@@ -48,6 +47,7 @@ from bert_tf.checkpoints.sentence_modules import (
     read_modules,
     read_pooling,
     transformer_length,
+    write_layer,
 )
 from bert_tf.config.model import NORMALIZED
 from bert_tf.config.pooled_layers import DenseStep, NormStep, Step, layer_name, steps_as_text
@@ -60,6 +60,7 @@ KEPT_HEADS = ("pooler", "embedding")
 SCORES = HEADS["classifier"]
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 IDENTITY = "torch.nn.modules.linear.Identity"
+SCORE_NAMES = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
 PAIRS = {"pair": "true"}
 MODEL_KEYS = (
     *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
@@ -317,6 +318,9 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
         )
     size = checkpoint.config.hidden_size
     bare = encoder_alone(checkpoint)
+    if embedding is not None and embedding.tokens is not None:
+        write_multi_vector(checkpoint, bare, folder)
+        return
     if embedding is not None:
         pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
         steps = embedding.steps(size)
@@ -450,7 +454,8 @@ def write_layers(
         inner.mkdir()
         is_scores = scores and index == len(steps) - 1
         if kind != "Normalize":
-            _write_layer(inner, step, weights, f"{start}{layer_name(index, step)}/", is_scores)
+            names = SCORE_NAMES if is_scores else None
+            write_layer(inner, step, weights, f"{start}{layer_name(index, step)}/", names)
     listed = [
         {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for idx, (kind, path) in enumerate(modules)
@@ -467,32 +472,3 @@ def _pooling_values(poolings: tuple[str, ...], size: int, include_prompt: bool) 
         )
     switches = {key: name in poolings for key, name in SWITCHES.items()}
     return {"word_embedding_dimension": size, **switches, "include_prompt": include_prompt}
-
-
-def _write_layer(
-    folder: pathlib.Path, step: Step, weights: Weights, start: str, is_scores: bool
-) -> None:
-    """Writes a Dense or a LayerNorm whose weights' names begin with `start`."""
-    if isinstance(step, DenseStep):
-        names = {name: path for path, name in ACTIVATIONS.items()}
-        config: dict[str, Any] = {
-            "in_features": step.in_features,
-            "out_features": step.out_features,
-            "bias": step.use_bias,
-            "activation_function": names[step.activation],
-        }
-        if is_scores:
-            config |= {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
-        file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
-        if step.use_bias:
-            file_weights["linear.bias"] = weights[f"{start}bias"]
-    else:
-        config = {"dimension": step.size}
-        file_weights = {
-            "norm.weight": weights[f"{start}gamma"],
-            "norm.bias": weights[f"{start}beta"],
-        }
-    write_json(folder / "config.json", config)
-    safetensors.numpy.save_file(
-        file_weights, folder / "model.safetensors", metadata={"format": "pt"}
-    )

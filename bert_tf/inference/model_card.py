@@ -148,6 +148,8 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str =
         library = "sentence-transformers"
         code = CROSS_CODE if is_modular_model else SENTENCE_CODE
         task = task if is_modular_model else "sentence-similarity"
+    if kind == "late_interaction":  # It reads all dialects.
+        library, code = "sentence-transformers", LATE_CODE
     glue = glue_task(flags["task_name"]) if flags.get("task_name") else None
     path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
     dataset = f"GLUE {glue.folder}" if glue else pathlib.PurePath(path).name

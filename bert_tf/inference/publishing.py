@@ -21,7 +21,7 @@ from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 from bert_tf.tasks.base.serving.saving.writing import save
 
-WITH_CARD = ("huggingface", "sentence_transformers")
+WITH_CARD = ("huggingface", "sentence_transformers", "pylate", "stanford")
 # Heads that may be lost: in formats without a pooler, the heads of tasks do not need it.
 SPARE_HEADS = ("pooler",)
 

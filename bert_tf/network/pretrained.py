@@ -180,8 +180,9 @@ class FromPretrained:
 
         Args:
           folder: an empty folder, or one that does not exist.
-          form: huggingface, sentence_transformers, bert_tf, google or keras_hub; "" is
-            sentence_transformers for an embedding model, else huggingface.
+          form: huggingface, sentence_transformers, bert_tf, google or keras_hub, of late
+            interaction also pylate or stanford; "" is sentence_transformers for an embedding model,
+            else huggingface.
 
         Raises:
           ValueError: if the folder is not empty, or the form cannot hold the model.

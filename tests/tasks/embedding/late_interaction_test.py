@@ -1,12 +1,15 @@
 """Late interaction: the golden vectors of three dialects, MaxSim, token pooling, wrong folders."""
 
+import dataclasses
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.config.pooled_layers import DenseStep, NormStep
 from bert_tf.metrics import maxsim as maxsims
 from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
@@ -155,3 +158,80 @@ def test_models_are_not_taken_for_others():
         bert_tf.load(golden("st6")).encode(["a"])
     with pytest.raises(ValueError, match="late_interaction"):
         bert_tf.load(golden("st6")).score(["a"])
+
+
+FORMS = ("sentence_transformers", "pylate", "stanford")
+
+
+@pytest.mark.parametrize("dialect", ["pylate", "st6", "stanford"])
+@pytest.mark.parametrize("form", FORMS)
+def test_folders_are_read_back(tmp_path, dialect, form):
+    """Stanford has a fixed rule for punctuation, and no tokens with a space at the end."""
+    model = bert_tf.BertLateInteraction.from_pretrained(golden(dialect))
+    if (dialect, form) in (("pylate", "stanford"), ("st6", "stanford")):
+        with pytest.raises(ValueError, match=r"\[Q\]"):
+            model.save_pretrained(tmp_path / form, form)
+        return
+    model.save_pretrained(tmp_path / form, form)
+    read = bert_tf.BertLateInteraction.from_pretrained(tmp_path / form)
+    assert read.embedding == model.embedding
+    texts = ["What is [MASK]?", "[D] [Q] [unused1] x", ""]
+    for found, wanted in zip(
+        read.encode_documents(texts), model.encode_documents(texts), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_other_layers_are_written_for_one_library_only(tmp_path):
+    source = bert_tf.BertLateInteraction.from_pretrained(golden("st6"))
+    tokens = dataclasses.replace(
+        source.embedding.tokens,
+        query_length=12,
+        attends=True,
+        skiplist=("the", "."),
+        skiplist_sides=("query", "document"),
+        kept_token_ids=tuple(range(2, 400)),
+        pool_factor=1.5,
+    )
+    dense = (
+        DenseStep(24, 20, activation="gelu_exact", residual=True),
+        NormStep(20, "l2"),
+        DenseStep(20, 20, use_bias=False, residual=True),
+    )
+    prompts = {"query": "find: "}
+    fields = {"tokens": tokens, "dense": dense, "prompts": prompts, "similarity": "meanmaxsim"}
+    embedding = dataclasses.replace(source.embedding, **fields)
+    model = bert_tf.BertLateInteraction(source.config, embedding, source.vocab)
+    model.save_pretrained(tmp_path / "st")
+    read = bert_tf.BertLateInteraction.from_pretrained(tmp_path / "st")
+    assert read.embedding == embedding
+    for found, wanted in zip(read.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for form in ("pylate", "stanford"):
+        with pytest.raises(ValueError, match=form):
+            model.save_pretrained(tmp_path / form, form)
+    model.save(tmp_path / "mine.keras")
+    again = keras.models.load_model(tmp_path / "mine.keras")
+    np.testing.assert_array_equal(again.score(["a"], ["b"]), model.score(["a"], ["b"]))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("sentence_transformers")
+@pytest.mark.parametrize("form", FORMS)
+def test_sentence_transformers_computes_the_same(tmp_path, form):
+    library = pytest.importorskip("sentence_transformers", minversion="6.2")
+    source = bert_tf.BertLateInteraction.from_pretrained(golden("stanford"))
+    model = source
+    if form == FORMS[0]:
+        tokens = dataclasses.replace(source.embedding.tokens, query_length=14, pool_factor=2.0)
+        dense = (DenseStep(24, 20, activation="gelu_exact", residual=True), NormStep(20, "l2"))
+        embedding = dataclasses.replace(source.embedding, tokens=tokens, dense=dense)
+        model = bert_tf.BertLateInteraction(source.config, embedding, source.vocab)
+    model.save_pretrained(tmp_path / form, form)
+    other = library.MultiVectorEncoder(str(tmp_path / form), device="cpu")
+    expected = np.load(golden("stanford", "golden.npz"))
+    for side, encode in (("queries", other.encode_query), ("documents", other.encode_document)):
+        texts = list(expected[f"in_{side}"])
+        own = getattr(model, f"encode_{side}")(texts)
+        for found, wanted in zip(own, encode(texts, convert_to_numpy=True), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=GOLDEN_BOUND)

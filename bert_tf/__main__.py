@@ -2,6 +2,7 @@
 
 import difflib
 import runpy
+import signal
 import sys
 import textwrap
 
@@ -48,6 +49,8 @@ def main() -> None:
     lines = [f"  {name:{width}}python -m {module}" for name, module in PROGRAMS.items()]
     text = "\n".join(["bert-tf PROGRAM FLAGS; the flags: bert-tf PROGRAM --help", *lines])
     if name in ("--help", "-h", "help"):
+        # Ends like other programs where the reader of a pipe is gone, as in `... | head`.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         show(text)
         return
     # The names of the modules as well, as in `python -m bert_tf.run_classifier`.

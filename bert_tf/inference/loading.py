@@ -16,6 +16,7 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.kinds import ANSWERING, KINDS, find
 from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
+from bert_tf.system.model_names import check_model
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.base.serving.saved_models import find_saved_model
@@ -65,6 +66,7 @@ def load(
         raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
     check_numbers(0, max_seq_length=max_seq_length, num_threads=num_threads)
     check_numbers(1, batch_size=batch_size)
+    check_model(os.fspath(path))  # Before TensorFlow takes its seconds.
     local = local_path(path)
     requested: Requested = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if local.suffix == ".tflite":

@@ -134,6 +134,13 @@ def test_a_keras_file_answers_as_what_it_was_made_from(tmp_path):
         bert_tf.load(folder / "mine.keras", kind="tagger")
 
 
+def test_a_path_that_does_not_exist_needs_no_tensorflow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bert_tf.inference.graphs", None)
+    for path, named in ((tmp_path / "x", "x "), ("all-MiniLM-L6-v2", "hf://sentence-transformers")):
+        with pytest.raises(ValueError, match=named):
+            bert_tf.load(path)
+
+
 def test_what_is_no_model_is_told(tmp_path):
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").touch()

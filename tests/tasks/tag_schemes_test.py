@@ -13,6 +13,9 @@ SPELLINGS = [
     ("b-loc", "i-loc", "o"),
     ("B-LOC", "I-LOC", "0"),
     ("LOC-B", "LOC-I", "O"),
+    ("B LOC", "I LOC", "O"),
+    ("B\u2013LOC", "I\u2013LOC", "O"),
+    ("B\u2011LOC", "I\u2212LOC", "o"),
     ("LOC_b", "LOC_i", "other"),
     ("B.LOC", "I.LOC", "O"),
     ("B:LOC", "I:LOC", "-"),
@@ -26,7 +29,7 @@ SPELLINGS = [
 def test_entities_of_another_spelling_are_read_as_bio(spelling, tmp_path):
     begin, inside, outside = spelling
     path = tmp_path / "train.txt"
-    path.write_text(f"New {begin}\nYork {inside}\nis {outside}\n\n", encoding="utf8")
+    path.write_text(f"New\t{begin}\nYork\t{inside}\nis\t{outside}\n\n", encoding="utf8")
     (sentence,) = with_entity_tags(read_tagged(str(path)))
     kind = "loc" if begin == "b-loc" else "LOC"
     assert sentence.tags == (f"B-{kind}", f"I-{kind}", "O")

@@ -15,6 +15,7 @@ Otherwise each line is a single text, and blank lines are skipped. The files of 
 (sts-dev.csv: tabs, no header) are recognized by their name; their scores are divided by 5.
 """
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ _NUMBERED = re.compile(r"negative_(\d+)")
 # like a list, such as program code, stays a text.
 _LIST_COLUMNS = ("positives", "pos", "negatives", "neg")
 MAX_STS_SCORE = 5.0
+UNSCORED = -1.0  # in place of a score, as in test sets of Hugging Face and TFDS
 
 
 class EmbeddingExample(NamedTuple):
@@ -118,15 +120,38 @@ def read_embedding_examples(
                     continue
                 examples += list(_examples(row, names, where))
     num_good = num_rows - len(errors.errors) - errors.num_skipped
+    unscored = _unscored(examples)
+    if unscored and len(unscored) < len(examples) and reading and reading.skip_unlabelled:
+        errors.num_skipped += len(unscored)
+        num_good -= len(unscored)
+        left_out = {example.source for example in unscored}
+        examples = [example for example in examples if example.source not in left_out]
+        unscored = []
     errors.finish(paths, max(0, num_good))
     if not examples:
         raise ValueError(f"{flag}={paths} contains no examples; give a file with rows.")
-    without_scores = [example for example in examples if not example.scores]
-    if 0 < len(without_scores) < len(examples):
+    if unscored:
+        shown = "the score -1, which marks a row without one" if unscored[0].scores else "no score"
         raise ValueError(
-            f"{without_scores[0].source} has no score, but other examples have; score all or none."
+            f"{unscored[0].source} has {shown} ({len(unscored)} of {len(examples)} examples); "
+            "score all or none, or leave these rows out: --skip_unlabelled."
         )
     return examples
+
+
+def _unscored(examples: list[EmbeddingExample]) -> list[EmbeddingExample]:
+    """Returns the examples without a score where others have one.
+
+    Data sets mark them by -1, which is a score only among cosines.
+    """
+    scores = [example.scores[0] for example in examples if example.scores]
+    has_marks = bool(scores) and (max(scores) > 1 or max(scores) == UNSCORED)
+    unscored = []
+    for example in examples:
+        is_marked = has_marks and example.scores == (UNSCORED,) and not example.negatives
+        if is_marked or scores and not example.scores:
+            unscored.append(example)
+    return unscored
 
 
 def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingExample]:
@@ -215,7 +240,11 @@ def _rows(
 
 def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, row in read_sts_benchmark(path):
-        score = _number(row["score"], where, "score") / MAX_STS_SCORE
+        score: float | str = row["score"]
+        with contextlib.suppress(RowError):
+            number = _number(score, where, "score")
+            # The reader of rows reports what is no score.
+            score = number / MAX_STS_SCORE if 0 <= number <= MAX_STS_SCORE else ""
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
 
 

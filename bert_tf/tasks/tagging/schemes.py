@@ -21,9 +21,11 @@ _OUTSIDE_NAMES = frozenset(
     ("o", "0", "-", "_", "", "none", "other", "outside", "out", "null", "nil", "na", "n/a")
 )
 _PARTS = {**{part: part for part in "BISEUL"}, "M": "I", "W": "S"}
-_PREFIX = re.compile(r"([BISEULMW])(?:[-_.:/|](.*))?", re.IGNORECASE)
-_SUFFIX = re.compile(r"(.+)[-_.:/|]([BISEULMW])", re.IGNORECASE)
-_SEPARATED = re.compile(r"[BISEULMW][-_.:/|].*", re.IGNORECASE)
+# Between a part and its type; word processors replace the hyphen by a dash.
+_SIGN = "[-_.:/| \u2010-\u2015\u2212\uff0d]"
+_PREFIX = re.compile(rf"([BISEULMW])(?:{_SIGN}(.*))?", re.IGNORECASE)
+_SUFFIX = re.compile(rf"(.+){_SIGN}([BISEULMW])", re.IGNORECASE)
+_SEPARATED = re.compile(rf"[BISEULMW]{_SIGN}.*", re.IGNORECASE)
 # Tags of no entity that are not also the name of a part of speech or a sign.
 _SURELY_OUTSIDE = frozenset(("O", "o"))
 
@@ -137,7 +139,7 @@ def _warn_of_plain_types(tags: list[str], inside: list[str], known: set[str]) ->
 def _warn_of_others(tags: list[str], others: list[str]) -> None:
     """Warns of tags that are not of the scheme that most others have."""
     has_outside = any(tag in _SURELY_OUTSIDE for tag in tags)
-    has_entity = any(re.fullmatch(r"[BI][-_.:/|].+", tag, re.IGNORECASE) for tag in tags)
+    has_entity = any(re.fullmatch(rf"[BI]{_SIGN}.+", tag, re.IGNORECASE) for tag in tags)
     if has_entity and (has_outside or len(others) < len(tags) / 2):
         logging.warning(
             "The tag %r is not of the scheme BIO, which other tags seem to have (%s); all are "

@@ -84,6 +84,41 @@ def test_a_table_that_is_called_txt_is_no_text(tmp_path):
     assert [row[0] for row in read(path)] == ["Who, me?", "yes"]
 
 
+STS = "main\tMSR\t2012\t1\t{}\tA b.\tC d.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("sts-dev.csv", STS.format(2.5) + STS.format("") + STS.format(5), 2),
+        ("sts-dev.csv", STS.format(2.5) + STS.format(5) + STS.format(-1), 3),
+        ("a.csv", "sentence1,sentence2,score\na,b,2.5\nc,d,\ne,f,5\n", 3),
+        ("a.csv", "sentence1,sentence2,label\na,b,2.5\nc,d,-1.0\ne,f,5\n", 3),
+        (
+            "a.jsonl",
+            '{"text_a": "a", "text_b": "b", "score": 2.5}\n{"text_a": "c", "text_b": "d"}\n'
+            '{"text_a": "e", "text_b": "f", "score": 5}\n',
+            2,
+        ),
+    ],
+)
+def test_pairs_without_a_score_are_named_or_left_out(tmp_path, name, text, line):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"{name} line {line}"):
+        read(path)
+    skips = TableConfig(skip_unlabelled=True)
+    found = read_embedding_examples(str(path), "--train_file", reading=skips)
+    scale = 5 if name.startswith("sts") else 1
+    assert [example.scores[0] * scale for example in found] == [2.5, 5.0]
+
+
+def test_cosines_of_minus_one_are_scores(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sentence1,sentence2,score\na,b,-1\nc,d,1\n")
+    assert [row[3] for row in read(path)] == [(-1.0,), (1.0,)]
+
+
 def test_scores_of_pairs_and_margins(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("sentence1\tsentence2\tscore\na\tb\t0.25\n")

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
+import regex
 from absl import logging
 
 SEPARATOR = "|"  # between several labels of one example
@@ -28,7 +29,10 @@ BOOLEANS = "booleans"
 
 # U+200C and U+200D change how letters of these scripts and emoji are drawn.
 _JOINERS = "\u200c\u200d"
+_SHAPES = f"{_JOINERS}\ufe0e\ufe0f"  # also those that choose between text and emoji
 _LAST_LATIN = "\u024f"
+# Characters without a form that have other categories: fillers and variation selectors.
+_IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 
 
 def visible_name(name: str) -> str:
@@ -37,20 +41,24 @@ def visible_name(name: str) -> str:
         return name.strip()
     kept = []
     for char in name:
-        is_visible = unicodedata.category(char) not in ("Cc", "Cf")
-        if is_visible or char in _JOINERS or char.isspace():
+        is_hidden = unicodedata.category(char) in ("Cc", "Cf") or _IGNORABLE.match(char)
+        if not is_hidden or char in _SHAPES or char.isspace():
             kept.append(char)
     text = "".join(" " if unicodedata.category(char) == "Zs" else char for char in kept)
     text = text.strip().strip(_JOINERS)
-    without_joiners = re.sub(f"[{_JOINERS}]", "", text)
-    if all(char <= _LAST_LATIN for char in without_joiners):
-        text = without_joiners
+    plain = re.sub(f"[{_SHAPES}]", "", text)
+    if all(char <= _LAST_LATIN for char in plain):
+        text = plain
     return unicodedata.normalize("NFC", text)
 
 
 def code_points(name: str) -> str:
-    """Returns the names of the characters beyond ASCII: "U+FEFF, U+00E9"."""
-    return ", ".join(dict.fromkeys(f"U+{ord(char):04X}" for char in name if not char.isascii()))
+    """Returns the names of the characters but those of plain ASCII: "U+FEFF, U+00E9"."""
+    return ", ".join(
+        dict.fromkeys(
+            f"U+{ord(char):04X}" for char in name if not (char.isascii() and char.isprintable())
+        )
+    )
 
 
 def kind_of_spelling(names: Iterable[str]) -> str:

@@ -53,12 +53,16 @@ def test_the_same_labels_in_another_spelling():
         "\u202apos\u202c",
         "pos\u2060 ",
         "po\u200ds",
+        "pos\ufe0f",
+        "p\u034fos",
+        "\u3164pos",
+        "po\x00s",
     ],
     ids=ascii,
 )
 def test_characters_that_are_not_seen_make_no_other_label(spelling, caplog):
     assert unify_spellings(["pos", spelling, "neg"]) == ("pos", "neg")
-    hidden = next(char for char in spelling if not char.isascii())
+    hidden = next(char for char in spelling if char not in "pos ")
     assert f"U+{ord(hidden):04X}" in caplog.text
     assert LabelNames(["neg", "pos"]).find(spelling) == 1
     assert LabelNames(["neg", spelling]).find("pos") == 1
@@ -68,3 +72,7 @@ def test_decomposed_letters_are_the_same_label():
     assert unify_spellings(["e\u0301t\u00e9", "\u00e9te\u0301"]) == ("\u00e9t\u00e9",)
     # A joiner decides how letters of Persian are drawn.
     assert len(unify_spellings(["\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u062e"])) == 2
+
+
+def test_the_shape_of_an_emoji_stays():
+    assert unify_spellings(["\u2764\ufe0f", "pos"]) == ("\u2764\ufe0f", "pos")

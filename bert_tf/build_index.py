@@ -5,9 +5,13 @@
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
 files: see `search/documents.py`. With --add, the documents are added to an existing index, which
-records its model; --init_checkpoint gives its path if it has moved. --language without
---input_file records the language of an existing index for its search by words. The index is written
-atomically; a build that is stopped leaves nothing at its path.
+records its model; --init_checkpoint gives its path if it has moved. --replace is like --add, but
+documents of the index with the same ids are replaced. The index is written atomically; a build that
+is stopped leaves nothing at its path.
+
+Without --input_file, an existing index is changed: --delete=FILE deletes the documents whose ids
+are the lines of FILE, --compact frees the space of deleted documents, and --language records the
+language for its search by words. Searches that are running keep the index as they opened it.
 """
 
 import itertools
@@ -21,18 +25,22 @@ from absl import flags, logging
 from bert_tf.config import config_flags
 from bert_tf.config.given_flags import check_given, check_needs
 from bert_tf.search.index_flags import define_index_flags
-from bert_tf.system.files import new_folder_path
+from bert_tf.system.files import new_folder_path, read_lines
 from bert_tf.system.model_names import absolute_path
 from bert_tf.system.progress import Progress
 from bert_tf.text.text_counts import Remedy, counting_texts
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
+    from bert_tf.search.embedding import SearchEmbedder
     from bert_tf.search.manifest import Manifest
     from bert_tf.search.segments import Batch
 
 define_index_flags()
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
+REPLACE = flags.DEFINE_bool("replace", False, "Like --add, but replace documents of the same ids.")
+DELETE = flags.DEFINE_string("delete", "", "File of ids, one a line, to delete from the index.")
+COMPACT = flags.DEFINE_bool("compact", False, "Free the space of deleted documents.")
 FAISS = flags.DEFINE_enum(
     "faiss",
     "",
@@ -43,38 +51,34 @@ FLAGS = flags.FLAGS
 INPUT_FLAGS = (
     "init_checkpoint",
     "dtype",
+    "rescore",
+    "dimensions",
     "similarity",
     "pooling",
     "max_seq_length",
     "batch_size",
     "add",
+    "replace",
     "keep_texts",
 )
+# Fixed by an index that documents are added to.
+INDEX_FLAGS = ("dtype", "rescore", "dimensions", "similarity", "pooling", "language")
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
 def main(_: list[str]) -> None:
     check_given("output_dir", advice="give the directory of the index")
     folder = FLAGS.output_dir
-    is_language_alone = FLAGS["language"].present and not FLAGS.input_file
-    if not FLAGS.input_file and not FAISS.value and not is_language_alone:
+    is_language_alone = bool(FLAGS["language"].present) and not FLAGS.input_file
+    changes = (FAISS.value, DELETE.value, COMPACT.value, is_language_alone)
+    if not FLAGS.input_file and not any(changes):
         raise ValueError("Give documents as --input_file.")
     if FLAGS.input_file:
-        if not (FLAGS.init_checkpoint or ADD.value):
-            raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
-        for name in ("dtype", "similarity", "pooling", "language"):
-            if ADD.value and FLAGS[name].present:
-                raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
-        if not ADD.value:
-            new_folder_path(folder, "give --add, or another --output_dir")
+        check_input_flags(folder)
         write(FLAGS.init_checkpoint, folder)
     else:
         check_needs(dict.fromkeys(INPUT_FLAGS, "input_file"))
-    if is_language_alone:
-        from bert_tf.search.index import record_language
-
-        record_language(folder, FLAGS.language)
-        logging.info("%s: words are those of --language=%s.", folder, FLAGS.language)
+        change(folder, is_language_alone)
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index
@@ -90,15 +94,53 @@ def main(_: list[str]) -> None:
             ) from error
 
 
+def check_input_flags(folder: str) -> None:
+    """Raises ValueError if flags of a build or an addition contradict each other."""
+    is_change = ADD.value or REPLACE.value
+    if ADD.value and REPLACE.value:
+        raise ValueError("--add refuses documents that --replace replaces; give one of the two.")
+    for name in ("delete", "compact"):
+        if FLAGS[name].value:
+            raise ValueError(f"--{name} changes an index without --input_file; run it alone.")
+    if not (FLAGS.init_checkpoint or is_change):
+        raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
+    for name in INDEX_FLAGS:
+        if is_change and FLAGS[name].present:
+            flag = "add" if ADD.value else "replace"
+            raise ValueError(f"--{name} is fixed by the index with --{flag}; leave it out.")
+    if not is_change:
+        from bert_tf.search.manifest import check_copies
+
+        check_copies(FLAGS.dtype, FLAGS.rescore)
+        new_folder_path(folder, "give --add or --replace, or another --output_dir")
+
+
+def change(folder: str, has_language: bool) -> None:
+    """Deletes documents, frees their space, and records a language, as the flags say."""
+    from bert_tf.search.index import compact_index, delete_from_index, record_language
+
+    if DELETE.value:
+        ids = [line for line in read_lines(DELETE.value, is_bounded=True) if line]
+        manifest = delete_from_index(folder, ids)
+        count = len(set(ids))
+        logging.info("%s: deleted %d documents, %d remain.", folder, count, manifest.count)
+    if COMPACT.value:
+        manifest = compact_index(folder)
+        logging.info("%s: %d documents, %.1f MB.", folder, manifest.count, manifest.size / 1e6)
+    if has_language:
+        record_language(folder, FLAGS.language)
+        logging.info("%s: words are those of --language=%s.", folder, FLAGS.language)
+
+
 def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.embedding import SearchEmbedder, embedder_of_index, stated_similarity
-    from bert_tf.search.index import add_to_index, build_index
+    from bert_tf.search.index import add_to_index, build_index, replace_in_index
     from bert_tf.search.manifest import Manifest
 
     # Documents are read twice, so that a fault in them is found before the model is loaded.
-    if ADD.value:
+    if ADD.value or REPLACE.value:
         length = length_of_added(Manifest.read(pathlib.Path(folder)), folder)
         count = count_documents(folder)
         embedder = embedder_of_index(folder, model, length, FLAGS.batch_size)
@@ -106,11 +148,14 @@ def write(model: str, folder: str) -> None:
         count = count_documents(folder)
         embedder = SearchEmbedder(model, FLAGS.pooling, FLAGS.max_seq_length, FLAGS.batch_size)
     start = time.monotonic()
-    embedded = batches(embedder.documents, read_documents(FLAGS.input_file), count)
+    embedded = batches(embedder, read_documents(FLAGS.input_file), count)
     embedding = embedder.model.embedding
     with counting_texts("") as text_counts:
         if ADD.value:
             manifest = add_to_index(folder, embedded, model=embedder.fingerprint)
+        elif REPLACE.value:
+            manifest, replaced = replace_in_index(folder, embedded, model=embedder.fingerprint)
+            logging.info("%s: replaced %d documents, added %d.", folder, replaced, count - replaced)
         else:
             manifest = build_index(
                 folder,
@@ -118,39 +163,39 @@ def write(model: str, folder: str) -> None:
                 model=embedder.fingerprint,
                 source=absolute_path(model),
                 dtype=FLAGS.dtype,
+                rescore=FLAGS.rescore,
+                dimensions=FLAGS.dimensions,
                 similarity=FLAGS.similarity or stated_similarity(embedding.similarity),
                 pooling=FLAGS.pooling,
                 max_seq_length=embedding.max_seq_length,
                 language=FLAGS.language,
             )
+            log_recall(manifest)
     seconds = time.monotonic() - start
-    size = sum(size for size, _ in manifest.files.values()) / 1e6
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
         folder,
         count,
         seconds,
         count / seconds,
-        sum(manifest.segments),
-        size,
+        manifest.count,
+        manifest.size / 1e6,
     )
-    if manifest.dtype == "int8":
-        log_int8_recall(folder)
     positions = embedder.model.config.longest_row
     text_counts.log("build_index", Remedy("--max_seq_length={}", positions))
 
 
-def log_int8_recall(folder: str) -> None:
-    """Logs the share of the nearest documents that a search of the int8 vectors finds."""
-    from bert_tf.search.index import RECALL_K, RECALL_QUERIES, Index
-
-    index = Index(folder, checks_files=False)
+def log_recall(manifest: "Manifest") -> None:
+    """Logs the share of the nearest documents that a search of small vectors finds."""
+    if manifest.recall is None:
+        return
     logging.info(
-        "int8 finds %.4f of the %d nearest documents that exact search finds (%d documents as "
-        "queries).",
-        index.int8_recall(),
-        min(RECALL_K, len(index)),
-        min(RECALL_QUERIES, len(index)),
+        "%s vectors of %d numbers find %.4f of the ten nearest documents that float32 vectors of "
+        "%d find; documents are the queries.",
+        manifest.dtype,
+        manifest.dimension,
+        manifest.recall,
+        manifest.model_dimension,
     )
 
 
@@ -172,10 +217,11 @@ def count_documents(folder: str) -> int:
     from bert_tf.search.index import Index
 
     # Only the ids are needed here; `add_to_index` compares the checksums.
-    existing = set(Index(folder, checks_files=False).ids) if ADD.value else set()
+    is_change = ADD.value or REPLACE.value
+    existing = set(Index(folder, checks_files=False).ids) if is_change else set()
     count = 0
     for document in read_documents(FLAGS.input_file):
-        if document.id in existing:
+        if ADD.value and document.id in existing:
             raise ValueError(f"{folder} already has a document {document.id!r}; leave it out.")
         count += 1
     if not count:
@@ -187,7 +233,9 @@ def count_documents(folder: str) -> int:
     return count
 
 
-def batches(embed: typing.Any, documents: Iterable["Document"], count: int) -> Iterator["Batch"]:
+def batches(
+    embedder: "SearchEmbedder", documents: Iterable["Document"], count: int
+) -> Iterator["Batch"]:
     """Yields `count` documents, embedded."""
     from bert_tf.search.segments import Batch
 
@@ -196,7 +244,8 @@ def batches(embed: typing.Any, documents: Iterable["Document"], count: int) -> I
     while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
         ids = [document.id for document in chunk]
         texts = [document.text for document in chunk]
-        yield Batch(ids, embed(texts), texts if FLAGS.keep_texts else None)
+        vectors, keys = embedder.keyed_documents(texts)
+        yield Batch(ids, vectors, texts if FLAGS.keep_texts else None, keys)
         progress.add(len(chunk))
 
 

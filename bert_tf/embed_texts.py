@@ -59,6 +59,8 @@ FLAGS = flags.FLAGS
 # Of the other flags, those of which each flag needs one.
 NEEDS = {
     "dtype": "index_dir",
+    "rescore": "index_dir",
+    "dimensions": "index_dir",
     "language": "index_dir",
     "similarity": "index_dir qdrant",
     "keep_texts": "index_dir qdrant",
@@ -170,7 +172,7 @@ def check_index(job: Job) -> bool:
         return False
     if (folder / "manifest.json").exists() and index_record(job).exists():
         manifest = Manifest.read(folder)
-        record = read_json(index_record(job))
+        record = {"rescore": "", "dimensions": 0, **read_json(index_record(job))}
         # A killed build recorded no vectors yet; documents may have been added later.
         crcs = record.pop("vectors", [])
         is_same = manifest.vector_crcs()[: len(crcs)] == crcs
@@ -193,6 +195,8 @@ def index_values() -> dict[str, Any]:
     return {
         "index": str(index_folder()),
         "dtype": FLAGS.dtype,
+        "rescore": FLAGS.rescore,
+        "dimensions": FLAGS.dimensions,
         "similarity": FLAGS.similarity,
         "language": FLAGS.language,
         "keep_texts": FLAGS.keep_texts,
@@ -218,6 +222,8 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
         model=job.model,
         source=job.source,
         dtype=FLAGS.dtype,
+        rescore=FLAGS.rescore,
+        dimensions=FLAGS.dimensions,
         similarity=similarity,
         pooling=job.pooling,
         max_seq_length=job.max_seq_length,

@@ -1,62 +1,95 @@
-"""Vectors as int8, with an offset and a step for each dimension and a length for each vector.
+"""Small vectors: int8 with a range for each dimension, and one bit for each dimension.
 
-    vector = length * (offsets + steps * values)        offsets, steps [D], values int8 [D]
+The codes are those of sentence-transformers' `quantize_embeddings`:
+
+    int8      floor((x - low) / step) - 128, where step = (high - low) / 255
+    ubinary   1 where x > 0, eight dimensions in a byte, the first one in its highest bit;
+              `binary` is ubinary - 128 as int8
 
 Mean-pooled encoders have a few dimensions that are a hundred times larger than the others. A single
 step for the whole vector would have to fit these and would round all other dimensions to 0. So each
-dimension has a step for its range over all vectors. The length prevents that one long vector widens
-the ranges of all. Reference: the scalar quantization of sentence-transformers
-(`quantize_embeddings`) and of FAISS (SQ8).
+dimension has a range, over calibration vectors.
 """
 
 import dataclasses
 
 import numpy as np
 
-LEVELS = 254  # steps between -127 and 127
+LEVELS = 255  # steps between the lowest and the highest code
 LEAST_LENGTH = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantized:
-    """int8 vectors, and the numbers to restore the original vectors.
+class Ranges:
+    """The range of each dimension: vector = offsets + steps * codes, within a step.
 
     Attributes:
-      values: int8 [N, D], -127 to 127.
-      rest: float32 [N, D], the rounding errors in steps, -0.5 to 0.5.
-      lengths: float32 [N].
-      offsets: float32 [D].
-      steps: float32 [D], above 0.
+      low: float32 [D], the lowest number of each dimension.
+      steps: float32 [D], above 0; 1 for a constant dimension.
     """
 
-    values: np.ndarray
-    rest: np.ndarray
-    lengths: np.ndarray
-    offsets: np.ndarray
+    low: np.ndarray
     steps: np.ndarray
 
+    @classmethod
+    def of(cls, calibration: np.ndarray) -> "Ranges":
+        """Returns the ranges of calibration vectors, float32 [N, D] with N > 0."""
+        low = calibration.min(axis=0).astype(np.float32)
+        steps = (calibration.max(axis=0) - low) / np.float32(LEVELS)
+        return cls(low, np.where(steps == 0, 1, steps).astype(np.float32))
 
-def quantize(vectors: np.ndarray) -> Quantized:
-    """Rounds vectors, float32 [N, D], to int8; the error is at most half a step of a dimension."""
+    @property
+    def offsets(self) -> np.ndarray:
+        """The numbers that the code 0 stands for, float32 [D]."""
+        return self.low + 128 * self.steps
+
+    def codes(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns int8 [N, D] for float32 [N, D]; numbers outside the ranges are clipped."""
+        steps_above = np.floor((vectors - self.low) / self.steps)
+        return (np.clip(steps_above, 0, LEVELS) - 128).astype(np.int8)
+
+    def restore(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the lower ends of the steps that int8 codes [N, D] stand for, float32 [N, D]."""
+        return (codes.astype(np.float32) + 128) * self.steps + self.low
+
+
+def vector_lengths(vectors: np.ndarray) -> np.ndarray:
+    """Returns the length of each vector, float32 [N], 1 for vectors of zeros.
+
+    Vectors are divided by it before they are rounded, so that one long vector does not widen the
+    ranges of all.
+    """
     lengths = np.linalg.norm(vectors, axis=1)
-    # A vector of zeros must not be divided by 0.
-    lengths = np.where(lengths < LEAST_LENGTH, 1, lengths).astype(np.float32)
-    unit = vectors / lengths[:, None]  # [N, D]
-    # The range of each dimension, [D] each.
-    low = unit.min(axis=0)
-    high = unit.max(axis=0)
-    # The middle of the range, so that both ends are equally far.
-    offsets = (low + high) / 2
-    steps = (high - low) / np.float32(LEVELS)
-    # A constant dimension is its offset. A range within float32's rounding counts as constant.
-    smallest = np.finfo(np.float32).eps * np.maximum(np.abs(offsets), LEAST_LENGTH)
-    steps = np.where(steps <= smallest, 1, steps).astype(np.float32)
-    scaled = (unit - offsets) / steps
-    rounded = np.clip(np.rint(scaled), -127, 127)
-    return Quantized(
-        values=rounded.astype(np.int8),
-        rest=(scaled - rounded).astype(np.float32),
-        lengths=lengths,
-        offsets=offsets.astype(np.float32),
-        steps=steps,
-    )
+    return np.where(lengths < LEAST_LENGTH, 1, lengths).astype(np.float32)
+
+
+def binary_codes(vectors: np.ndarray) -> np.ndarray:
+    """Returns the ubinary codes uint8 [N, ceil(D / 8)] of vectors [N, D]; unused bits are 0."""
+    return np.packbits(np.asarray(vectors) > 0, axis=1)
+
+
+def signed_codes(codes: np.ndarray) -> np.ndarray:
+    """Returns the binary codes int8 of ubinary codes uint8, which are 128 larger."""
+    return (codes ^ np.uint8(0x80)).view(np.int8)
+
+
+def signs(codes: np.ndarray, dimension: int) -> np.ndarray:
+    """Returns 1 and -1 for the bits of ubinary codes, float32 [N, dimension]."""
+    bits = np.unpackbits(codes, axis=1, count=dimension)
+    return bits.astype(np.float32) * 2 - 1
+
+
+def hamming_scores(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Returns minus the number of bits that differ, float32 [Q, N], for uint8 [Q, B] and [N, B]."""
+    # The widest words that divide the bytes; the arrays may begin at any address.
+    word = next(size for size in (8, 4, 2, 1) if codes.shape[1] % size == 0)
+    words = np.ascontiguousarray(codes).view(f"u{word}")  # [N, B / word]
+    scores = np.empty([len(queries), len(codes)], np.float32)
+    for query, query_scores in zip(
+        np.ascontiguousarray(queries).view(f"u{word}"), scores, strict=True
+    ):
+        differing = np.zeros(len(codes), np.uint32)
+        for column in range(words.shape[1]):
+            differing += np.bitwise_count(words[:, column] ^ query[column])
+        np.negative(differing, out=query_scores, dtype=np.float32)
+    return scores

@@ -41,6 +41,12 @@ MODE = flags.DEFINE_enum(
 FAISS = flags.DEFINE_enum(
     "faiss", "", ["", "flat", "ivf_pq", "hnsw"], "Search by the FAISS index of this kind."
 )
+RESCORE = flags.DEFINE_enum(
+    "rescore",
+    "",
+    ["", "float32", "int8", "none"],
+    "Copies that score the best of int8 and binary vectors again; empty: those of the index.",
+)
 FUSION = flags.DEFINE_enum(
     "fusion", "ranks", ["ranks", "weights"], "How --mode=hybrid combines the two rankings."
 )
@@ -69,7 +75,9 @@ NEEDS = {
     **dict.fromkeys(("split", "output_file", "ignore_identical_ids"), "data_dir"),
     "rerank_k": "rerank",
     **dict.fromkeys(("fusion", "vector_weight"), "mode=hybrid"),
-    **dict.fromkeys(("faiss", "init_checkpoint", "max_seq_length"), "mode=vectors mode=hybrid"),
+    **dict.fromkeys(
+        ("faiss", "rescore", "init_checkpoint", "max_seq_length"), "mode=vectors mode=hybrid"
+    ),
 }
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
 MAX_SHOWN = 300  # characters of a text
@@ -83,6 +91,13 @@ def main(_: list[str]) -> None:
     if OUTPUT.value:
         check_writable(OUTPUT.value, "output_file")
 
+    from bert_tf.search.manifest import Manifest, check_rescoring
+
+    if RESCORE.value:
+        if FAISS.value:
+            raise ValueError("--rescore has no effect on --faiss; leave one of them out.")
+        check_rescoring(Manifest.read(pathlib.Path(INDEX.value)), RESCORE.value)
+
     from bert_tf.search.searcher import Searcher
     from bert_tf.tasks.embedding.beir import read_beir
 
@@ -92,6 +107,7 @@ def main(_: list[str]) -> None:
         model=config_flags.from_flags(TrainingConfig).init_checkpoint,
         mode=MODE.value,
         faiss=FAISS.value,
+        rescore=RESCORE.value,
         fusion=FUSION.value,
         vector_weight=WEIGHT.value,
         reranker=RERANK.value,

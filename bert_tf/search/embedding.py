@@ -11,6 +11,7 @@ from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.manifest import Manifest, model_of_index
+from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.embedding.model import BertEmbedder
 
 
@@ -44,6 +45,22 @@ class SearchEmbedder:
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [N, D]."""
         return self.model.encode_document(texts, batch_size=self.batch_size)
+
+    def keyed_documents(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
+        """Embeds texts, those that are the same to the model once.
+
+        Returns:
+          float32 [N, D], and a key of the tokens of each text; equal keys have equal vectors.
+        """
+        prompt = self.model.embedding.side_prompt("document")
+        keys = []
+        firsts: dict[int, int] = {}  # the index of the first text of each key
+        for index, text in enumerate(texts):
+            keys.append(key_of(np.array(self.model.pack(text, prompt).ids, np.int32)))
+            firsts.setdefault(keys[-1], index)
+        vectors = self.documents([texts[index] for index in firsts.values()])
+        rows = {key: row for row, key in enumerate(firsts)}
+        return vectors[[rows[key] for key in keys]], keys
 
 
 def embedder_of_index(

@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_tf.metrics.candidates import best_candidates
 from bert_tf.metrics.exact import dot_products
-from bert_tf.search.index import RESCORED, Index
+from bert_tf.search.open_index import RESCORED, Index
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.extras import install_hint
 from bert_tf.system.files import atomic_write, read_optional_json, write_json

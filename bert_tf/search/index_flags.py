@@ -15,9 +15,19 @@ def define_index_flags() -> None:
     flags.DEFINE_enum(
         "dtype",
         "float32",
-        ["float32", "float16", "int8"],
-        "Format of the vectors; int8 reads a quarter of the bytes per search and scores the best "
-        "exactly; on disk it takes a quarter more than float32.",
+        ["float32", "float16", "int8", "binary"],
+        "Format of the vectors that a search reads: int8 has a quarter of the bytes of float32, "
+        "binary a bit for each number.",
+    )
+    flags.DEFINE_enum(
+        "rescore",
+        "",
+        ["", "float32", "int8", "none"],
+        "Copies of int8 and binary vectors that score the best again; empty: float32 for int8, "
+        "int8 for binary.",
+    )
+    flags.DEFINE_integer(
+        "dimensions", 0, "First numbers of each vector to keep (Matryoshka models); 0: all.", 0
     )
     flags.DEFINE_enum(
         "similarity", "", ["", "cosine", "dot"], "Similarity of vectors; empty: the model's choice."

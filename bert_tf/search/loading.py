@@ -33,7 +33,7 @@ def load_search(
     Args:
       model_dir: the model that the index was made with; "": its folder at that time.
       index: directory of `bert_tf.build_index`.
-      store: form of the vectors, of `VectorStore`; "": that of the index.
+      store: form of the vectors, of `VectorStore`; "": that of the index, int8 if it is binary.
 
     Raises:
       ValueError: if model and index disagree, or there are no texts to rerank.
@@ -53,10 +53,11 @@ def load_search(
         options["pooling"] = pooling
     length = embedding.max_seq_length
     embedder = load(source, "embeddings", length, unpad, "float32", **options)
+    form = store or found.manifest.dtype
     return SearchServing(
         typing.cast(EmbeddingServing, embedder),
-        VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
-        found.ids,
+        VectorStore(found.vectors(np.arange(len(found))), "int8" if form == "binary" else form),
+        list(found.ids),
         [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
         typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad)) if rerank else None,
         rerank_k,

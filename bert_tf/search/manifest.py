@@ -14,8 +14,17 @@ from bert_tf.search.analyzer import TOKEN_RULE
 from bert_tf.system.files import read_json, real_path, write_json
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
+READABLE_FORMATS = (2, 3)
 SIMILARITIES = ("cosine", "dot")
+DTYPES = ("float32", "float16", "int8", "binary")
+# The copies of the vectors that rescore candidates, for each dtype; the first one is the default.
+RESCORING = {
+    "float32": ("none",),
+    "float16": ("none",),
+    "int8": ("float32", "none"),
+    "binary": ("int8", "float32", "none"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +35,24 @@ class Manifest:
       model: fingerprint of the model that made the vectors.
       source: the path of that model, for messages.
       dimension: D.
-      dtype: type of the vectors, one of `exact.DTYPES`.
+      dtype: type of the vectors, one of `DTYPES`.
       similarity: `cosine` (vectors have unit length) or `dot`.
       has_texts: whether the documents' texts are stored.
-      segments: number of documents in each segment.
+      segments: number of documents in each segment, deleted ones included.
       files: size and CRC-32C by file name.
       pooling: pooling requested for the build; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
       token_rule: how the analyzer of the index cuts words; of a searchable one
         `analyzer.TOKEN_RULE`.
       language: of the texts, one of `analyzer.STEMMERS`.
+      rescore: copies of the vectors that rescore candidates, one of `RESCORING`.
+      model_dimension: size of the model's vectors, of which the first D are kept; 0: D.
+      recall: share of the ten nearest documents by float32 vectors of the model that a search
+        found when the index was built; None: not measured.
+      first_segment: the number in the file names of the first segment. Numbers are not used again.
+      vector_counts: number of vectors in each segment; equal texts share one.
+      deleted: number of deleted documents that the segments still have.
+      deletions: how often documents were deleted; the number of the file with the deleted rows.
     """
 
     model: str
@@ -50,6 +67,13 @@ class Manifest:
     max_seq_length: int = 0
     token_rule: str = TOKEN_RULE
     language: str = "en"
+    rescore: str = "none"
+    model_dimension: int = 0
+    recall: float | None = None
+    first_segment: int = 0
+    vector_counts: tuple[int, ...] = ()
+    deletions: int = 0
+    deleted: int = 0
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -65,11 +89,14 @@ class Manifest:
                 hint = "; a build was interrupted: run the command again"
             raise ValueError(f"{folder} is not an index: it has no {MANIFEST}{hint}.")
         values = _read_values(path)
+        if values["format"] == 2:
+            values = {**_format_3_fields(values), **values}
         names = [field.name for field in dataclasses.fields(cls)]
         if missing := [name for name in names if name not in values]:
             raise ValueError(f"{path} lacks {', '.join(missing)}; build the index again.")
         fields = {name: values[name] for name in names}
         fields["segments"] = tuple(fields["segments"])
+        fields["vector_counts"] = tuple(fields["vector_counts"])
         fields["files"] = {name: tuple(entry) for name, entry in fields["files"].items()}
         return cls(**fields)
 
@@ -86,10 +113,68 @@ class Manifest:
                 f"--language={self.language}`."
             )
 
+    @property
+    def numbers(self) -> range:
+        """The numbers in the file names of the segments."""
+        return range(self.first_segment, self.first_segment + len(self.segments))
+
+    @property
+    def count(self) -> int:
+        """The number of documents."""
+        return sum(self.segments) - self.deleted
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+    @property
+    def deleted_file(self) -> str:
+        """The file with the rows of deleted documents; "" if there are none."""
+        name = f"deleted-{self.deletions:05}.npy"
+        return name if name in self.files else ""
+
     def vector_crcs(self) -> list[str]:
-        """Returns the checksum of each segment's exact vectors."""
-        name = "exact" if self.dtype == "int8" else "vectors"
-        return [self.files[f"{name}-{i:05}.npy"][1] for i in range(len(self.segments))]
+        """Returns the checksum of each segment's most exact vectors, and of the deleted rows."""
+        name = {"float32": "exact", "int8": "int8", "none": "vectors"}[self.rescore]
+        names = [f"{name}-{number:05}.npy" for number in self.numbers]
+        if self.deleted_file:
+            names.append(self.deleted_file)
+        return [self.files[name][1] for name in names]
+
+
+def check_copies(dtype: str, rescore: str) -> None:
+    """Raises ValueError unless vectors of a dtype can have these copies; "" is the default."""
+    if rescore and rescore not in RESCORING[dtype]:
+        with_copies = [name for name, known in RESCORING.items() if rescore in known]
+        raise ValueError(
+            f"rescore is {rescore!r}, but dtype is {dtype}, whose copies are "
+            f"{' or '.join(RESCORING[dtype])}; give one of these, or dtype "
+            f"{' or '.join(with_copies) or 'binary'}."
+        )
+
+
+def check_rescoring(manifest: Manifest, copies: str) -> None:
+    """Raises ValueError unless an index has the copies that rescore; "" stands for its own."""
+    if copies not in ("", "none", manifest.rescore):
+        has = "no copies" if manifest.rescore == "none" else f"{manifest.rescore} copies alone"
+        raise ValueError(
+            f"rescore is {copies}, but the index has {has} of its {manifest.dtype} vectors; leave "
+            f"it out, or build the index with --dtype=binary --rescore={copies}."
+        )
+
+
+def _format_3_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields that format 3 added, for a manifest of format 2."""
+    return {
+        "rescore": "float32" if values.get("dtype") == "int8" else "none",
+        "model_dimension": 0,
+        "recall": None,
+        "first_segment": 0,
+        "vector_counts": values.get("segments", ()),
+        "deletions": 0,
+        "deleted": 0,
+    }
 
 
 def _read_values(path: pathlib.Path) -> dict[str, Any]:
@@ -97,7 +182,7 @@ def _read_values(path: pathlib.Path) -> dict[str, Any]:
     values = read_json(path)
     version = values.get("format")
     # Not isinstance: True is an int in Python.
-    if type(version) is not int or version != FORMAT:
+    if type(version) is not int or version not in READABLE_FORMATS:
         raise ValueError(
             f"{path} has format {version!r}, expected {FORMAT}; build the index again."
         )

@@ -11,7 +11,7 @@ from bert_tf.search.embedding import embedder_of_index
 from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
-from bert_tf.search.manifest import Manifest
+from bert_tf.search.manifest import Manifest, check_rescoring
 from bert_tf.search.reranker import read_reranker
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.text.text_counts import counting_texts
@@ -40,6 +40,7 @@ class Searcher:
       model: path of the model that embeds queries; "": the path recorded when the index was built.
       mode: `vectors`, `words` or `hybrid`.
       faiss: kind of the FAISS index to use; "": exact search.
+      rescore: copies that score the best of int8 and binary vectors again; see `Index.search`.
       fusion: how hybrid search combines both rankings: `ranks` (reciprocal) or `weights`.
       vector_weight: weight of vectors in hybrid search, 0 to 1; words have the rest. None: see
         `WEIGHTS`.
@@ -59,6 +60,7 @@ class Searcher:
         model: str = "",
         mode: str = "vectors",
         faiss: str = "",
+        rescore: str = "",
         fusion: str = "ranks",
         vector_weight: float | None = None,
         reranker: str = "",
@@ -87,10 +89,12 @@ class Searcher:
                 f"{folder} stores no texts, but word search and rerankers need them; build it with "
                 "texts."
             )
-        self._vectors = FaissIndex(self.index, faiss) if faiss else self.index
+        check_rescoring(self.index.manifest, rescore)
+        self._rescore = rescore
+        self._faiss = FaissIndex(self.index, faiss) if faiss else None
         if mode != "vectors":
             texts = [self.index.text(row) for row in range(len(self.index))]
-            self._words = Bm25(texts, language=manifest.language)
+            self._words = Bm25(texts, language=self.index.manifest.language)
         self._reranker = read_reranker(reranker) if reranker else None
         self._mode = mode
         self._rerank_k = rerank_k
@@ -181,7 +185,10 @@ class Searcher:
         return hits
 
     def _search_vectors(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        scores, rows = self._vectors.search(vectors, k)
+        if self._faiss is None:
+            scores, rows = self.index.search(vectors, k, rescore_with=self._rescore)
+        else:
+            scores, rows = self._faiss.search(vectors, k)
         if (rows < 0).any():
             raise ValueError(
                 f"The lists that FAISS searches hold fewer than {k} documents for a query; ask for "

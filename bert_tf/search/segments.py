@@ -3,14 +3,15 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.metrics.quantization import quantize
 from bert_tf.search import strings
 from bert_tf.search.manifest import Manifest
+from bert_tf.search.recall import RecallSample
+from bert_tf.search.stored_vectors import segment_arrays
 from bert_tf.system.checksums import file_crcs
 
 SEGMENT_BYTES = 64 << 20  # as float32; a build holds two copies of a segment in memory
@@ -22,103 +23,184 @@ class Batch(NamedTuple):
     ids: Sequence[str]
     vectors: np.ndarray  # float [n, D]
     texts: Sequence[str] | None = None  # None: texts are not stored
+    keys: Sequence[int] | None = None  # 64 bits each; documents of one key share a vector
 
 
-def prepared(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Returns vectors as float32, of unit length if the similarity is cosine."""
+def prepared(vectors: np.ndarray, similarity: str, dimension: int = 0) -> np.ndarray:
+    """Returns the first numbers of vectors as float32, of unit length if the similarity is cosine.
+
+    `dimension` is how many numbers, 0: all. With `dot`, shortened vectors keep their length.
+    """
     vectors = np.asarray(vectors, np.float32)
-    if similarity == "dot":
+    kept = vectors[:, : dimension or None]
+    if similarity == "dot" and kept.shape == vectors.shape:
         return vectors
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, 1e-12)  # A vector of zeros stays zero.
+    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
+    kept = kept / np.maximum(lengths, 1e-12)  # A vector of zeros stays zero.
+    if similarity == "dot":
+        kept = kept * np.linalg.norm(vectors, axis=1, keepdims=True)
+    return kept
 
 
-def write_segments(
-    folder: pathlib.Path, manifest: Manifest, batches: Iterable[Batch], seen: set[str]
-) -> Manifest:
-    """Writes documents into new segments; returns the manifest extended by them."""
-    held: list[Batch] = []  # batches of the segment to come
-    for batch in batches:
+class SegmentWriter:
+    """Writes documents into new segments of an index.
+
+    Args:
+      manifest: of the index so far; `manifest` is extended segment by segment.
+      seen: ids that new documents must not have; those of new documents are added.
+      vector_rows: the row of the vector of each key.
+      sample: collects the documents that measure the recall; None: it is not measured.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        manifest: Manifest,
+        seen: set[str],
+        vector_rows: dict[int, int],
+        sample: RecallSample | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self._folder = folder
+        self._seen = seen
+        self._vector_rows = vector_rows
+        self._sample = sample
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begins a segment."""
+        self._ids: list[str] = []
+        self._texts: list[str] = []
+        self._rows: list[int] = []  # the row of each document's vector
+        self._keys: list[int] = []  # of the vectors
+        self._vectors: list[np.ndarray] = []
+        self._start = sum(self.manifest.vector_counts)
+        self._count = 0  # vectors
+
+    def add(self, batch: Batch) -> None:
+        """Adds documents; raises ValueError if one cannot be stored."""
         if not len(batch.ids):
-            continue
+            return
         vectors = np.asarray(batch.vectors, np.float32)
-        manifest = _checked(manifest, batch, vectors, seen)
-        held.append(batch._replace(vectors=prepared(vectors, manifest.similarity)))
-        rows = max(1, SEGMENT_BYTES // (4 * manifest.dimension))
-        if sum(len(part.ids) for part in held) >= rows:
-            manifest = _write_segment(folder, manifest, held)
-            held = []
-    return _write_segment(folder, manifest, held) if held else manifest
+        self._check(batch, vectors)
+        manifest = self.manifest
+        new = []
+        for number in range(len(batch.ids)):
+            row = self._start + self._count
+            if batch.keys is not None:
+                key = int(batch.keys[number])
+                row = self._vector_rows.setdefault(key, row)
+            if row == self._start + self._count:
+                new.append(number)
+                self._count += 1
+                if batch.keys is not None:
+                    self._keys.append(key)
+            self._rows.append(row)
+        if self._sample:
+            self._sample.add(prepared(vectors[new], manifest.similarity))
+        self._vectors.append(prepared(vectors[new], manifest.similarity, manifest.dimension))
+        self._ids.extend(batch.ids)
+        self._texts.extend(batch.texts or ())
+        if len(self._ids) >= max(1, SEGMENT_BYTES // (4 * manifest.dimension)):
+            self.finish()
 
-
-def _checked(manifest: Manifest, batch: Batch, vectors: np.ndarray, seen: set[str]) -> Manifest:
-    """Checks a batch and adds its ids to `seen`; the first batch completes the manifest."""
-    is_first = not manifest.dimension
-    if is_first:
-        has_texts = batch.texts is not None
-        manifest = dataclasses.replace(manifest, dimension=vectors.shape[-1], has_texts=has_texts)
-    if vectors.shape != (len(batch.ids), manifest.dimension):
-        raise ValueError(
-            f"Got vectors of shape {vectors.shape} for {len(batch.ids)} documents; expected "
-            f"[{len(batch.ids)}, {manifest.dimension}]."
-        )
-    if manifest.has_texts and batch.texts is None:
-        raise ValueError("The index stores texts; give the texts of all documents.")
-    if batch.texts is not None and not manifest.has_texts:
-        raise ValueError("The index stores no texts; give documents without texts.")
-    if batch.texts is not None and len(batch.texts) != len(batch.ids):
-        raise ValueError(
-            f"Got {len(batch.texts)} texts for {len(batch.ids)} documents; give one per document."
-        )
-    for name, is_finite in zip(batch.ids, np.isfinite(vectors).all(axis=1), strict=True):
-        if not isinstance(name, str):
-            raise ValueError(f"A document id is {name!r}, expected a string; give str({name!r}).")
-        if name in seen or not name:
-            fault = "occurs twice" if name else "is empty"
-            raise ValueError(f"The document id {name!r} {fault}; ids must be unique, not empty.")
-        if not is_finite:
-            raise ValueError(
-                f"The vector of document {name!r} contains numbers that are not finite."
+    def finish(self) -> Manifest:
+        """Writes the documents that are held; returns the manifest."""
+        if self._ids:
+            vectors = np.concatenate(self._vectors)  # [n, D]
+            arrays = segment_arrays(vectors, self.manifest)
+            own_rows = np.arange(self._start, self._start + self._count)
+            rows = np.array(self._rows, np.int64)
+            if not np.array_equal(rows, own_rows):
+                arrays["rows"] = rows
+            if len(self._keys) == self._count:
+                arrays["keys"] = np.array(self._keys, np.uint64)
+            self.manifest = write_segment(
+                self._folder, self.manifest, self._ids, self._texts, arrays
             )
-        seen.add(name)
-    return manifest
+            self._clear()
+        return self.manifest
+
+    def _check(self, batch: Batch, vectors: np.ndarray) -> None:
+        """Checks a batch and adds its ids to `seen`; the first batch completes the manifest."""
+        manifest = self.manifest
+        if not manifest.model_dimension:
+            size = vectors.shape[-1]
+            if manifest.dimension > size:
+                raise ValueError(
+                    f"dimensions is {manifest.dimension}, but the vectors have {size}; give fewer."
+                )
+            manifest = dataclasses.replace(
+                manifest,
+                model_dimension=size,
+                dimension=manifest.dimension or size,
+                has_texts=batch.texts is not None,
+            )
+            self.manifest = manifest
+        if vectors.shape != (len(batch.ids), manifest.model_dimension):
+            raise ValueError(
+                f"Got vectors of shape {vectors.shape} for {len(batch.ids)} documents; expected "
+                f"[{len(batch.ids)}, {manifest.model_dimension}]."
+            )
+        if manifest.has_texts and batch.texts is None:
+            raise ValueError("The index stores texts; give the texts of all documents.")
+        if batch.texts is not None and not manifest.has_texts:
+            raise ValueError("The index stores no texts; give documents without texts.")
+        for name, values in (("texts", batch.texts), ("keys", batch.keys)):
+            if values is not None and len(values) != len(batch.ids):
+                raise ValueError(
+                    f"Got {len(values)} {name} for {len(batch.ids)} documents; give one per "
+                    "document."
+                )
+        self._check_ids(batch, vectors)
+
+    def _check_ids(self, batch: Batch, vectors: np.ndarray) -> None:
+        for name, is_finite in zip(batch.ids, np.isfinite(vectors).all(axis=1), strict=True):
+            if not isinstance(name, str):
+                raise ValueError(
+                    f"A document id is {name!r}, expected a string; give str({name!r})."
+                )
+            if name in self._seen or not name:
+                fault = "occurs twice" if name else "is empty"
+                raise ValueError(
+                    f"The document id {name!r} {fault}; ids must be unique, not empty."
+                )
+            if not is_finite:
+                raise ValueError(
+                    f"The vector of document {name!r} contains numbers that are not finite."
+                )
+            self._seen.add(name)
 
 
-def _write_segment(folder: pathlib.Path, manifest: Manifest, held: list[Batch]) -> Manifest:
-    """Writes batches as one segment; returns the manifest with its files."""
-    number = len(manifest.segments)
-    vectors = np.concatenate([batch.vectors for batch in held])  # [n, D]
-    ids: list[str] = []
-    texts: list[str] = []
-    for batch in held:
-        ids.extend(batch.ids)
-        texts.extend(batch.texts or ())
+def write_segment(
+    folder: pathlib.Path,
+    manifest: Manifest,
+    ids: Sequence[str],
+    texts: Sequence[str],
+    arrays: dict[str, np.ndarray],
+) -> Manifest:
+    """Writes the files of a segment; returns the manifest with them."""
+    number = manifest.numbers.stop
     paths = strings.write(folder, f"ids-{number:05}", ids)
     if manifest.has_texts:
         paths += strings.write(folder, f"texts-{number:05}", texts)
-    for name, values in _segment_arrays(vectors, manifest.dtype).items():
+    for name, values in arrays.items():
         paths.append(folder / f"{name}-{number:05}.npy")
         np.save(paths[-1], values)
-    # The manifest names these files, so they must be on the disk before it is written.
+    return dataclasses.replace(
+        manifest,
+        segments=(*manifest.segments, len(ids)),
+        vector_counts=(*manifest.vector_counts, len(arrays["vectors"])),
+        files={**manifest.files, **file_entries(paths)},
+    )
+
+
+def file_entries(paths: Sequence[pathlib.Path]) -> dict[str, tuple[int, str]]:
+    """Returns the entries of new files in the manifest, after they have reached the disk."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    files = dict(manifest.files)
+    entries = {}
     for path, crc in zip(paths, file_crcs(paths), strict=True):
-        files[path.name] = (path.stat().st_size, crc)
-    return dataclasses.replace(manifest, segments=(*manifest.segments, len(ids)), files=files)
-
-
-def _segment_arrays(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    """Returns the arrays that store vectors [n, D] in a segment, by name."""
-    if dtype == "int8":
-        rounded = quantize(vectors)
-        return {
-            "vectors": rounded.values,
-            "scales": rounded.lengths,
-            "ranges": np.stack([rounded.offsets, rounded.steps]),
-            "exact": vectors,
-        }
-    if dtype == "float16" and np.abs(vectors).max() > np.finfo(np.float16).max:
-        raise ValueError("A vector is too large for float16; give dtype float32.")
-    return {"vectors": vectors.astype(dtype)}
+        entries[path.name] = (path.stat().st_size, crc)
+    return entries

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.quantization import quantize
+from bert_tf.metrics.quantization import Ranges, vector_lengths
+from bert_tf.search.open_index import RESCORED
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
 from bert_tf.tasks.embedding.serving import EmbeddingServing
@@ -14,13 +15,12 @@ from bert_tf.tasks.reranking.serving import RerankingServing
 
 CHUNK_ROWS = 16384
 BLOCK = 32  # scores of which one pass finds the highest
-RESCORED = 4  # candidates per requested document
 
 
 class VectorStore(tf.Module):
     """Vectors in variables, searched exhaustively.
 
-    int8 stores two bytes per number: the number rounded as `vectors.quantization` describes, and
+    int8 stores two bytes per number: the number rounded as `metrics.quantization` describes, and
     the remainder in 254ths of a step. A search reads the first byte, and the best `RESCORED` x k
     documents are rescored with both, to 16 bits.
 
@@ -31,17 +31,23 @@ class VectorStore(tf.Module):
 
     def __init__(self, vectors: np.ndarray, dtype: str) -> None:
         super().__init__()
-        self.count = len(vectors)
+        self.count, self.dimension = vectors.shape
         self.dtype = dtype
         arrays = {"vectors": vectors.astype(np.float16 if dtype == "float16" else np.float32)}
         if dtype == "int8":
-            rounded = quantize(vectors)
+            lengths = vector_lengths(vectors)
+            unit = vectors / lengths[:, None]  # [N, D]
+            ranges = Ranges.of(unit)
+            codes = ranges.codes(unit)
+            # The middle of a step: the rest is at most half a step.
+            offsets = ranges.offsets + ranges.steps / 2
+            rest = (unit - offsets) / ranges.steps - codes
             arrays = {
-                "vectors": rounded.values,  # [N, D]
-                "rest": np.rint(rounded.rest * 254).clip(-127, 127).astype(np.int8),  # [N, D]
-                "scales": rounded.lengths,  # [N]
-                "offsets": rounded.offsets,  # [D]
-                "steps": rounded.steps,  # [D]
+                "vectors": codes,  # [N, D]
+                "rest": np.rint(rest * 254).clip(-127, 127).astype(np.int8),  # [N, D]
+                "scales": lengths,  # [N]
+                "offsets": offsets,  # [D]
+                "steps": ranges.steps,  # [D]
             }
         self.parts = {}
         for name, values in arrays.items():
@@ -56,7 +62,7 @@ class VectorStore(tf.Module):
         coarse = tf.gather(self.parts["vectors"], rows)  # [B, C, D], C candidates
         fine = tf.gather(self.parts["rest"], rows)  # [B, C, D]
         scales = tf.gather(self.parts["scales"], rows)  # [B, C]
-        # Restores the vectors but for their length; see `vectors.quantization`.
+        # Restores the vectors but for their length; see `metrics.quantization`.
         exact = tf.cast(coarse, tf.float32) + tf.cast(fine, tf.float32) / 254.0
         exact = exact * self.parts["steps"] + self.parts["offsets"]
         scores = tf.einsum("bd,bcd->bc", queries, exact) * scales
@@ -73,7 +79,7 @@ class VectorStore(tf.Module):
         scales = self.parts.get("scales")
         shifts = None
         if self.dtype == "int8":
-            # As in `Index._search_int8`: only the products with int8 values remain for the scan.
+            # As in `StoredVectors.scores`: only the products with int8 values remain for the scan.
             shifts = tf.linalg.matvec(queries, self.parts["offsets"])  # [B]
             queries = queries * self.parts["steps"]
 
@@ -176,6 +182,10 @@ class SearchServing(Serving):
         with tf.control_dependencies([check_k]):
             k = tf.identity(k)
         vectors = self.embedder.from_texts(query)["embedding"]  # [B, D]
+        if self.store.dimension < vectors.shape[1]:
+            # As `segments.prepared` does: the first numbers, of the same length.
+            lengths = tf.norm(vectors, axis=1, keepdims=True)
+            vectors = tf.math.l2_normalize(vectors[:, : self.store.dimension], axis=1) * lengths
         if self.reranker:
             depth = tf.minimum(tf.maximum(k, self.rerank_k), count)
             _, rows = self.store.search(vectors, depth)

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bert_tf.metrics.quantization import quantize
-from bert_tf.search import index as index_module
-from bert_tf.search import segments
+from bert_tf.search import open_index, segments
 from bert_tf.search.index import Index, Manifest, add_to_index, build_index
 from bert_tf.search.manifest import _digest
 from bert_tf.search.segments import Batch
@@ -62,22 +60,6 @@ def test_dot_products_are_of_the_vectors_as_they_are(tmp_path: pathlib.Path) -> 
     assert found.text(1) == ""
 
 
-def test_int8_is_within_half_a_step() -> None:
-    vectors = np.random.default_rng(0).normal(size=[40, 16]).astype(np.float32)
-    vectors[3] = 0
-    vectors[:, 5] = 7 * np.linalg.norm(np.delete(vectors, 5, axis=1), axis=1)  # constant in shares
-    vectors[:, 6] *= 100
-    vectors[9] *= 1e4
-    found = quantize(vectors)
-    assert found.values.dtype == np.int8 and np.abs(found.values).max() == 127
-    back = found.lengths[:, None] * (found.offsets + found.steps * found.values)
-    half = found.lengths[:, None] * found.steps / 2
-    assert (np.abs(back - vectors) <= half * 1.001 + 1e-6 * found.lengths[:, None]).all()
-    finer = found.lengths[:, None] * (found.offsets + found.steps * (found.values + found.rest))
-    np.testing.assert_allclose(finer, vectors, rtol=1e-4, atol=1e-5)
-    assert (quantize(vectors[:1]).steps > 0).all()
-
-
 def outlier_vectors(count: int) -> np.ndarray:
     """Vectors whose first dimension is large and nearly constant, as mean-pooled encoders have."""
     random = np.random.default_rng(3)
@@ -114,7 +96,7 @@ def test_int8_segments_of_other_ranges_and_lengths(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rounded scores of all segments are on one scale: here nothing is scored again."""
-    monkeypatch.setattr(index_module, "RESCORED", 1)
+    monkeypatch.setattr(open_index, "RESCORED", 1)
     random = np.random.default_rng(6)
     vectors = np.concatenate([random.normal(size=[40, 8]), random.normal(5, 1, size=[40, 8])])
     vectors *= random.uniform(0.1, 10, size=[80, 1])

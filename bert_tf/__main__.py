@@ -20,6 +20,7 @@ PROGRAMS = {
     "fill-mask": "bert_tf.fill_mask",
     "score": "bert_tf.score_text",
     "features": "bert_tf.extract_features",
+    "distill-static": "bert_tf.distill_static",
     "embed": "bert_tf.embed_texts",
     "index": "bert_tf.build_index",
     "search": "bert_tf.search",

@@ -27,6 +27,7 @@ NEEDED = {
     "bert_tf.build_vocab": "input_file vocab_file",
     "bert_tf.convert_checkpoint": "input output",
     "bert_tf.create_pretraining_data": "input_file output_file vocab_file",
+    "bert_tf.distill_static": "init_checkpoint output_dir",
     "bert_tf.embed_texts": "init_checkpoint input_file output_dir",
     "bert_tf.extract_features": "init_checkpoint input_file output_file",
     "bert_tf.mine_negatives": "init_checkpoint output_file",

@@ -130,7 +130,9 @@ def _of_embedding(path: pathlib.Path) -> str | None:
         return None
     defaults = type(embedding)().to_dict()
     values = embedding.to_dict()
-    return _of_values({name: values[name] for name in values if values[name] != defaults[name]})
+    # A field that few models have is not among the defaults.
+    digested = {name: value for name, value in values.items() if value != defaults.get(name)}
+    return _of_values(digested)
 
 
 def _of_flags(path: pathlib.Path) -> str | None:

@@ -103,7 +103,7 @@ def read_static(path: pathlib.Path) -> Checkpoint:
     others = {module.kind for module in modules[1:]} - {"Normalize"}
     if "embeddings" in tensors and (path / "config.json").is_file() and not others:
         layers: Weights = {}
-        embedding = _model2vec_settings(path / "config.json", _vocab(tokenizer), content)
+        embedding = _stated_settings(path / "config.json", tokenizer, content)
     else:
         values = read_model_settings(path)
         fields, layers = read_layer_settings(path, modules[1:], table.shape[1], values)
@@ -205,8 +205,8 @@ def _read_table(
     return table[:size].astype(np.float32), notes
 
 
-def _model2vec_settings(
-    path: pathlib.Path, vocab: AnyVocab, content: dict[str, Any]
+def _stated_settings(
+    path: pathlib.Path, tokenizer: FoundTokenizer, content: dict[str, Any]
 ) -> EmbeddingConfig:
     """Returns how Model2Vec embeds texts, by its config.json and tokenizer.json."""
     values = read_json(path)
@@ -214,12 +214,26 @@ def _model2vec_settings(
     length = values.get("max_length", MODEL2VEC_LENGTH)
     if length is not None and (type(length) is not int or length < 1):
         raise ValueError(f"{path}: max_length is {length!r}, expected a number above 0, or null.")
-    unknown = vocab.ids.get(unknown_token(content) or "")
+    unknown = _vocab(tokenizer).ids.get(unknown_token(content) or "")
+    return model2vec_settings(tokenizer, unknown, length, bool(normalize))
+
+
+def model2vec_settings(
+    tokenizer: FoundTokenizer, unknown: int | None, length: int | None, normalize: bool
+) -> EmbeddingConfig:
+    """Returns how Model2Vec embeds texts.
+
+    Args:
+      tokenizer: of the texts.
+      unknown: id of the token that it leaves out; None without one.
+      length: the most tokens of a text; None: no limit.
+      normalize: whether vectors are scaled to length 1.
+    """
     return EmbeddingConfig(
-        normalize=bool(normalize),
+        normalize=normalize,
         max_seq_length=(length or NO_LIMIT) + NUM_SPECIAL,
         skipped_tokens=() if unknown is None else (unknown,),
-        characters_per_token=median_characters(vocab) if length else 0,
+        characters_per_token=median_characters(_vocab(tokenizer)) if length else 0,
     )
 
 

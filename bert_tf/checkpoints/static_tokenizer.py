@@ -157,10 +157,7 @@ def static_tokenizer_json(
       max_length: the number of tokens to which texts are cut; None: they are not.
       skipped: the tokens that its pooling skips.
     """
-    if vocab.kind == WORDPIECE:
-        content = wordpiece_json(vocab, do_lower_case)
-    else:
-        content = vocab.to_tokenizer_json()
+    content = tokenizer_content(vocab, do_lower_case)
     if vocab.kind == BYTE_BPE:
         # The model names its unknown token, though it knows all characters.
         names = [vocab.unk, *(vocab.tokens[index] for index in skipped)]
@@ -176,6 +173,13 @@ def static_tokenizer_json(
             "stride": 0,
         }
     return content
+
+
+def tokenizer_content(vocab: AnyVocab, do_lower_case: bool) -> dict[str, Any]:
+    """Returns the tokenizer.json of any vocabulary."""
+    if vocab.kind == WORDPIECE:
+        return wordpiece_json(vocab, do_lower_case)
+    return vocab.to_tokenizer_json()
 
 
 def without_tokens(content: dict[str, Any], removed: set[str]) -> list[int]:

@@ -7,7 +7,13 @@ from typing import Any
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
+from bert_tf.checkpoints.embedding import (
+    NUM_SPECIAL,
+    EmbeddingConfig,
+    read_embedding,
+    write_embedding,
+)
+from bert_tf.checkpoints.static_embeddings import MODEL2VEC_LENGTH, NO_LIMIT
 from bert_tf.config import DataConfig, ModelConfig, config_flags
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.metrics.trec import run_lines
@@ -72,6 +78,9 @@ class Retriever(Program):
             logging.warning("The model does not state its pooling: the mean of the tokens is used.")
         if "max_seq_length" in config_flags.given(DataConfig):
             changed["max_seq_length"] = data.max_seq_length
+        elif embedding.max_seq_length >= NO_LIMIT:
+            # Batches are padded to lengths up to this one.
+            changed["max_seq_length"] = MODEL2VEC_LENGTH + NUM_SPECIAL
         prompts = {"query": task.query_prompt, "document": task.document_prompt}
         if given := {side: text for side, text in prompts.items() if text}:
             changed["prompts"] = {**embedding.prompts, **given}

@@ -5,11 +5,17 @@ import pathlib
 
 import numpy as np
 import pytest
+from absl import flags as absl_flags
 
 import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.config import DataConfig, OptimizerConfig, TrainingConfig, config_flags
+from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.inference.serving_models import find_length
+from bert_tf.tasks.base.programs.defaults import Choice, before_reading
+from bert_tf.tasks.base.programs.program import Configs
 from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.programs import own_flags
 
 SHAPE = {"max_position_embeddings": 20, "num_hidden_layers": 1, "do_lower_case": True}
 
@@ -50,6 +56,25 @@ def test_texts_are_cut_at_their_beginning(tmp_path, stated):
     model = bert_tf.BertClassifier.from_pretrained(folder)
     scores = np.asarray(model.predict([text, f"river {text}"]))
     np.testing.assert_array_equal(scores[0], scores[1])
+
+
+def test_a_program_that_uses_weights_as_they_are_cuts_as_their_folder_says(tmp_path):
+    folder = make_folder(tmp_path / "m", "classifier", model_max_length=8, truncation_side="left")
+    weights = read_checkpoint(folder)
+    choice = Choice(frozenset(["max_seq_length"]), (4, 512))
+    for flags, trains, expected in (
+        ([], False, ("tail", 8)),
+        ([], True, ("head", 20)),
+        (["--long_texts=windows"], False, ("windows", 8)),
+    ):
+        with own_flags():
+            config_flags.define_flags(ClassifierConfig)
+            absl_flags.FLAGS(["", *flags])
+            groups = [DataConfig(), OptimizerConfig(), TrainingConfig(do_train=trains)]
+            task = config_flags.from_flags(ClassifierConfig)
+            configs = Configs(weights.config, *groups, FineTuningConfig(), task)
+            found = before_reading(choice, configs, weights)
+        assert (found.task.long_texts, found.data.max_seq_length) == expected
 
 
 @pytest.mark.parametrize("purpose", ["tagger", "encoder", "masked_lm"])

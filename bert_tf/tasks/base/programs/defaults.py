@@ -6,7 +6,7 @@ values become part of the run's record, and a resumed run takes them from there.
 
 import dataclasses
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
@@ -89,11 +89,15 @@ def before_reading(choice: Choice, configs: Configs, weights: Checkpoint | None)
     Args:
       weights: the initial weights; None: the checkpoints of the run directory.
     """
+    stated = {} if weights is None or configs.training.do_train else weights.settings
+    task: Any = configs.task  # Only classifiers keep the tail of a text.
+    if "long_texts" in stated and "long_texts" not in config_flags.given(type(task)):
+        task = dataclasses.replace(task, long_texts=stated["long_texts"])
+        configs = configs._replace(task=task)
     if "max_seq_length" not in choice.names:
         return configs
     longest = configs.model.longest_row
-    if weights is not None and not configs.training.do_train:
-        longest = min(longest, int(weights.settings.get("max_seq_length", longest)))
+    longest = min(longest, int(stated.get("max_seq_length", longest)))
     most = most_default_length(longest, choice.lengths[1])
     return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
 

@@ -25,6 +25,7 @@ from absl import flags, logging
 from bert_tf.config import config_flags
 from bert_tf.config.given_flags import check_given, check_needs
 from bert_tf.search.index_flags import define_index_flags
+from bert_tf.search.passages import PassageEmbedder, PassageRule, document_of
 from bert_tf.system.files import new_folder_path, read_lines
 from bert_tf.system.model_names import absolute_path
 from bert_tf.system.progress import Progress
@@ -39,6 +40,17 @@ if typing.TYPE_CHECKING:
 define_index_flags()
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
 REPLACE = flags.DEFINE_bool("replace", False, "Like --add, but replace documents of the same ids.")
+PASSAGES = flags.DEFINE_integer(
+    "passages", 0, "Split documents into passages of this many tokens; 0: no split.", 0
+)
+OVERLAP = flags.DEFINE_integer(
+    "passage_overlap", 0, "Tokens that a passage shares with the one before.", 0
+)
+LATE = flags.DEFINE_bool(
+    "late_chunking",
+    False,
+    "Compute a document in one pass, and a passage as the mean of its tokens.",
+)
 DELETE = flags.DEFINE_string("delete", "", "File of ids, one a line, to delete from the index.")
 COMPACT = flags.DEFINE_bool("compact", False, "Free the space of deleted documents.")
 FAISS = flags.DEFINE_enum(
@@ -60,9 +72,22 @@ INPUT_FLAGS = (
     "add",
     "replace",
     "keep_texts",
+    "passages",
+    "passage_overlap",
+    "late_chunking",
 )
 # Fixed by an index that documents are added to.
-INDEX_FLAGS = ("dtype", "rescore", "dimensions", "similarity", "pooling", "language")
+INDEX_FLAGS = (
+    "dtype",
+    "rescore",
+    "dimensions",
+    "similarity",
+    "pooling",
+    "language",
+    "passages",
+    "passage_overlap",
+    "late_chunking",
+)
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
@@ -108,9 +133,11 @@ def check_input_flags(folder: str) -> None:
         if is_change and FLAGS[name].present:
             flag = "add" if ADD.value else "replace"
             raise ValueError(f"--{name} is fixed by the index with --{flag}; leave it out.")
+    check_needs(dict.fromkeys(("passage_overlap", "late_chunking"), "passages"))
     if not is_change:
         from bert_tf.search.manifest import check_copies
 
+        PassageRule(PASSAGES.value, OVERLAP.value, LATE.value).check()
         check_copies(FLAGS.dtype, FLAGS.rescore)
         new_folder_path(folder, "give --add or --replace, or another --output_dir")
 
@@ -135,42 +162,25 @@ def change(folder: str, has_language: bool) -> None:
 def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
     from bert_tf.search.documents import read_documents
-    from bert_tf.search.embedding import SearchEmbedder, embedder_of_index, stated_similarity
-    from bert_tf.search.index import add_to_index, build_index, replace_in_index
+    from bert_tf.search.embedding import SearchEmbedder, embedder_of_index
     from bert_tf.search.manifest import Manifest
 
     # Documents are read twice, so that a fault in them is found before the model is loaded.
     if ADD.value or REPLACE.value:
-        length = length_of_added(Manifest.read(pathlib.Path(folder)), folder)
+        before = Manifest.read(pathlib.Path(folder))
+        rule = PassageRule(before.passages, before.passage_overlap, before.late_chunking)
+        length = length_of_added(before, folder)
         count = count_documents(folder)
         embedder = embedder_of_index(folder, model, length, FLAGS.batch_size)
     else:
+        rule = PassageRule(PASSAGES.value, OVERLAP.value, LATE.value)
         count = count_documents(folder)
         embedder = SearchEmbedder(model, FLAGS.pooling, FLAGS.max_seq_length, FLAGS.batch_size)
     start = time.monotonic()
-    embedded = batches(embedder, read_documents(FLAGS.input_file), count)
-    embedding = embedder.model.embedding
+    passages = PassageEmbedder(embedder, rule)
+    embedded = batches(passages, read_documents(FLAGS.input_file), count)
     with counting_texts("") as text_counts:
-        if ADD.value:
-            manifest = add_to_index(folder, embedded, model=embedder.fingerprint)
-        elif REPLACE.value:
-            manifest, replaced = replace_in_index(folder, embedded, model=embedder.fingerprint)
-            logging.info("%s: replaced %d documents, added %d.", folder, replaced, count - replaced)
-        else:
-            manifest = build_index(
-                folder,
-                embedded,
-                model=embedder.fingerprint,
-                source=absolute_path(model),
-                dtype=FLAGS.dtype,
-                rescore=FLAGS.rescore,
-                dimensions=FLAGS.dimensions,
-                similarity=FLAGS.similarity or stated_similarity(embedding.similarity),
-                pooling=FLAGS.pooling,
-                max_seq_length=embedding.max_seq_length,
-                language=FLAGS.language,
-            )
-            log_recall(manifest)
+        manifest = write_batches(folder, embedded, embedder, rule, count)
     seconds = time.monotonic() - start
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
@@ -183,6 +193,43 @@ def write(model: str, folder: str) -> None:
     )
     positions = embedder.model.config.longest_row
     text_counts.log("build_index", Remedy("--max_seq_length={}", positions))
+
+
+def write_batches(
+    folder: str,
+    embedded: Iterable["Batch"],
+    embedder: "SearchEmbedder",
+    rule: PassageRule,
+    count: int,
+) -> "Manifest":
+    """Writes embedded documents as the flags say; returns the manifest of the index."""
+    from bert_tf.search.embedding import stated_similarity
+    from bert_tf.search.index import add_to_index, build_index, replace_in_index
+
+    model = embedder.fingerprint
+    if ADD.value:
+        return add_to_index(folder, embedded, model=model)
+    if REPLACE.value:
+        manifest, replaced = replace_in_index(folder, embedded, model=model)
+        logging.info("%s: replaced %d documents, added %d.", folder, replaced, count - replaced)
+        return manifest
+    embedding = embedder.model.embedding
+    manifest = build_index(
+        folder,
+        embedded,
+        model=model,
+        source=absolute_path(FLAGS.init_checkpoint),
+        dtype=FLAGS.dtype,
+        rescore=FLAGS.rescore,
+        dimensions=FLAGS.dimensions,
+        similarity=FLAGS.similarity or stated_similarity(embedding.similarity),
+        pooling=FLAGS.pooling,
+        max_seq_length=embedding.max_seq_length,
+        language=FLAGS.language,
+        passages=rule,
+    )
+    log_recall(manifest)
+    return manifest
 
 
 def log_recall(manifest: "Manifest") -> None:
@@ -218,7 +265,12 @@ def count_documents(folder: str) -> int:
 
     # Only the ids are needed here; `add_to_index` compares the checksums.
     is_change = ADD.value or REPLACE.value
-    existing = set(Index(folder, checks_files=False).ids) if is_change else set()
+    existing: set[str] = set()
+    if is_change:
+        index = Index(folder, checks_files=False)
+        existing.update(index.ids)
+        if index.manifest.passages:
+            existing.update(map(document_of, index.ids))
     count = 0
     for document in read_documents(FLAGS.input_file):
         if ADD.value and document.id in existing:
@@ -234,18 +286,18 @@ def count_documents(folder: str) -> int:
 
 
 def batches(
-    embedder: "SearchEmbedder", documents: Iterable["Document"], count: int
+    embedder: PassageEmbedder, documents: Iterable["Document"], count: int
 ) -> Iterator["Batch"]:
-    """Yields `count` documents, embedded."""
+    """Yields the passages of `count` documents, embedded."""
     from bert_tf.search.segments import Batch
 
     progress = Progress("embedding", total=count, unit="texts")
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
-        ids = [document.id for document in chunk]
-        texts = [document.text for document in chunk]
-        vectors, keys = embedder.keyed_documents(texts)
-        yield Batch(ids, vectors, texts if FLAGS.keep_texts else None, keys)
+        passages, vectors, keys = embedder.embed(chunk)
+        ids = [passage.id for passage in passages]
+        texts = [passage.text for passage in passages] if FLAGS.keep_texts else None
+        yield Batch(ids, vectors, texts, keys)
         progress.add(len(chunk))
 
 

@@ -45,8 +45,8 @@ corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosi
 inference.kinds inference.lite inference.loading inference.output_answers inference.predictor
 pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_words.kinds
 search.bm25 search.bulk search.documents search.faiss_index search.fusion search.index
-search.manifest search.open_index search.qdrant search.recall search.runners search.segments
-search.stored_vectors
+search.manifest search.open_index search.passages search.qdrant search.recall search.runners
+search.segments search.stored_vectors
 search.saved_embedder
 tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
 tasks.base.examples.tables

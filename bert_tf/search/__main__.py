@@ -20,6 +20,7 @@ from absl import flags, logging
 
 from bert_tf.config import TrainingConfig, config_flags
 from bert_tf.config.given_flags import check_given, check_needs
+from bert_tf.search.passages import document_of
 from bert_tf.system import printable
 from bert_tf.system.files import check_writable, typed_lines
 from bert_tf.system.printable import escaped
@@ -145,7 +146,9 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
     judged: set[str] = set()
     for grades in beir.qrels.values():
         judged.update(grades)
-    if judged.isdisjoint(searcher.index.ids):
+    has_passages = bool(searcher.index.manifest.passages)
+    names = map(document_of, searcher.index.ids) if has_passages else searcher.index.ids
+    if judged.isdisjoint(names):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
     run: dict[str, dict[str, float]] = {}
     results = searcher.search(list(beir.queries.values()), k)
@@ -154,8 +157,11 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
         run[query] = {}
         for row, score in zip(hits.rows, hits.scores, strict=True):
             name = searcher.index.ids[row]
+            if has_passages:
+                name = document_of(name)
+            # The score of a document is that of its best passage, which comes first.
             if not (IGNORE.value and name == query):
-                run[query][name] = float(score)
+                run[query].setdefault(name, float(score))
     for name, value in evaluate(run, beir.qrels, MEASURES).items():
         printable.show(f"{name} = {value:.4f}")
     if OUTPUT.value:  # After the metrics: writing fails if an id contains white space.

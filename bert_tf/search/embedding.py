@@ -13,6 +13,8 @@ from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.packing import prompt_length
+from bert_tf.text.packing import PackedText
 
 
 class SearchEmbedder:
@@ -52,15 +54,17 @@ class SearchEmbedder:
         Returns:
           float32 [N, D], and a key of the tokens of each text; equal keys have equal vectors.
         """
-        prompt = self.model.embedding.side_prompt("document")
-        keys = []
-        firsts: dict[int, int] = {}  # the index of the first text of each key
-        for index, text in enumerate(texts):
-            keys.append(key_of(np.array(self.model.pack(text, prompt).ids, np.int32)))
-            firsts.setdefault(keys[-1], index)
-        vectors = self.documents([texts[index] for index in firsts.values()])
-        rows = {key: row for row, key in enumerate(firsts)}
-        return vectors[[rows[key] for key in keys]], keys
+        model = self.model
+        prompt = model.embedding.side_prompt("document")
+        rows = [model.pack(text, prompt) for text in texts]
+        keys = [key_of(np.array(row.ids, np.int32)) for row in rows]
+        first_rows: dict[int, PackedText] = {}
+        for key, row in zip(keys, rows, strict=True):
+            first_rows.setdefault(key, row)
+        skipped = prompt_length(model.tokenizer, model.embedding, prompt)
+        vectors = model.encode_rows(list(first_rows.values()), skipped, self.batch_size)
+        indices = {key: index for index, key in enumerate(first_rows)}
+        return vectors[[indices[key] for key in keys]], keys
 
 
 def embedder_of_index(

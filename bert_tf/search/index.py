@@ -42,6 +42,7 @@ from bert_tf.search.manifest import (
     check_copies,
 )
 from bert_tf.search.open_index import Index
+from bert_tf.search.passages import WHOLE, PassageRule, document_of
 from bert_tf.search.recall import RECALL_K, RecallSample
 from bert_tf.search.segments import Batch, SegmentWriter, file_entries, write_segment
 from bert_tf.system.bounded_arrays import map_array
@@ -61,6 +62,7 @@ def build_index(
     pooling: str = "",
     max_seq_length: int = 0,
     language: str = "en",
+    passages: PassageRule = WHOLE,
 ) -> Manifest:
     """Writes a new index, atomically: the directory appears when it is complete.
 
@@ -77,6 +79,7 @@ def build_index(
       pooling: pooling requested for the model; "": the model's default.
       max_seq_length: tokens that texts were cut to; 0: not known.
       language: of the texts, for BM25; one of `analyzer.STEMMERS`.
+      passages: how documents were split; their ids are then those of `passages.split`.
 
     Raises:
       ValueError: if the directory exists or is a mount point, there are no documents, an id is
@@ -107,6 +110,9 @@ def build_index(
                 pooling=pooling,
                 max_seq_length=max_seq_length,
                 language=language,
+                passages=passages.tokens,
+                passage_overlap=passages.overlap,
+                late_chunking=passages.is_late,
             )
             sample = None if dtype == "float32" and not dimensions else RecallSample()
             writer = SegmentWriter(building, manifest, set(), {}, sample)
@@ -165,7 +171,10 @@ def replace_in_index(
         written: set[str] = set()
         writer = SegmentWriter(index.folder, index.manifest, written, _vectors_by_key(index))
         after = _write_batches(writer, batches, "replace in")
-        replaced = [row for row, name in enumerate(index.ids) if name in written]
+        rows_by_id = _rows_by_id(index)
+        if index.manifest.passages:
+            written = {document_of(name) for name in written}
+        replaced = [rows_by_id[name] for name in written if name in rows_by_id]
         if replaced:
             after = _without(index, after, replaced)
         after.write(index.folder)
@@ -174,13 +183,13 @@ def replace_in_index(
 
 
 def delete_from_index(folder: str | os.PathLike, ids: Iterable[str]) -> Manifest:
-    """Deletes documents, atomically. Their space is freed by `compact_index`.
+    """Deletes documents with their passages, atomically. `compact_index` frees their space.
 
     Raises:
       ValueError: naming the first id that the index does not have, or if no document would remain.
     """
     with _writing(folder) as index:
-        rows = {name: row for row, name in enumerate(index.ids)}
+        rows = _rows_by_id(index)
         wanted = list(dict.fromkeys(ids))
         unknown = [name for name in wanted if name not in rows]
         if unknown:
@@ -190,12 +199,12 @@ def delete_from_index(folder: str | os.PathLike, ids: Iterable[str]) -> Manifest
             )
         if not wanted:
             raise ValueError(f"There are no ids to delete from {folder}; give one a line.")
-        if len(wanted) == len(index):
+        after = _without(index, index.manifest, [rows[name] for name in wanted])
+        if not after.count:
             raise ValueError(
                 f"All {len(index)} documents of {folder} would be deleted; delete the folder, or "
                 "give fewer ids."
             )
-        after = _without(index, index.manifest, [rows[name] for name in wanted])
         after.write(index.folder)
         _remove_unlisted(index.folder, after)
     return after
@@ -297,9 +306,21 @@ def _copy_segment(
     )
 
 
-def _without(index: Index, manifest: Manifest, rows: Sequence[int]) -> Manifest:
-    """Writes which documents are deleted, some more rows; returns the manifest with the file."""
-    deleted = np.union1d(index.deleted, index.stored_rows(np.array(rows, np.int64)))
+def _rows_by_id(index: Index) -> dict[str, list[int]]:
+    """Returns the rows of each id, and those of its passages for the id of a document."""
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(index.ids):
+        rows.setdefault(name, []).append(row)
+        document = document_of(name)
+        if index.manifest.passages and document != name:
+            rows.setdefault(document, []).append(row)
+    return rows
+
+
+def _without(index: Index, manifest: Manifest, rows: Sequence[list[int]]) -> Manifest:
+    """Writes which documents are deleted, with those of more rows; returns the manifest."""
+    more = index.stored_rows(np.concatenate([np.array(part, np.int64) for part in rows]))
+    deleted = np.union1d(index.deleted, more)
     files = dict(manifest.files)
     files.pop(manifest.deleted_file, None)
     manifest = dataclasses.replace(manifest, deletions=manifest.deletions + 1, deleted=len(deleted))

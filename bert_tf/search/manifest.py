@@ -52,6 +52,7 @@ class Manifest:
       first_segment: the number in the file names of the first segment. Numbers are not used again.
       vector_counts: number of vectors in each segment; equal texts share one.
       deleted: number of deleted documents that the segments still have.
+      passages, passage_overlap, late_chunking: see `passages.PassageRule`.
       deletions: how often documents were deleted; the number of the file with the deleted rows.
     """
 
@@ -74,6 +75,9 @@ class Manifest:
     vector_counts: tuple[int, ...] = ()
     deletions: int = 0
     deleted: int = 0
+    passages: int = 0
+    passage_overlap: int = 0
+    late_chunking: bool = False
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -174,6 +178,9 @@ def _format_3_fields(values: dict[str, Any]) -> dict[str, Any]:
         "vector_counts": values.get("segments", ()),
         "deletions": 0,
         "deleted": 0,
+        "passages": 0,
+        "passage_overlap": 0,
+        "late_chunking": False,
     }
 
 

@@ -53,6 +53,13 @@ class VectorStore(tf.Module):
         for name, values in arrays.items():
             self.parts[name] = tf.Variable(values, trainable=False, name=name)
 
+    def shorten(self, queries: tf.Tensor) -> tf.Tensor:
+        """Returns the first D numbers of queries [B, model's size], as `segments.prepared` does."""
+        if self.dimension == queries.shape[1]:
+            return queries
+        lengths = tf.norm(queries, axis=1, keepdims=True)
+        return tf.math.l2_normalize(queries[:, : self.dimension], axis=1) * lengths
+
     def search(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns scores float32 [B, k], descending, and rows int32 for queries float32 [B, D]."""
         wanted = tf.minimum(self.count, RESCORED * k) if self.dtype == "int8" else k
@@ -182,10 +189,7 @@ class SearchServing(Serving):
         with tf.control_dependencies([check_k]):
             k = tf.identity(k)
         vectors = self.embedder.from_texts(query)["embedding"]  # [B, D]
-        if self.store.dimension < vectors.shape[1]:
-            # As `segments.prepared` does: the first numbers, of the same length.
-            lengths = tf.norm(vectors, axis=1, keepdims=True)
-            vectors = tf.math.l2_normalize(vectors[:, : self.store.dimension], axis=1) * lengths
+        vectors = self.store.shorten(vectors)
         if self.reranker:
             depth = tf.minimum(tf.maximum(k, self.rerank_k), count)
             _, rows = self.store.search(vectors, depth)

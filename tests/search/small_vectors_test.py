@@ -12,7 +12,7 @@ from bert_tf.metrics.exact import top_k
 from bert_tf.search import open_index, recall, segments
 from bert_tf.search.index import Index, Manifest, add_to_index, build_index
 from bert_tf.search.manifest import _digest
-from bert_tf.search.segments import Batch
+from bert_tf.search.segments import Batch, prepared
 from bert_tf.search.serving import VectorStore
 from tests.float_bounds import assert_close, bound
 from tests.programs import fail, run
@@ -164,3 +164,13 @@ def test_a_store_of_numbers_in_ranges() -> None:
     expected, expected_rows = top_k(vectors[:4], vectors, 9)
     np.testing.assert_allclose(scores, expected, rtol=1e-4)
     assert (rows.numpy()[:, 0] == expected_rows[:, 0]).all()
+
+
+def test_an_exported_store_shortens_queries() -> None:
+    vectors = clustered(20)
+    store = VectorStore(prepared(vectors, "cosine", 16), "float32")
+    scores, _ = store.search(store.shorten(tf.constant(vectors[:3])), tf.constant(20))
+    cut = vectors[:, :16] / np.linalg.norm(vectors[:, :16], axis=1, keepdims=True)
+    assert_close(scores, -np.sort(-(cut[:3] @ cut.T)))
+    whole = tf.constant(vectors)
+    assert VectorStore(vectors, "float32").shorten(whole) is whole

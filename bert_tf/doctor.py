@@ -78,7 +78,7 @@ def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
     path = pathlib.Path(name)
     if is_run(path):
         seeds = sorted(filter(is_run, path.glob("seed-*")))
-        return [diagnose_run(folder) for folder in (path, *seeds)]
+        return list(map(diagnose_run, (path, *seeds)))
     if folders := record_folders(name):
         # TensorFlow takes seconds to load, and text and runs do not need it.
         from bert_tf.diagnosis.examples import diagnose_examples
@@ -107,8 +107,10 @@ def record_folders(name: str) -> dict[str, list[pathlib.Path]]:
     """Returns the TFRecord files of a path by folder; {} if it has no such files."""
     path = pathlib.Path(name)
     if not path.is_dir():
-        files = [pathlib.Path(match) for match in sorted(glob.glob(name))]  # noqa: PTH207
-        return {name: files} if files and all(map(_holds_records, files)) else {}
+        files = list(map(pathlib.Path, sorted(glob.glob(name))))  # noqa: PTH207
+        if files and all(map(_holds_records, files)):
+            return {name: files}
+        return {}
     by_folder = {}
     for folder in (path, *sorted(sub for sub in path.iterdir() if sub.is_dir())):
         if files := sorted(filter(_holds_records, folder.iterdir())):

@@ -56,7 +56,7 @@ COLLECTION = flags.DEFINE_string(
     "Name to search in Qdrant, an alias of the written collection.",
 )
 FLAGS = flags.FLAGS
-# Of the other flags, those of which each flag needs one.
+# The flags of which each flag needs one.
 NEEDS = {
     "dtype": "index_dir",
     "rescore": "index_dir",

@@ -160,7 +160,7 @@ def check_flags() -> None:
 def parse_layers(text: str, num_layers: int) -> list[int]:
     """Returns the numbers in a list such as `-1,-2`."""
     try:
-        layers = [int(part) for part in text.split(",")]
+        layers = list(map(int, text.split(",")))
     except ValueError:
         raise ValueError(f"--layers is {text!r}; expected numbers like -1,-2,-3,-4.") from None
     wrong = [layer for layer in layers if not -num_layers <= layer < num_layers]
@@ -239,7 +239,7 @@ def features_line(
 def embedding_line(index: int, _: PackedText, values: np.ndarray) -> str:
     """Returns the line for an embedding, float32 [D]."""
     # The shortest decimals that reproduce each float32; Python would print those of a float64.
-    numbers = [float(text) for text in values.astype(str)]
+    numbers = list(map(float, values.astype(str)))
     return json.dumps({"linex_index": index, "embedding": numbers})
 
 

@@ -90,7 +90,7 @@ def main(_: list[str]) -> None:
                 lines = [f"{one.share:.3f}  {one.mean:7.3f}  {one.text}" for one in found]
             else:
                 (masks,) = masked.fill_mask([text], TOP_K.value)
-                lines = [line_of(answers) for answers in masks]
+                lines = list(map(line_of, masks))
         except ValueError as error:
             if TEXT.value:
                 raise

@@ -109,7 +109,9 @@ def read_configs() -> PretrainingConfigs:
     if not data.cache_dir:
         cache_dir = str(cache_folder(training.output_dir))
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=cache_dir))
-    return configs if training.init_checkpoint else fit_to_vocabulary(configs)
+    if training.init_checkpoint:
+        return configs
+    return fit_to_vocabulary(configs)
 
 
 def with_electra_shares(masking: MaskingConfig, training: TrainingConfig) -> MaskingConfig:

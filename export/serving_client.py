@@ -173,7 +173,7 @@ def _grpc_transport() -> "type[GrpcTransport]":
     return GrpcTransport
 
 
-def _to_output(values: Any, tensor: Tensor) -> Any:
+def _to_output(values: object, tensor: Tensor) -> Any:
     """Returns nested lists of JSON, or an array of gRPC, as an array; strings as nested lists."""
     if tensor.kind == "string":
         return np.asarray(np.frompyfunc(_decode, 1, 1)(np.array(values, object))).tolist()
@@ -184,7 +184,9 @@ def _decode(value: str | bytes | dict[str, str]) -> str:
     """Returns a string output as text: str, the bytes of gRPC, or {"b64": ...} of JSON."""
     if isinstance(value, dict):
         value = base64.b64decode(value["b64"])
-    return value if isinstance(value, str) else value.decode("utf8", "replace")
+    if isinstance(value, str):
+        return value
+    return value.decode("utf8", "replace")
 
 
 def answer_rows(

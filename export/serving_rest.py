@@ -103,7 +103,9 @@ class RestTransport:
         answer = self._ask("POST", f"{self._url}:predict", body)
         outputs = self._read(answer, lambda found: found["outputs"])
         # The server omits the name of a single output.
-        return dict.fromkeys(spec.outputs, outputs) if len(spec.outputs) == 1 else outputs
+        if len(spec.outputs) == 1:
+            return dict.fromkeys(spec.outputs, outputs)
+        return outputs
 
     def _ask(self, method: str, url: str, body: bytes | None = None) -> object:
         """Sends a request and returns the answer's JSON.
@@ -132,7 +134,7 @@ class RestTransport:
             message += " Compare --model with the names in models.config, or drop --version."
         raise ServingError(message)
 
-    def _read(self, answer: Any, read: Callable[[Any], Found]) -> Found:
+    def _read(self, answer: object, read: Callable[[Any], Found]) -> Found:
         """Returns what `read` finds in an answer.
 
         Raises:
@@ -182,7 +184,7 @@ def _read_tensors(infos: dict[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     """Returns bytes and arrays in the server's form of JSON."""
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
@@ -196,4 +198,6 @@ def one_line(message: object) -> str:
     """
     line = " ".join(re.sub(r"\[\[.*?\]\]", " ", str(message), flags=re.DOTALL).split())
     line = escaped(line)
-    return line if len(line) <= MAX_MESSAGE_LENGTH else line[:MAX_MESSAGE_LENGTH] + "..."
+    if len(line) <= MAX_MESSAGE_LENGTH:
+        return line
+    return line[:MAX_MESSAGE_LENGTH] + "..."

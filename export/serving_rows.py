@@ -39,7 +39,9 @@ def read_input(path: str) -> list[Row]:
 
 
 def _read_bytes(value: dict[str, Any]) -> Any:
-    return base64.b64decode(value["b64"], validate=True) if set(value) == {"b64"} else value
+    if set(value) == {"b64"}:
+        return base64.b64decode(value["b64"], validate=True)
+    return value
 
 
 def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def as_columns(rows: list[Row], inputs: dict[str, Tensor]) -> dict[str, Any]:
     return columns
 
 
-def as_plain(values: Any) -> Any:
+def as_plain(values: object) -> Any:
     """Returns an output as nested lists for JSON; texts are already lists."""
     if not isinstance(values, np.ndarray):
         return values

@@ -1,7 +1,7 @@
 """The modules of a sentence-transformers folder: embedders, cross-encoders and sparse encoders.
 
 Each module has a type, a folder and settings. A type or a setting that is unknown here is an error
-that names it: what it does to the numbers is unknown as well. Reference: sentence-transformers
+that names it: its effect on the numbers is unknown as well. Reference: sentence-transformers
 6.2.0, base/modules and sentence_transformer/modules.
 """
 

@@ -1,6 +1,6 @@
 """Settings of tokenizer_config.json that change ids, checked against the vocabulary that was read.
 
-In transformers this file changes what a tokenizer.json, a vocabulary or a .model says. What bert_tf
+In transformers this file overrules a tokenizer.json, a vocabulary or a .model. What bert_tf
 does not read there, or reads from another file, is refused where it says something else.
 """
 

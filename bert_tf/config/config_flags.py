@@ -184,7 +184,9 @@ def flagfile(*configs: Config) -> str:
 
 
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
-    """Returns the `--name=value` lines of a flagfile."""
+    """Returns the `--name=value` lines of a flagfile; {} if it is missing."""
+    if not pathlib.Path(path).is_file():
+        return {}
     # Damaged bytes result in unknown names or other values, which are reported as such.
     lines = read_text(path, errors="replace").splitlines()
     settings = {}
@@ -265,7 +267,9 @@ def flags_naming(name: str) -> str:
         for part in filter(None, map(str.strip, values)):
             if ":" in part and (name.startswith(part) or part.startswith(name)):
                 naming.append(f"--{flag}")
-    return f" ({', '.join(dict.fromkeys(naming))})" if naming else ""
+    if naming:
+        return f" ({', '.join(dict.fromkeys(naming))})"
+    return ""
 
 
 def run(

@@ -56,7 +56,7 @@ def help_text(description: str, names: Iterable[str], groups: dict[str, str]) ->
         title = TITLES.get(groups.get(name, ""), OWN)
         sections.setdefault(title, []).append(name)
     lines = [inspect.cleandoc(description), "", "Everyday flags:", ""]
-    lines += [describe_flag(name) for name in everyday]
+    lines += list(map(describe_flag, everyday))
     if sections:
         lines += ["", "More flags (--helpfull describes all):"]
     for title, members in sorted(sections.items()):

@@ -53,7 +53,9 @@ def is_set(groups: Iterable[Any], setting: str) -> bool:
     """Whether groups of a configuration have a setting; see `Exclusion`."""
     name, _, wanted = setting.partition("=")
     field, value = _find(groups, name)
-    return _text(value) == wanted if wanted else value != field.default
+    if wanted:
+        return _text(value) == wanted
+    return value != field.default
 
 
 def _find(groups: Iterable[Any], name: str) -> tuple[dataclasses.Field, Any]:
@@ -65,8 +67,10 @@ def _find(groups: Iterable[Any], name: str) -> tuple[dataclasses.Field, Any]:
     raise KeyError(name)
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def spelled(groups: Iterable[Any], setting: str) -> str:

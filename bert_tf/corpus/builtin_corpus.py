@@ -211,7 +211,9 @@ def _announcement(match: re.Match) -> str:
     head = match[0].split("\n", 1)[0]
     if re.match(r"[ \t]*\.\. (?:note|warning|tip|important|seealso|deprecated|version\w+)::", head):
         return match[0].replace("::", ":: \n", 1).split("\n", 1)[1]
-    return "" if head.lstrip().startswith(".. ") else head.replace("::", ":") + "\n\n"
+    if head.lstrip().startswith(".. "):
+        return ""
+    return head.replace("::", ":") + "\n\n"
 
 
 def is_prose(sentence: str) -> bool:

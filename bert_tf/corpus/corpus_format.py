@@ -95,7 +95,9 @@ class _LimitedRatio(LimitedFile):
 def without_compression(path: str | os.PathLike) -> pathlib.PurePath:
     """Returns a file's path without the ending of its compression."""
     name = pathlib.PurePath(path)
-    return name.with_suffix("") if name.suffix.lower() in COMPRESSED else name
+    if name.suffix.lower() in COMPRESSED:
+        return name.with_suffix("")
+    return name
 
 
 def plain_ending(path: str | os.PathLike) -> str:

@@ -114,7 +114,7 @@ def write_examples(
         "deduplicate": data.deduplicate,
         "vocabulary": vocabulary_hash(data.vocab_file),
         "input": describe_parts(parts),
-        "output": [str(path) for path in output_files],
+        "output": list(map(str, output_files)),
     }
     key = key_of(parameters)
     manifest_file = manifest_path(output_files)
@@ -188,7 +188,7 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
         return None
     changed = []
     for path, record in zip(output_files, manifest["files"], strict=True):
-        # Sizes alone would miss a file that was overwritten in place.
+        # Sizes alone would miss a file that was overwritten.
         if file_sha256(path) != record["sha256"]:
             changed.append(str(path))
     if changed:

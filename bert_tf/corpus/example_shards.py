@@ -187,7 +187,9 @@ def read_done_record(
         return None
     record = json.loads(marker.read_text(encoding="utf8"))
     # Another size: the file was truncated or replaced after it was finished.
-    return record if record["bytes"] == path.stat().st_size else None
+    if record["bytes"] == path.stat().st_size:
+        return record
+    return None
 
 
 @functools.lru_cache(maxsize=8)

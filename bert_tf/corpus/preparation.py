@@ -212,7 +212,7 @@ def _use_records(
     eval_files: list[str] = []
     if data.eval_file:
         if do_eval:
-            eval_files = [str(path) for path in list_record_files(data.eval_file)]
+            eval_files = list(map(str, list_record_files(data.eval_file)))
     elif data.eval_fraction:
         eval_files = train_files[-1:]
         if len(train_files) > 1 and not takes_all:
@@ -343,4 +343,4 @@ def _examples(
     ):
         files = write_shards(store, documents, paths, markers, data, masking)
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
-    return [str(path) for path in paths], fingerprint_made(manifest)
+    return list(map(str, paths)), fingerprint_made(manifest)

@@ -11,7 +11,7 @@ their lengths are drawn on condition that they add up to the number of words to 
 Spans that are cut, by the turn or by a special token, are counted as two.
 
 Differs from SpanBERT and ALBERT, which draw a position and a length until enough tokens are
-masked. There, spans beside special tokens are rarer, and the last span is cut or skipped.
+masked. There, spans next to special tokens are rarer, and the last span is cut or skipped.
 """
 
 from collections.abc import Sequence

@@ -214,7 +214,7 @@ def _map_files(paths: Sequence[pathlib.Path]) -> list[mmap.mmap]:
     if len(paths) > FEW_FILES:
         _allow_more_files(len(paths))
     try:
-        return [_map_file(path) for path in paths]
+        return list(map(_map_file, paths))
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise

@@ -111,7 +111,7 @@ class TokenStore:
 
     def __init__(self, paths: Sequence[str | os.PathLike]) -> None:
         self.paths = tuple(map(pathlib.Path, paths))
-        footers = np.array([_read_footer(path) for path in self.paths]).reshape(-1, 4)
+        footers = np.array(list(map(_read_footer, self.paths))).reshape(-1, 4)
         self._token_bytes = footers[:, 0].tolist()
         self._token_counts = footers[:, 1].tolist()
         self._sentence_counts = footers[:, 2].tolist()

@@ -152,4 +152,6 @@ def line_separator(before: str, after: str) -> str:
 
 def columns(line: str) -> int:
     """Returns the width of a line on a terminal, where Chinese and Japanese characters take two."""
-    return len(line) if line.isascii() else len(line) + len(_WIDE.findall(line))
+    if line.isascii():
+        return len(line)
+    return len(line) + len(_WIDE.findall(line))

@@ -122,7 +122,9 @@ class Corpus:
                     self.add(document)
             except ValueError as error:
                 problems.append(str(error))
-        return "all" if is_all else f"a sample of {num_read} of {len(parts)} parts"
+        if is_all:
+            return "all"
+        return f"a sample of {num_read} of {len(parts)} parts"
 
     def add(self, document: list[str]) -> None:
         """Counts a document, a list of sentences."""
@@ -161,7 +163,9 @@ class Corpus:
 
 def _count_words(line: str) -> int:
     """Returns the number of words; in scripts without spaces, each character is a word."""
-    return len(line.split()) if line.isascii() else len(word_spans(line))
+    if line.isascii():
+        return len(line.split())
+    return len(word_spans(line))
 
 
 def diagnose_corpus(source: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:
@@ -365,4 +369,6 @@ def _unknown_details(corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
 def shorten(text: str) -> str:
     """Returns the text without the middle if it is long, with control characters escaped."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return text if len(text) <= 80 else f"{text[:50]} ... {text[-25:]}"
+    if len(text) <= 80:
+        return text
+    return f"{text[:50]} ... {text[-25:]}"

@@ -99,4 +99,6 @@ def percent(share: float) -> str:
     value = 100 * share
     if value == 0 or abs(value) >= 9.95:
         return f"{value:.0f} %"
-    return f"{value:.2g} %" if abs(value) < 1 else f"{value:.1f} %"
+    if abs(value) < 1:
+        return f"{value:.2g} %"
+    return f"{value:.1f} %"

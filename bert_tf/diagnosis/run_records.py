@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.run_record import list_checkpoints
 from bert_tf.config.config_flags import read_flagfile
+from bert_tf.system.bounded_files import read_optional_text
 from bert_tf.tasks.base.programs.results import read_results
 from bert_tf.training.metrics_log import read_metrics
 
@@ -26,8 +27,7 @@ class Run:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        path = folder / "run.flags"
-        self.flags = read_flagfile(path) if path.is_file() else {}
+        self.flags = read_flagfile(folder / "run.flags")
         self.steps = read_metrics(folder / "metrics.jsonl")
         self.evaluations = read_metrics(folder / "eval_metrics.jsonl")
         results = read_results(folder)
@@ -35,8 +35,7 @@ class Run:
 
     def text(self, name: str) -> str:
         """Returns a file's text; "" if the file is missing."""
-        path = self.folder / name
-        return path.read_text(encoding="utf8") if path.is_file() else ""
+        return read_optional_text(self.folder / name)
 
     def number(self, name: str, default: float = math.nan) -> float:
         """Returns a flag's value as a number; `default` if it is not recorded or not a number."""

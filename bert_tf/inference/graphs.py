@@ -133,7 +133,9 @@ def _positional(signature: Callable[..., dict[str, Tensor]], names: Sequence[str
 
 def on_device(device: str) -> contextlib.AbstractContextManager[None]:
     """Returns a context that puts operations on a device; for "" it does nothing."""
-    return tf.device(device) if device else contextlib.nullcontext()
+    if device:
+        return tf.device(device)
+    return contextlib.nullcontext()
 
 
 def find_device(name: str) -> str:

@@ -161,4 +161,6 @@ LITE_CLASSES: dict[str, Callable[[LiteModel], Any]] = {
 def lite_answers(lite: LiteModel) -> Any:
     """Returns the answers of a LiteRT file by its kind."""
     lite_class = LITE_CLASSES.get(lite.card["kind"])
-    return lite_class(lite) if lite_class else output_answers(lite)
+    if lite_class:
+        return lite_class(lite)
+    return output_answers(lite)

@@ -134,33 +134,36 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str =
     from huggingface_hub import ModelCard, ModelCardData
 
     run = record_of(source or folder)
-    flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
+    flags = read_flagfile(run / "run.flags")
     results = read_results(run)
     kind = find_kind(checkpoint, str(run))
     # Kinds without their own task on the hub are described as the most similar kind.
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
     is_pair = len(find(kind).recorded(checkpoint, str(run)).get("texts", ())) == 2
-    is_modular_model = is_modular(checkpoint)
-    encoder = encoder_alone(checkpoint) if is_modular_model else checkpoint
-    family = family_and_heads(encoder)[0]
-    library, code, task = "transformers", TRANSFORMERS_CODE, PURPOSES[kind].task
+    library = "transformers"
+    code = TRANSFORMERS_CODE
+    task = PURPOSES[kind].task
+    encoder = checkpoint
     if is_sentence_transformers(folder):
         library = "sentence-transformers"
-        code = CROSS_CODE if is_modular_model else SENTENCE_CODE
-        task = task if is_modular_model else "sentence-similarity"
+        if is_modular(checkpoint):
+            code = CROSS_CODE
+            encoder = encoder_alone(checkpoint)
+        else:
+            code = SENTENCE_CODE
+            task = "sentence-similarity"
     if kind == "late_interaction":  # It reads all dialects.
-        library, code = "sentence-transformers", LATE_CODE
-    glue = glue_task(flags["task_name"]) if flags.get("task_name") else None
-    path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
-    dataset = f"GLUE {glue.folder}" if glue else pathlib.PurePath(path).name
-    # Only GLUE's tasks are data sets of the hub; a file is not.
-    evaluated = _evaluated(results, task, GLUE if glue else "", dataset)
+        library = "sentence-transformers"
+        code = LATE_CODE
+    family = family_and_heads(encoder)[0]
+    known, dataset = _dataset(flags)
+    evaluated = _evaluated(results, task, known, dataset)
     header = ModelCardData(
         library_name=library,
         pipeline_tag=task,
         tags=[family.model_type, "bert_tf"],
         base_model=base_model(flags.get("init_checkpoint", ""), source),
-        datasets=[GLUE] if glue else None,
+        datasets=[known] if known else None,
         model_name=folder.name if evaluated else None,
         eval_results=evaluated or None,
     )
@@ -170,7 +173,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str =
         library=library,
         code=code.format(name=folder.name, auto_class=PURPOSES[kind].auto_class),
         results=_results(results, dataset),
-        training=_training(flags, dataset if glue else ""),
+        training=_training(flags, known and dataset),
         **_description(checkpoint, kind, is_pair),
     )
     ModelCard(f"---\n{header.to_yaml()}\n---\n\n{text}").save(folder / CARD_NAME)
@@ -180,6 +183,14 @@ def base_model(*sources: str) -> str | None:
     """Returns the name of the first source on Hugging Face's hub; None if there is no such one."""
     found = (re.fullmatch(r"hf:/{1,2}([\w.-]+/[\w.-]+)(@.*)?", source) for source in sources)
     return next((match[1] for match in found if match), None)
+
+
+def _dataset(flags: dict[str, str]) -> tuple[str, str]:
+    """Returns the hub's name of the evaluated data, "" for a file, and the name that is shown."""
+    if flags.get("task_name"):
+        return GLUE, f"GLUE {glue_task(flags['task_name']).folder}"
+    path = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
+    return "", pathlib.PurePath(path).name
 
 
 def _evaluated(results: dict[str, float], task: str, known: str, dataset: str) -> list[Any]:
@@ -211,31 +222,50 @@ def _evaluated(results: dict[str, float], task: str, known: str, dataset: str) -
 
 def _description(checkpoint: Checkpoint, kind: str, is_pair: bool) -> dict[str, Any]:
     """Returns the fields of the card for the network, its tokenizer, its limits and its answers."""
-    text = '("A man plays.", "Somebody plays.")' if is_pair else '"A fine film."'
-    mask = checkpoint.vocab.mask if checkpoint.vocab else "[MASK]"
-    kind_given = ', "embeddings"' if kind == "embeddings" else ""
+    text = '"A fine film."'
+    arguments = ""
+    if is_pair:
+        text = '("A man plays.", "Somebody plays.")'
+        arguments = ", pair=True"
     config = checkpoint.config
+    mask = "[MASK]"
+    tokenizer = "other"
+    num_tokens = config.vocab_size
+    if vocab := checkpoint.vocab:
+        mask = vocab.mask
+        tokenizer = vocab.title
+        num_tokens = len(vocab)
     count = sum(value.size for value in checkpoint.weights.values())
-    labels = ", ".join(f"`{label}`" for label in checkpoint.labels or ())
+    size = f"{count:,}"
+    if count >= 1e5:
+        size = f"{count / 1e6:.1f} M"
+    labels = ""
+    if checkpoint.labels:
+        names = ", ".join(f"`{label}`" for label in checkpoint.labels)
+        labels = f"\n\nLabels: {names}."
     # Without a position table, `longest_row` is no limit.
     length = min(config.longest_row, config.max_position_embeddings)
     pooling = ""
-    if kind == "embeddings" and (embedding := checkpoint.embedding):
-        length = min(length, embedding.max_seq_length)
-        scaled = ", scaled to length 1" if embedding.normalize else ""
-        pooling = POOLING_NOTE.format(" and ".join(embedding.pooling), scaled)
+    if kind == "embeddings":
+        arguments = ', "embeddings"'
+        if embedding := checkpoint.embedding:
+            length = min(length, embedding.max_seq_length)
+            scaled = ""
+            if embedding.normalize:
+                scaled = ", scaled to length 1"
+            pooling = POOLING_NOTE.format(" and ".join(embedding.pooling), scaled)
     return {
         "does": PURPOSES[kind].does,
-        "arguments": kind_given + (", pair=True" if is_pair else ""),
+        "arguments": arguments,
         "example": PURPOSES[kind].example.format(text=text, mask=mask),
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "heads": config.num_attention_heads,
-        "size": f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}",
+        "size": size,
         "casing": "uncased" if config.do_lower_case else "cased",
-        "tokenizer": checkpoint.vocab.title if checkpoint.vocab else "other",
-        "tokens": len(checkpoint.vocab) if checkpoint.vocab else config.vocab_size,
-        "labels": f"\n\nLabels: {labels}." if labels else "",
+        "tokenizer": tokenizer,
+        "tokens": num_tokens,
+        "labels": labels,
         "pooling": pooling,
         "length": length,
         "cut": "split into windows" if KINDS[kind].reads_windows else "cut at their end",
@@ -248,10 +278,13 @@ def _results(results: dict[str, float], dataset: str) -> str:
     step = shown.pop("global_step", None)
     rows = []
     for key, value in sorted(shown.items()):
-        baseline = results.get(f"unigram_{key}")
-        name = key.removeprefix("eval_").replace("_", " ")
-        rows.append((name, f"{value:.4f}", "" if baseline is None else f"{baseline:.4f}"))
-    at = f" after {step:,.0f} steps of training" if step else ""
+        row = [key.removeprefix("eval_").replace("_", " "), f"{value:.4f}", ""]
+        if f"unigram_{key}" in results:
+            row[2] = f"{results[f'unigram_{key}']:.4f}"
+        rows.append(row)
+    at = ""
+    if step:
+        at = f" after {step:,.0f} steps of training"
     return _table("Results", f"On {dataset}{at}:", ("", "this model", "unigrams"), rows)
 
 
@@ -260,7 +293,10 @@ def _training(flags: dict[str, str], dataset: str) -> str:
     files = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir") or ""
     data = dataset or ", ".join(pathlib.PurePath(file).name for file in files.split(","))
     start = flags.get("init_checkpoint", "")
-    start = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
+    if "://" in start:
+        start = start.removeprefix("hf://")
+    else:
+        start = pathlib.PurePath(start).name
     rows = [("training data", data), ("started from", start)]
     rows += [(name.replace("_", " "), flags.get(name, "")) for name in SHOWN_FLAGS]
     rows = [row for row in rows if row[1] not in ("", "0", "0.0")]

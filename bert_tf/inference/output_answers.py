@@ -113,7 +113,9 @@ class OutputClassifier(ModelOutputs, ClassifierAnswers):
     def compute_probabilities(self, texts: Texts, batch_size: int) -> np.ndarray:
         rows = self._rows(texts, batch_size)
         found = [row["probabilities"] for row in rows]
-        return np.stack(found) if found else np.zeros([0, len(self.known_labels)])
+        if found:
+            return np.stack(found)
+        return np.zeros([0, len(self.known_labels)])
 
     def compute_logits(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         rows = self._rows(texts, batch_size)

@@ -186,5 +186,5 @@ def _discounted(gains: list[float]) -> float:
 
 
 def _some(queries: Mapping[str, object]) -> str:
-    names = [repr(name) for name in list(queries)[:3]]
+    names = list(map(repr, list(queries)[:3]))
     return ", ".join(names) + (", ..." if len(queries) > 3 else "")

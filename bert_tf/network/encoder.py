@@ -333,7 +333,7 @@ class BertEncoder(FromPretrained, keras.Model):
             token = pick(hidden_states[-1], outputs[-1])  # [B, D]
             result["pooled_output"] = self.pooler(token[:, None])
         if stream is not None:
-            query_outputs = [stream.predictions(states) for states in query_states]  # [B, K, D]
+            query_outputs = list(map(stream.predictions, query_states))  # [B, K, D]
             result["query_output"] = query_outputs[-1]
             result["query_outputs"] = query_outputs[: config.num_hidden_layers + 1]
         if output_attentions:

@@ -2,8 +2,8 @@
 
 XLA in TensorFlow does not find that kernel by itself, but calls it from a StableHLO module: the one
 that JAX exports for its own attention, written here for the shapes of a trace. The kernel takes the
-number of tokens of each row, which stand before its padding, instead of a mask. It adds no terms of
-positions, and its dropout is not ours.
+number of tokens of each row, which precede its padding, instead of a mask. It adds no terms of
+positions, and its dropout differs.
 
 The program for a GPU was looked at on a machine without one; it has not run. Nothing but
 --attention=fused chooses it.
@@ -144,7 +144,7 @@ def _settings(
         "fmha_scale": 1.0,
         "intermediate_tensor_shape": {
             "element_type": element.upper(),
-            "dimensions": [str(size) for size in (*sums, sums[-1])],
+            "dimensions": list(map(str, (*sums, sums[-1]))),
             "layout": {"minor_to_major": ["3", "2", "1", "0"]},
         },
         "is_flash_attention": True,
@@ -156,7 +156,7 @@ def _settings(
         settings[f"{name}_dot_dimension_numbers"] = {
             "lhs_contracting_dimensions": [str(left)],
             "rhs_contracting_dimensions": [str(right)],
-            "lhs_batch_dimensions": [str(axis) for axis in left_batch],
-            "rhs_batch_dimensions": [str(axis) for axis in right_batch],
+            "lhs_batch_dimensions": list(map(str, left_batch)),
+            "rhs_batch_dimensions": list(map(str, right_batch)),
         }
     return {"operation_queue_id": "0", "cudnn_fmha_backend_config": settings}

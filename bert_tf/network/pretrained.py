@@ -47,7 +47,7 @@ class FromPretrained:
             inputs = self.inputs_of(inputs)
         return super().__call__(inputs, *arguments, **options)  # type: ignore[misc]
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         # Keras would track a preprocessor as a layer, and then compile the model without XLA.
         if name == "preprocessor":
             object.__setattr__(self, name, value)

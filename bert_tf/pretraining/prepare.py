@@ -231,7 +231,7 @@ def encoder_passes(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int, 
     tokens and each stream of targets.
 
     Returns:
-      Of each the shape of its network, the number of tokens that it predicts in a sequence, and
+      The shape of each network, the number of tokens that it predicts in a sequence, and
       the share of a sequence's tokens that its dense layers compute.
     """
     num_predictions = configs.masking.max_predictions_per_seq

@@ -17,7 +17,7 @@ READABLE = ("lines", "prose", "jsonl")
 
 
 def shown_sentences(data: DataConfig, tokenizer: Tokenizer) -> list[str]:
-    """Returns the sentences of --show_masks, or as many of the run's own in place of foreign ones.
+    """Returns the sentences of --show_masks, or as many of the run's instead of foreign ones.
 
     Sentences are foreign if the vocabulary splits their words into `FOREIGN` times as many tokens
     as those of the run's own text: --eval_file, or else --input_file.
@@ -26,7 +26,9 @@ def shown_sentences(data: DataConfig, tokenizer: Tokenizer) -> list[str]:
     own = _own_sentences(data) if shown else []
     if not own:
         return shown
-    parts = [part for text in shown for part in text.split(MASK)]
+    parts = []
+    for text in shown:
+        parts += text.split(MASK)
     if tokens_per_word(parts, tokenizer) <= FOREIGN * tokens_per_word(own, tokenizer):
         return shown
     # Evenly from the text that was read, so that not all are from one document.
@@ -35,7 +37,7 @@ def shown_sentences(data: DataConfig, tokenizer: Tokenizer) -> list[str]:
     logging.info(
         "--show_masks is not in the language of the text; sentences of the text are shown instead."
     )
-    return [masked(text) for text in chosen]
+    return list(map(masked, chosen))
 
 
 def tokens_per_word(texts: list[str], tokenizer: Tokenizer) -> float:

@@ -70,7 +70,9 @@ class PretrainingTask:
 
     def score(self, results: dict[str, float]) -> float:
         """Returns the negative loss, so that higher is better; -inf if it is not finite."""
-        return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
+        if math.isfinite(results["loss"]):
+            return -results["loss"]
+        return -math.inf
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Outputs) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""

@@ -71,7 +71,7 @@ IGNORE = flags.DEFINE_bool(
     "Drop the document whose id equals the query's id (ArguAna, Quora).",
 )
 OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
-# Of the other flags, those of which each flag needs one.
+# The flags of which each flag needs one.
 NEEDS = {
     **dict.fromkeys(("split", "output_file", "ignore_identical_ids"), "data_dir"),
     "rerank_k": "rerank",

@@ -25,7 +25,7 @@ def reciprocal_rank_fusion(
     points = []
     for scores in rankings:
         best = sorted(scores, key=lambda document: -scores[document])
-        points.append({name: 1 / (RANK_CONSTANT + place) for place, name in enumerate(best, 1)})
+        points.append({name: 1 / (RANK_CONSTANT + rank) for rank, name in enumerate(best, 1)})
     return _weighted_sum(points, weights)
 
 

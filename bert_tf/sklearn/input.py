@@ -44,7 +44,9 @@ def read_texts_or_pairs(values: Texts) -> TextsOrPairs:
       ValueError: naming the first value that is not a text.
     """
     firsts, seconds = read_pairs(_checked_column(values))
-    return firsts if seconds is None else list(zip(firsts, seconds, strict=True))
+    if seconds is None:
+        return firsts
+    return list(zip(firsts, seconds, strict=True))
 
 
 def _checked_column(values: Texts) -> Texts:

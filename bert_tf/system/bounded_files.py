@@ -80,6 +80,13 @@ def read_text(path: str | os.PathLike, errors: str = "strict", most: int = MAX_B
     return read_bytes(path, most).decode("utf-8-sig", errors=errors)
 
 
+def read_optional_text(path: str | os.PathLike) -> str:
+    """Reads a file as `read_text` does; "" if it is missing."""
+    if not pathlib.Path(path).is_file():
+        return ""
+    return read_text(path)
+
+
 def check_lines(content: bytes, source: str | os.PathLike) -> None:
     """Raises ValueError if a vocabulary has more than `MAX_LINES` lines."""
     lines = content.count(b"\n")
@@ -125,7 +132,7 @@ def open_zip(path: str | os.PathLike, file: IO[bytes] | None = None) -> Iterator
 
 
 class LimitedFile(io.RawIOBase):
-    """A seekable file whose subclass limits what is read from it."""
+    """A seekable file whose subclass limits the bytes that are read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

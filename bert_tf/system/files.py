@@ -292,7 +292,7 @@ def matching_files(name: str, flag: str) -> list[str]:
     """Returns the files of a name or a glob, sorted; ~ is expanded.
 
     Raises:
-      ValueError: naming the flag, if there is none.
+      ValueError: naming the flag, if no file matches.
     """
     name = os.path.expanduser(name)  # noqa: PTH111
     # A name with [ or ? in it may also be that of a file.

@@ -76,11 +76,15 @@ def proposed_name(name: str) -> str:
         # Paths of two parts look like names on Hugging Face's hub.
         is_id = re.fullmatch(r"[A-Za-z][\w-]*/[\w.-]+", name) is not None
         known = {owner for _, owner in ORGANIZATIONS} | {"google", "facebook"}
-        return f"hf://{name}" if is_id and organization in known else ""
+        if is_id and organization in known:
+            return f"hf://{name}"
+        return ""
     for pattern, owner in ORGANIZATIONS:
         if re.fullmatch(pattern, model, re.IGNORECASE):
             model = RENAMED.get(model.lower(), model)
-            return f"hf://{model}" if "/" in model else f"hf://{owner}/{model}"
+            if "/" in model:
+                return f"hf://{model}"
+            return f"hf://{owner}/{model}"
     return ""
 
 

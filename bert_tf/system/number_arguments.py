@@ -2,11 +2,10 @@
 
 import math
 import numbers
-from typing import Any
 
 
 def check_numbers(
-    least: float, most: float = math.inf, *, whole: bool = True, **values: Any
+    least: float, most: float = math.inf, *, whole: bool = True, **values: object
 ) -> None:
     """Checks that arguments by name are numbers from `least` to `most`; None is a default.
 

@@ -20,7 +20,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
 
     def add(self, count: int = 1, **sizes: int) -> None:
-        """Counts finished items, and what they hold by its plural noun; the last has a rate."""
+        """Counts finished items and their contents, by plural nouns; the last has a rate."""
         if not count:  # of a shard that was complete
             return
         self._done += count

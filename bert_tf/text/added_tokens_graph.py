@@ -191,7 +191,7 @@ def cut_out(
 
     Args:
       characters: the characters; the added tokens of an earlier search are not searched.
-      matcher: finds the tokens; None: there are none.
+      matcher: finds the tokens; None without tokens.
       trim: function of starts, ends, and numbers of leading and trailing characters that are among
         `trimmed`, which returns the starts and ends of the tokens; None: they stay as they are.
     """
@@ -201,7 +201,7 @@ def cut_out(
     code_points = tf.where(characters.is_added, 0, characters.code_points)
     part_starts = tf.where(characters.is_first)[:, 0]
     found = matcher.find(code_points, tf.concat([part_starts, [size]], 0))
-    places = found.starts[:, tf.newaxis]
+    positions = found.starts[:, tf.newaxis]
     starts = tf.gather(characters.starts, found.starts)
     ends = tf.gather(characters.ends, found.ends - 1)
     if trim is not None:
@@ -211,24 +211,24 @@ def cut_out(
         leading = tf.minimum(following, found.ends) - found.starts
         trailing = found.ends - tf.maximum(previous + 1, found.starts)
         starts, ends = trim(starts, ends, tf.cast(leading, tf.int32), tf.cast(trailing, tf.int32))
-    is_token, is_after, kept = place_matches(found, size)
+    is_token, is_after, kept = put_matches(found, size)
     return characters._replace(
-        code_points=tf.tensor_scatter_nd_update(characters.code_points, places, found.ids),
+        code_points=tf.tensor_scatter_nd_update(characters.code_points, positions, found.ids),
         is_added=characters.is_added | is_token,
         is_first=characters.is_first | is_token | is_after,
-        starts=tf.tensor_scatter_nd_update(characters.starts, places, starts),
-        ends=tf.tensor_scatter_nd_update(characters.ends, places, ends),
+        starts=tf.tensor_scatter_nd_update(characters.starts, positions, starts),
+        ends=tf.tensor_scatter_nd_update(characters.ends, positions, ends),
     ).gather(kept)
 
 
-def place_matches(found: Matches, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def put_matches(found: Matches, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns where tokens are among `size` characters.
 
     Returns:
       Whether a character is the first of a token, bool [N]; whether it follows a token, bool [N];
       and the positions without those that are not the first of their token, int64.
     """
-    # [N + 1], with a place after the last character.
+    # [N + 1], with a position after the last character.
     ones = tf.ones_like(found.ids)
     begins = tf.scatter_nd(found.starts[:, tf.newaxis], ones, [size + 1])
     stops = tf.scatter_nd(found.ends[:, tf.newaxis], ones, [size + 1])

@@ -164,7 +164,9 @@ def _parts(charsmap: bytes) -> tuple[np.ndarray, bytes]:
 def _children(bases: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the parent, the label and the position of each child of the nodes."""
     all_labels = np.arange(1, 256)
-    parents, labels, positions = [], [], []
+    parents = []
+    labels = []
+    positions = []
     for first in range(0, max(len(bases), 1), _NODES_AT_ONCE):
         candidates = bases[first : first + _NODES_AT_ONCE, np.newaxis] ^ all_labels  # [nodes, 255]
         # A unit has the label of its edge in its lowest 8 bits; the highest bit marks values.

@@ -27,7 +27,7 @@ from bert_tf.text.added_tokens_graph import (
     NO_TOKEN,
     AddedTokenMatcher,
     Matches,
-    place_matches,
+    put_matches,
 )
 from bert_tf.text.tensor_characters import count_by, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import PagedTable
@@ -368,7 +368,7 @@ def _replace_matches(characters: _Characters, matches: Matches) -> _Characters:
     if added is None:
         added = tf.fill(tf.shape(characters.code_points), NO_TOKEN)
     starts = matches.starts[:, tf.newaxis]
-    is_first, _, kept = place_matches(matches, size)
+    is_first, _, kept = put_matches(matches, size)
     last_bytes = tf.gather(characters.ends, matches.ends - 1)
     characters = _Characters(
         tf.where(is_first, ord(_STAND_IN), characters.code_points),

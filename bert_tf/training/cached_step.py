@@ -94,7 +94,7 @@ class CachedStep(TrainStep):
             part_gradients = self._run_backward(micro_batch(index), seed, part_upstream)
             return index + 1, list(map(tf.add, gradients, part_gradients))
 
-        start = (tf.constant(0), [tf.zeros_like(v) for v in self._variables()])
+        start = (tf.constant(0), list(map(tf.zeros_like, self._variables())))
         _, gradients = tf.while_loop(lambda index, _: index < count, add, start)
         return gradients, sums
 
@@ -146,7 +146,7 @@ class CachedStep(TrainStep):
             output_gradients=list(upstream),
             unconnected_gradients="zero",
         )
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return list(map(tf.convert_to_tensor, gradients))
 
     def _loss_gradients(self, embeddings: Embeddings, labels: Batch) -> tuple[list[Tensor], Tensor]:
         """Computes the loss over the embeddings of all devices.

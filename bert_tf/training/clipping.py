@@ -17,4 +17,6 @@ def global_norm(gradients: Sequence[Tensor]) -> Tensor:
 
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor | float:
     """Returns the factor that brings gradients of this norm to at most `clip_norm`; 0: no limit."""
-    return clip_norm / tf.maximum(norm, clip_norm) if clip_norm else 1.0
+    if clip_norm:
+        return clip_norm / tf.maximum(norm, clip_norm)
+    return 1.0

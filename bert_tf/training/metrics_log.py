@@ -107,12 +107,19 @@ def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     """Reads the lines of metrics.jsonl, null as NaN; skips incomplete and damaged lines."""
-    return _parse(path.read_bytes()) if path.exists() else []
+    return _parse(_read(path))
+
+
+def _read(path: pathlib.Path) -> bytes:
+    """Returns the content of a file; b"" if it is missing."""
+    if not path.exists():
+        return b""
+    return path.read_bytes()
 
 
 def mark_lines(path: pathlib.Path) -> Mark:
     """Returns the size and the CRC-32 of a file of lines; [0, 0] if it is missing."""
-    content = path.read_bytes() if path.exists() else b""
+    content = _read(path)
     return [len(content), zlib.crc32(content)]
 
 
@@ -124,7 +131,7 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
       step: step of the checkpoint.
       mark: see `is_as_marked`.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = _read(path)
     # Lines from before the checkpoint stay as they are, byte for byte.
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
     kept = [line for line in _parse(content[size:]) if line["step"] <= step]
@@ -146,7 +153,7 @@ def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
       mark: the file's size and checksum at the checkpoint; without a mark only unreadable lines
         count as damage.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = _read(path)
     if mark:
         marked = content[: mark[0]]
         is_intact = [len(marked), zlib.crc32(marked)] == mark

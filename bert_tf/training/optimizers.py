@@ -169,7 +169,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         variables = [variable for _, variable in present]
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
-            grads = self.clip_share([tf.convert_to_tensor(g) for g in grads])
+            grads = self.clip_share(list(map(tf.convert_to_tensor, grads)))
             # The sum and not the mean: the loss of a replica is divided by the number of replicas.
             grads = context.all_reduce("SUM", grads)
         self.apply_summed(grads, variables)
@@ -218,7 +218,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
         self.build(variables)
         # The gradients of embedding tables may be IndexedSlices.
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        dense = list(map(tf.convert_to_tensor, gradients))
         norm = global_norm(dense)
         # Gradients that were clipped "before" are within the norm, so this does not change them.
         scale = clip_scale(norm, self.clip_norm)
@@ -236,7 +236,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _current_rate(self) -> tf.Tensor:
         rate = tf.convert_to_tensor(self.learning_rate)
-        return rate if self.rate_factor is None else rate * self.rate_factor(self.iterations)
+        if self.rate_factor is None:
+            return rate
+        return rate * self.rate_factor(self.iterations)
 
     def restart(self, learning_rate: float) -> None:
         """Resets the state to that of a new optimizer with this rate."""

@@ -30,7 +30,9 @@ class Stopped(BaseException):
     @property
     def exit_status(self) -> int:
         """The exit status: 75 after SIGTERM or SIGUSR1, 130 after Ctrl-C."""
-        return 130 if self.signal_number == signal.SIGINT else PREEMPTED
+        if self.signal_number == signal.SIGINT:
+            return 130
+        return PREEMPTED
 
 
 class StopRequest:

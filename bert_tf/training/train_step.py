@@ -227,7 +227,7 @@ class TrainStep:
             part_gradients, part_sums = self._run_micro_batch(micro_batch, weights, seed)
             return index + 1, list(map(tf.add, gradients, part_gradients)), sums + part_sums
 
-        gradients = [tf.zeros_like(v) for v in self._variables()]
+        gradients = list(map(tf.zeros_like, self._variables()))
         sums = tf.zeros([2 * len(self.task.sum_names)])
         start = (tf.constant(0), gradients, sums)
         return tf.while_loop(lambda index, *_: index < count, add, start)[1:]
@@ -247,7 +247,7 @@ class TrainStep:
                 loss *= self.loss_scale.scale
         gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
         # This sums repeated ids of an embedding gradient; optimizers need the dense form.
-        return [tf.convert_to_tensor(g) for g in gradients], row_of(sums, self.task.sum_names)
+        return list(map(tf.convert_to_tensor, gradients)), row_of(sums, self.task.sum_names)
 
     def _apply(
         self, gradients: Gradients, sums: Tensor, update: Callable[[Gradients], Any]
@@ -289,7 +289,7 @@ class TrainStep:
     def _loss(self, sums: Tensor) -> Tensor:
         # [sums] each; see `row_of`.
         totals, weights = tf.split(sums, 2)
-        columns = [self.task.sum_names.index(name) for name in self.task.loss_names]
+        columns = list(map(self.task.sum_names.index, self.task.loss_names))
         return tf.add_n([tf.math.divide_no_nan(totals[i], weights[i]) for i in columns])
 
     def _update(self, gradients: Gradients) -> Tensor:

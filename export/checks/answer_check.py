@@ -40,7 +40,9 @@ Answer = dict[str, np.ndarray] | tuple[int, str]
 def tolerance_of(stored: StoredModel) -> float:
     """Returns the allowed difference of floats between two runtimes."""
     precision = stored.card.get("options", {}).get("precision", "float32")
-    return TOLERANCE if precision == "float32" else BFLOAT16_TOLERANCE
+    if precision == "float32":
+        return TOLERANCE
+    return BFLOAT16_TOLERANCE
 
 
 def make_requests(stored: StoredModel) -> list[Request]:
@@ -54,7 +56,7 @@ def make_requests(stored: StoredModel) -> list[Request]:
     of_input = {
         **dict.fromkeys([*texts, *numbers], {**texts, **numbers}),
         **dict.fromkeys(IDS, rows),
-        "words": {"words": np.stack([_strings(words) for words in WORDS])},
+        "words": {"words": np.stack(list(map(_strings, WORDS)))},
         "examples": {"examples": _examples(features)},
     }
     requests = []
@@ -266,7 +268,7 @@ def check_equal(
     if ignored is not None:
         is_wrong &= ~ignored
     if is_wrong.any():
-        index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+        index = tuple(map(int, np.argwhere(is_wrong)[0]))
         raise ValueError(
             f"{label}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source} "
             f"(floats to {tolerance:g}); {is_wrong.mean():.0%} of them differ. Is it another "

@@ -126,13 +126,13 @@ class DemoModel:
         """
         serving = self._serving
         columns = check_inputs(inputs, serving.texts, serving.lists)
-        tensors = [tf.constant(column) for column in columns]
+        tensors = list(map(tf.constant, columns))
         arguments = []
         for name, tensor in zip(serving.texts, tensors, strict=True):
             # A list of texts is one example: [1, N].
             arguments.append(tensor[tf.newaxis] if name in serving.lists else tensor)
         # Numbers, such as k of a search, have their sample values.
-        arguments += [tf.constant(number) for number in serving.numbers.values()]
+        arguments += list(map(tf.constant, serving.numbers.values()))
         start = time.perf_counter()
         outputs = {name: value.numpy() for name, value in self._answer(*arguments).items()}
         milliseconds = 1000 * (time.perf_counter() - start)
@@ -309,7 +309,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: as_json(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [as_json(part) for part in value]
+        return list(map(as_json, value))
     if isinstance(value, bytes):
         return value.decode("utf8", errors="replace")
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

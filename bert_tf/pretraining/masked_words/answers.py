@@ -67,7 +67,9 @@ class FillMaskAnswers:
             mask, or a mask is not among the first `max_seq_length` tokens.
         """
         check_top_k(top_k)
-        return [] if is_empty(texts) else self.fill_texts(read_texts(texts), top_k, batch_size)
+        if is_empty(texts):
+            return []
+        return self.fill_texts(read_texts(texts), top_k, batch_size)
 
     def fill_texts(
         self, texts: Sequence[str], top_k: int, batch_size: int
@@ -107,7 +109,7 @@ def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> Ma
 def count_masks(text: str, mask: str) -> int:
     """Counts the masks of a text, written as `[MASK]` or as the vocabulary names the mask token."""
     # A set: with BERT's vocabulary both names are the same.
-    return sum(text.count(name) for name in {MASK, mask})
+    return sum(map(text.count, {MASK, mask}))
 
 
 def check_top_k(top_k: int, most: int = 0) -> None:

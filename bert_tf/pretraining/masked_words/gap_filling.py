@@ -143,7 +143,9 @@ def fill_text(
 
     def key(filling: Filling) -> float:
         # The sum over a longer filling is lower whatever its tokens are.
-        return filling.log_probability if len(texts) == 1 else filling.mean
+        if len(texts) == 1:
+            return filling.log_probability
+        return filling.mean
 
     for masked in texts:
         ids = model.row(masked)
@@ -292,5 +294,9 @@ def joined(text: str, token: str, marks_spaces: bool) -> str:
     removes the space; with byte-level BPE, a token that begins a word brings its own.
     """
     if marks_spaces:
-        return text.rstrip(" ") + token if token.startswith(" ") else text.removesuffix(" ") + token
-    return text.rstrip() + token[2:] if token.startswith("##") else text + token
+        if token.startswith(" "):
+            return text.rstrip(" ") + token
+        return text.removesuffix(" ") + token
+    if token.startswith("##"):
+        return text.rstrip() + token[2:]
+    return text + token

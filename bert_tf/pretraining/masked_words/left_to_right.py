@@ -100,7 +100,7 @@ class PretrainerAnswers(FillMaskAnswers):
             ids_b = self.tokenizer.encode(second)
             rows.append(pack(self.tokenizer.vocab, ids_a, ids_b, self.max_seq_length))
         logits = self.compute_next_sentence_logits(rows, batch_size)
-        return [float(value) for value in softmax(logits.astype(np.float64))[:, 0]]
+        return list(map(float, softmax(logits.astype(np.float64))[:, 0]))
 
     def log_likelihood(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """Returns the log-probability of each text, in nats: the sum over its tokens.
@@ -139,7 +139,7 @@ class PretrainerAnswers(FillMaskAnswers):
                 totals.append(float(label_values[~special[labels]].sum()))
             return totals
 
-        lengths = [len(row) for row in rows]
+        lengths = list(map(len, rows))
         # Logits of a batch are [B, T - 1, V]: fewer long texts fit in memory.
         fitting = max(1, min(batch_size, MOST_TOKENS // max(lengths)))
         return by_length(lengths, fitting, score)
@@ -179,7 +179,7 @@ class PretrainerAnswers(FillMaskAnswers):
             return []
         given_texts = read_texts(texts)
         rows = [self._row(index, text) for index, text in enumerate(given_texts)]
-        starts = [len(row) for row in rows]
+        starts = list(map(len, rows))
         # A generator for each text, so that batches do not change the draws.
         randoms = [np.random.default_rng([seed, index]) for index in range(len(rows))]
         sampling = Sampling(temperature or 1.0, top_k, top_p)

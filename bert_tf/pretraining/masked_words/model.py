@@ -61,7 +61,7 @@ class BertPretrainer(PretrainerAnswers, PretrainingModel):
             logits = self._outputs(packed, padded)["masked_lm_logits"]  # [B, P, V]
             return [logits[index, : len(positions[row])] for index, row in enumerate(chosen)]
 
-        return by_length([len(row) for row in rows], batch_size, compute)
+        return by_length(list(map(len, rows)), batch_size, compute)
 
     def compute_next_sentence_logits(
         self, rows: Sequence[PackedText], batch_size: int

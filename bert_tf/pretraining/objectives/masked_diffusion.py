@@ -25,7 +25,7 @@ from bert_tf.pretraining.objectives.masked_lm import MaskedLM
 
 
 class MaskedDiffusion(MaskedLM):
-    """The head and sums of `MaskedLM`; masks and weights are those of its own `mask_batch`.
+    """The head and sums of `MaskedLM`; masks and weights are those of its `mask_batch`.
 
     Its accuracy has the same weights, so that all shares of masks count equally.
     """

@@ -104,14 +104,18 @@ class Decisions:
 
     def by_label(self, labels: Sequence[str]) -> dict[str, float]:
         """Returns the thresholds by label; {} without thresholds."""
-        return dict(zip(labels, self.thresholds, strict=True)) if self.thresholds else {}
+        if self.thresholds:
+            return dict(zip(labels, self.thresholds, strict=True))
+        return {}
 
     def probabilities(self, logits: np.ndarray, problem_type: str) -> np.ndarray:
         """Returns softmax or sigmoid of logits [E, C], float64; numbers are returned unchanged."""
         if problem_type == "regression":
             return logits.astype(np.float64)
         scaled = logits if self.temperature == 1.0 else logits / self.temperature
-        return sigmoid(scaled) if problem_type == "multi_label" else softmax(scaled)
+        if problem_type == "multi_label":
+            return sigmoid(scaled)
+        return softmax(scaled)
 
     def choose(self, probabilities: np.ndarray) -> np.ndarray:
         """Returns the class of each row of probabilities [E, C], int [E]."""

@@ -377,4 +377,6 @@ def number_of(label: str, where: str) -> float:
 
 def split_labels(label: str | None) -> tuple[str, ...]:
     """Returns the labels in a text that separates them by "|"; () for an unlabelled example."""
-    return tuple(name.strip() for name in label.split(SEPARATOR)) if label else ()
+    if label:
+        return tuple(name.strip() for name in label.split(SEPARATOR))
+    return ()

@@ -317,7 +317,9 @@ def _tfds_label(value: int | str | float | None, classes: dict[str, str]) -> str
 def glue_submission_name(task: GlueTask, split: str = "test") -> str:
     """Returns the name of a test set's file in a submission: RTE.tsv, MNLI-m.tsv, MNLI-mm.tsv."""
     if task.name == "mnli":
-        return "MNLI-mm.tsv" if split.endswith("_mismatched") else "MNLI-m.tsv"
+        if split.endswith("_mismatched"):
+            return "MNLI-mm.tsv"
+        return "MNLI-m.tsv"
     return f"{task.folder}.tsv"
 
 

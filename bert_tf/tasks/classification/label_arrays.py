@@ -58,7 +58,9 @@ def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: st
     """
     if kind == "regression":
         return label_values(examples)
-    return label_rows(examples, labels) if kind == "multi_label" else label_ids(examples, labels)
+    if kind == "multi_label":
+        return label_rows(examples, labels)
+    return label_ids(examples, labels)
 
 
 def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:

@@ -381,7 +381,9 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
                 teacher.bert.leave_out_padding(False)  # XLA needs fixed shapes.
             teacher_logits = ops.stop_gradient(teacher(x))  # [B, C]
             teacher_losses = weight * losses(outputs, teacher_logits, temperature)  # [B]
-            return teacher_losses + label_losses if learn_labels else teacher_losses
+            if learn_labels:
+                return teacher_losses + label_losses
+            return teacher_losses
 
         self._soft_losses = soft_losses
 
@@ -439,7 +441,9 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
     def _compiled_labels(self, y: Tensor | None) -> Tensor | None:
-        return self.classes.as_one_hot(y) if self.compiler.takes_one_hot else y
+        if self.compiler.takes_one_hot:
+            return self.classes.as_one_hot(y)
+        return y
 
     @property
     def num_text_classes(self) -> int:  # type: ignore[override]

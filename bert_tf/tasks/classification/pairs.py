@@ -34,7 +34,9 @@ class TextPairs(NamedTuple):
 
 def pair_loss(sampling: str) -> str:
     """Returns the name of the loss that the pairs of a sampling are trained with."""
-    return "same_label" if sampling == SAME_LABEL_PAIRS else "cosine"
+    if sampling == SAME_LABEL_PAIRS:
+        return "same_label"
+    return "cosine"
 
 
 def pair_batch_size(batch_size: int, sampling: str, num_texts: int) -> int:

@@ -17,6 +17,7 @@ from bert_tf.checkpoints.run_record import (
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
+from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
@@ -226,7 +227,7 @@ class Classifier(Program):
         folder: pathlib.Path | None,
         task: ClassificationTask,
         examples: TextExamples,
-        outputs: Any,
+        outputs: CollectedOutputs,
     ) -> None:
         """Chooses temperature and thresholds, logs their effect, and records them."""
         given = self.configs.task
@@ -255,7 +256,7 @@ class Classifier(Program):
         ending: str,
         task: ClassificationTask,
         examples: TextExamples,
-        outputs: Any,
+        outputs: CollectedOutputs,
         results: dict[str, float] | None,
     ) -> None:
         """Writes reliability.png (with classes), and report.html if --html_report asks for it."""
@@ -266,7 +267,7 @@ class Classifier(Program):
             self._write_page(folder, task, examples, outputs, results)
 
     def report(
-        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+        self, task: ClassificationTask, examples: TextExamples, outputs: CollectedOutputs
     ) -> dict[str, str]:
         """Returns report.txt (with classes) and worst_errors.tsv."""
         answers = task.answers(examples, outputs)
@@ -289,7 +290,7 @@ class Classifier(Program):
         folder: pathlib.Path,
         task: ClassificationTask,
         examples: TextExamples,
-        outputs: Any,
+        outputs: CollectedOutputs,
         results: dict[str, float],
     ) -> None:
         """Writes report.html."""
@@ -307,7 +308,7 @@ class Classifier(Program):
         write_texts(folder, {"report.html": page})
 
     def _shown_errors(
-        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+        self, task: ClassificationTask, examples: TextExamples, outputs: CollectedOutputs
     ) -> list[ShownError]:
         """Returns the wrong answers with the highest losses, and the part of each token."""
         answers = task.answers(examples, outputs)
@@ -352,7 +353,7 @@ class Classifier(Program):
         task: ClassificationTask,
         name: str,
         examples: TextExamples,
-        outputs: Any,
+        outputs: CollectedOutputs,
     ) -> None:
         """Writes Google's test_results.tsv, predictions.tsv with names, GLUE's submission file."""
         probabilities = task.probabilities(examples, outputs)
@@ -394,7 +395,9 @@ def check_kind(source: str, kind: str) -> None:
 def recorded_kind(source: str) -> str:
     """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
     if task := recorded(source, "task_name"):
-        return "single_label" if glue_task(task).labels else "regression"
+        if glue_task(task).labels:
+            return "single_label"
+        return "regression"
     return recorded(source, "problem_type")
 
 

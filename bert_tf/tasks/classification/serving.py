@@ -23,7 +23,7 @@ class TextServing(Serving):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         if self.long_texts != "windows":
             return super().from_texts(*texts)
-        tokens = [self.tokenize(text) for text in texts]
+        tokens = list(map(self.tokenize, texts))
         second = tokens[1] if len(tokens) == 2 else None
         # The windows of all texts, R in total, with the text of each in `owners`.
         windows = cut_windows(self.vocab, tokens[0], second, self.max_seq_length)

@@ -13,6 +13,7 @@ from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, log_l
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.tasks.base.examples.labels import LabelNames
+from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.classification.answers import mean_of_rows
 from bert_tf.tasks.classification.decisions import Decisions
@@ -135,7 +136,7 @@ class ClassificationTask(RowsTask):
         """Returns the scores and the plain loss of each row."""
         return {"logits": outputs, "loss": self._losses(batch, outputs, LabelLoss())}
 
-    def metrics(self, examples: TextExamples, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: TextExamples, outputs: CollectedOutputs) -> dict[str, float]:
         """Returns the mean loss of rows, and the metrics of examples."""
         answers = self.answers(examples, outputs)
         values = {"loss": float(np.mean(outputs["loss"]))}
@@ -153,7 +154,7 @@ class ClassificationTask(RowsTask):
             values["uncalibrated_calibration_error"] = calibration_error(bins)
         return values
 
-    def losses(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+    def losses(self, examples: TextExamples, outputs: CollectedOutputs) -> np.ndarray:
         """Returns the loss of each example, float [E]: the mean over its rows.
 
         With a temperature it is that of the probabilities that are reported.
@@ -164,15 +165,17 @@ class ClassificationTask(RowsTask):
         labels = examples.labels.astype(int)
         return log_losses(self.probabilities(examples, outputs), labels)
 
-    def reliability(self, examples: TextExamples, outputs: Any) -> list[ReliabilityBin]:
+    def reliability(
+        self, examples: TextExamples, outputs: CollectedOutputs
+    ) -> list[ReliabilityBin]:
         """Returns the accuracy of the answers by their probability; not available for numbers."""
         return reliability(self.probabilities(examples, outputs), examples.labels)
 
-    def logits(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+    def logits(self, examples: TextExamples, outputs: CollectedOutputs) -> np.ndarray:
         """Returns the logits of each example, float32 [E, C]: the mean over its rows."""
         return mean_of_rows(outputs["logits"], examples.owners, len(examples.examples))
 
-    def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+    def answers(self, examples: TextExamples, outputs: CollectedOutputs) -> np.ndarray:
         """Returns the answers: classes [E], numbers [E], or 0 and 1 for each label [E, C]."""
         if self.kind == "regression":
             return self.logits(examples, outputs)[:, 0]
@@ -181,7 +184,7 @@ class ClassificationTask(RowsTask):
             return self.decisions.choose_several(probabilities)
         return self.decisions.choose(probabilities)
 
-    def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+    def probabilities(self, examples: TextExamples, outputs: CollectedOutputs) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers are unchanged."""
         return self.decisions.probabilities(self.logits(examples, outputs), self.kind)
 

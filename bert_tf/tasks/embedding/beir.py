@@ -80,7 +80,7 @@ def find(folder: str | os.PathLike, name: str) -> str:
 
 
 def _existing(folder: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file that may be compressed; "" if there is none."""
+    """Returns the path of a file that may be compressed; "" if it is missing."""
     paths = [pathlib.Path(folder, name + ending) for ending in _ENDINGS]
     return next((str(path) for path in paths if path.is_file()), "")
 

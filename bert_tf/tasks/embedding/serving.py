@@ -68,7 +68,7 @@ class EmbeddingServing(Serving):
 
 def lower_case(texts: tf.Tensor) -> tf.Tensor:
     """Returns texts in lower case, string [B], by Unicode 13 of TensorFlow's ICU."""
-    # TensorFlow's function drops U+0000 and what follows: a character that is none stands for it.
+    # TensorFlow's function drops all after U+0000: a noncharacter replaces it meanwhile.
     stand_in = tf.constant("\U0010ffff")
     lowered = tf.strings.lower(tf.strings.regex_replace(texts, r"\x00", stand_in), "utf-8")
     return tf.strings.regex_replace(lowered, stand_in, tf.constant("\0"))

@@ -228,7 +228,9 @@ def _context_tokens(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.n
 def _trimming(tokenizer: Tokenizer) -> Tokenizer:
     """Returns a tokenizer whose offsets leave out the spaces before words."""
     vocab = tokenizer.vocab.with_trimmed_offsets()
-    return tokenizer if vocab is tokenizer.vocab else make_tokenizer(vocab, False)
+    if vocab is tokenizer.vocab:
+        return tokenizer
+    return make_tokenizer(vocab, False)
 
 
 def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, int] | None:
@@ -260,7 +262,9 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
             end = offset + len(answer.text)
         # Tokens that overlap the answer, without those that are only a space.
         inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
-        return (int(inside[0]), int(inside[-1])) if inside.size else None
+        if inside.size:
+            return (int(inside[0]), int(inside[-1]))
+        return None
     # From characters to tokens: no WordPiece token crosses the start of a word.
     first = int(np.searchsorted(starts, word_starts[first_word]))
     last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1

@@ -16,8 +16,10 @@ def recorded_reading(
 ) -> SquadConfig | None:
     """Returns the options with which a run split contexts and selected answers, if recorded."""
     recorded = {name: value for name, value in settings.items() if name not in without}
-    is_recorded = any(recorded.get(name) for name in SquadConfig.names())
-    return SquadConfig.from_texts(recorded) if is_recorded else None
+    is_recorded = any(map(recorded.get, SquadConfig.names()))
+    if is_recorded:
+        return SquadConfig.from_texts(recorded)
+    return None
 
 
 def recorded_windows(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:

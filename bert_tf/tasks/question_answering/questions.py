@@ -142,7 +142,7 @@ def _are_found(paragraphs: Sequence[tuple[Any, str]], unit: str) -> bool:
     )
 
 
-def _in_code_points(values: Any, context: str, unit: str) -> Any:
+def _in_code_points(values: object, context: str, unit: str) -> Any:
     """Returns an entry of "qas" with starts of answers in code points."""
     if not unit or not isinstance(values, dict) or not isinstance(values.get("answers"), list):
         return values

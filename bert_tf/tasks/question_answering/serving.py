@@ -203,7 +203,9 @@ class QuestionAnsweringServing(Serving):
     def class_positions(self, batch: Batch) -> tf.Tensor:
         """Returns the position of [CLS] in each row of a batch, int32 [R]."""
         lengths = tf.reduce_sum(batch["input_mask"], axis=1)
-        return lengths - 1 if self.vocab.class_at_end else tf.zeros_like(lengths)
+        if self.vocab.class_at_end:
+            return lengths - 1
+        return tf.zeros_like(lengths)
 
     def null_scores(
         self, outputs: Outputs, class_positions: tf.Tensor, by_question: tuple[tf.Tensor, tf.Tensor]

@@ -169,8 +169,8 @@ def _tfds_paragraphs(name: str) -> Iterator[tuple[Any, str]]:
     for where, row in read_tfds_table(name):
         given = field(row, "answers", dict, where)
         answers = {
-            "text": [_text(text) for text in given["text"]],
-            "answer_start": [int(start) for start in given["answer_start"]],
+            "text": list(map(_text, given["text"])),
+            "answer_start": list(map(int, given["answer_start"])),
         }
         question = _question({**row, "answers": answers}, where)
         if "is_impossible" not in row:
@@ -179,7 +179,9 @@ def _tfds_paragraphs(name: str) -> Iterator[tuple[Any, str]]:
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf8") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf8")
+    return str(value)
 
 
 def field(values: Any, key: str, kind: type, where: str) -> Any:

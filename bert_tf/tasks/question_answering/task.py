@@ -9,6 +9,7 @@ from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.network.losses import WeightedSum
 from bert_tf.system.type_names import Outputs
+from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.question_answering.answers import (
     END,
@@ -57,12 +58,12 @@ class SquadTask(RowsTask):
         scores = {name: tf.cast(outputs[name], tf.float32) for name in outputs}
         return {**scores, "loss": self._losses(batch, outputs)}
 
-    def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
+    def answers(self, examples: SquadExamples, outputs: CollectedOutputs) -> SquadPredictions:
         """Returns the contents of the original's three output files."""
         ranked = self.rank(examples, outputs, self.config)
         return SquadPredictions.of_ranked(ranked, self.config)
 
-    def metrics(self, examples: SquadExamples, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: SquadExamples, outputs: CollectedOutputs) -> dict[str, float]:
         """Returns the mean loss of windows, and the official script's metrics, in percent."""
         loss = float(np.mean(outputs["loss"]))
         return {"loss": loss, **self.evaluate(examples, self.answers(examples, outputs))}

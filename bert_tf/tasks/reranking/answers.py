@@ -86,7 +86,9 @@ class RerankerAnswers:
 
 def activate(logits: np.ndarray, activation: str) -> np.ndarray:
     """Converts logits to scores, float32 [N]."""
-    return 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else logits
+    if activation == "sigmoid":
+        return 1 / (1 + np.exp(-logits))
+    return logits
 
 
 def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
@@ -112,4 +114,6 @@ def read_candidates(query: object, documents: Column) -> list[str]:
     if not isinstance(query, str):
         raise ValueError(f"query is {query!r:.80}, expected a text.")
     # `read_texts` rejects an empty column, but a query may have no candidates.
-    return [] if is_empty(documents) else read_texts(documents, "documents")
+    if is_empty(documents):
+        return []
+    return read_texts(documents, "documents")

@@ -186,7 +186,7 @@ def _read(
     examples = []
     for number, joined in enumerate(lists.values(), 1):
         # Tables have no ids: documents are numbered within their query.
-        ids = tuple(str(rank) for rank in range(1, len(joined.documents) + 1))
+        ids = tuple(map(str, range(1, len(joined.documents) + 1)))
         labels_of_ids = zip(ids, joined.labels, strict=True)
         example = RankingExample(
             source=joined.source,

@@ -87,7 +87,7 @@ def training_rows(
         if loss == "margin_mse":
             needed = "a relevant and an irrelevant document"
         raise ValueError(f"--ranking_loss={loss}: no query has {needed}; check the examples.")
-    length = max(len(pairs) for pairs in lists)
+    length = max(map(len, lists))
     vocab = tokenizer.vocab
     empty = add_special_tokens(vocab, [], [])
     texts = []  # N * L, list by list

@@ -162,7 +162,9 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         return super().predict(x, batch_size, *arguments, **options)
 
     def inputs_of(self, x: object) -> dict[str, Any]:
-        return self.needed_preprocessor(*x) if isinstance(x, tuple) else super().inputs_of(x)
+        if isinstance(x, tuple):
+            return self.needed_preprocessor(*x)
+        return super().inputs_of(x)
 
     def read_examples(
         self, x: Texts, y: Labels | None = None, weights: Column | None = None

@@ -64,4 +64,6 @@ class RerankingServing(Serving):
         return {**super().card(), "lists": list(self.lists), "activation": self.activation}
 
     def _activate(self, logits: tf.Tensor) -> tf.Tensor:
-        return tf.sigmoid(logits) if self.activation == "sigmoid" else logits
+        if self.activation == "sigmoid":
+            return tf.sigmoid(logits)
+        return logits

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.network.losses import WeightedSum
+from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.reranking.features import RankingExamples
 from bert_tf.tasks.reranking.losses import RankingLoss
@@ -49,7 +50,7 @@ class RerankingTask(RowsTask):
         """Returns the score of each document, [B]."""
         return {"logits": outputs[:, 0]}
 
-    def metrics(self, examples: RankingExamples, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: RankingExamples, outputs: CollectedOutputs) -> dict[str, float]:
         """Returns the loss, and the means of the measures over the queries.
 
         The loss is the training loss over all documents of each query. For margin_mse, margins are
@@ -59,7 +60,9 @@ class RerankingTask(RowsTask):
         measures = evaluate(self.run(examples, outputs), self.qrels(examples), MEASURES)
         return {"loss": self._loss(examples, outputs), **measures}
 
-    def run(self, examples: RankingExamples, outputs: Any) -> dict[str, dict[str, float]]:
+    def run(
+        self, examples: RankingExamples, outputs: CollectedOutputs
+    ) -> dict[str, dict[str, float]]:
         """Returns the scores by query and document id."""
         # One score per row, and the rows are in the order of the queries and their documents.
         scores = iter(outputs["logits"])
@@ -72,7 +75,7 @@ class RerankingTask(RowsTask):
         """Returns the grades by query and document id."""
         return {example.query_id: example.grades for example in examples.examples}
 
-    def _loss(self, examples: RankingExamples, outputs: Any) -> float:
+    def _loss(self, examples: RankingExamples, outputs: CollectedOutputs) -> float:
         """Returns the training loss of evaluated lists of any length."""
         lists = [example for example in examples.examples if example.documents]
         longest = max((len(example.documents) for example in lists), default=1)

@@ -235,4 +235,6 @@ def entities_of_outputs(
 
 def as_text(value: object) -> str:
     """Converts a string output to str; TensorFlow returns strings as bytes."""
-    return value.decode("utf8") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf8")
+    return str(value)

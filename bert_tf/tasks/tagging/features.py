@@ -124,7 +124,7 @@ def make_tag_rows(
         # Windows show all of the sentence; only a word that fills a row alone is cut.
         size += max_seq_length - room
         count_text(tokenizer.vocab, whole, (), size, max_seq_length)
-        lengths = [len(ids) for ids in tokens]
+        lengths = list(map(len, tokens))
         # starts[i] is the number of tokens before word i; the last entry is the length. [W + 1]
         starts = np.array([0, *itertools.accumulate(lengths)], np.int32)
         windows = _make_windows(starts, room)

@@ -62,7 +62,9 @@ def read_tagged(
                 sentences.append(TaggedSentence(row.words, row.tags, row.where))
             continue
         sentences += read_conll(file, word_column, tag_column if reads_tags else None)
-    return _with_tags_only(sentences, path, reading) if is_needed else sentences
+    if is_needed:
+        return _with_tags_only(sentences, path, reading)
+    return sentences
 
 
 def _with_tags_only(
@@ -154,7 +156,9 @@ def predictions_name(path: str | os.PathLike) -> str:
     tables = list(filter(is_tagged_table, _list_files(path)))
     if not tables:
         return "predictions.txt"
-    return "predictions.jsonl" if is_json_text(tables[0]) else "predictions.csv"
+    if is_json_text(tables[0]):
+        return "predictions.jsonl"
+    return "predictions.csv"
 
 
 def with_entity_tags(

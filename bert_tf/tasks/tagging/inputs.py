@@ -42,7 +42,9 @@ class TaggedInputs:
 
     def _train_tags(self) -> tuple[str, ...]:
         """Returns the tags of the sentences for training; () without training."""
-        return tag_names(self.labelled["train"]) if "train" in self.labelled else ()
+        if "train" in self.labelled:
+            return tag_names(self.labelled["train"])
+        return ()
 
     def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the tags in the order of the head.

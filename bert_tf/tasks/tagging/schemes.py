@@ -79,7 +79,9 @@ def with_entity_names(labels: Sequence[Any]) -> list[Any]:
         return list(labels)
     spelled = respelled_tags(labels)
     names = [spelled.get(label, label) for label in labels]
-    return names if len(set(names)) == len(set(labels)) else list(labels)
+    if len(set(names)) == len(set(labels)):
+        return names
+    return list(labels)
 
 
 def _with_prefix(tag: str) -> tuple[str, str] | None:

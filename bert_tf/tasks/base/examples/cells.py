@@ -66,12 +66,16 @@ def _read_item(match: re.Match[str]) -> Any:
         # JSON writes a character beyond \uffff as two halves.
         return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if number := match["number"]:
-        return int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
+        if re.fullmatch(r"[+-]?\d+", number):
+            return int(number)
+        return float(number)
     return _WORDS.get(match["word"])
 
 
 def _unescape(match: re.Match[str]) -> str:
     code = match[1] or match[2] or match[3]
     if code:
-        return chr(int(code, 16)) if int(code, 16) < 0x110000 else "\ufffd"
+        if int(code, 16) < 0x110000:
+            return chr(int(code, 16))
+        return "\ufffd"
     return _ESCAPED.get(match[4], match[4])

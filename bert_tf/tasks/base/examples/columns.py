@@ -208,7 +208,7 @@ def read_tuples(x: Column) -> list[list[Any]]:
                 "tuples of the same length, of two values or more."
             )
         # Rows become columns.
-        return [list(column) for column in zip(*x, strict=True)]
+        return list(map(list, zip(*x, strict=True)))
     is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
     given = x if is_columns else (x,)
     columns = [
@@ -398,7 +398,9 @@ def _as_text(value: object, where: str) -> object:
             return value.decode("utf8")
         except UnicodeDecodeError:
             raise ValueError(f"{where} is {value!r:.60}, which is not UTF-8.") from None
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 def is_row_of_bits(value: object, count: int) -> bool:
@@ -447,7 +449,9 @@ def _labels_of(cell: str) -> list[Any]:
     labels = as_list(cell)
     if isinstance(labels, list):
         return labels
-    return [name.strip() for name in cell.split(SEPARATOR)] if cell.strip() else []
+    if cell.strip():
+        return [name.strip() for name in cell.split(SEPARATOR)]
+    return []
 
 
 def _label_index(value: object, known: LabelNames, numbers: Mapping[float, int]) -> int | None:

@@ -65,7 +65,7 @@ class ContrastiveDataset:
         self.no_duplicates = no_duplicates
         self.one_length = one_length
         # The negatives of all examples are concatenated.
-        counts = [len(group) for group in negatives]
+        counts = list(map(len, negatives))
         self._negative_starts = np.cumsum([0, *counts])
         self._negatives = np.array(list(itertools.chain.from_iterable(negatives)), np.int64)
         # Every step looks up its plan; two, because the next epoch is prepared before one ends.

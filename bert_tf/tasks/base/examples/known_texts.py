@@ -15,7 +15,7 @@ from bert_tf.tasks.base.examples.rows import TokenizedDataset
 
 def text_keys(rows: TokenizedDataset) -> np.ndarray:
     """Returns a 64-bit key for the tokens of each text, uint64 [N, C]; C is 1 without choices."""
-    keys = [key_of(ids) for ids in rows.texts()]
+    keys = list(map(key_of, rows.texts()))
     return np.array(keys, np.uint64).reshape(len(rows), -1)
 
 
@@ -55,4 +55,6 @@ class KnownTexts:
 def _keys_of(examples: Any) -> np.ndarray:
     """Returns the keys of examples: those that the task defines, or those of all texts."""
     stated = getattr(examples, "keys", None)
-    return text_keys(examples.rows) if stated is None else np.array(stated, np.uint64)
+    if stated is None:
+        return text_keys(examples.rows)
+    return np.array(stated, np.uint64)

@@ -63,7 +63,7 @@ def code_points(name: str) -> str:
 
 def kind_of_spelling(names: Iterable[str]) -> str:
     """Returns whether all of some labels are numbers, all are true or false, or neither."""
-    stripped = [visible_name(name) for name in names]
+    stripped = list(map(visible_name, names))
     if stripped and all(map(_NUMBER.fullmatch, stripped)):
         return NUMBERS
     if stripped and all(name.lower() in _BOOLEANS for name in stripped):
@@ -140,7 +140,9 @@ class LabelNames:
     def find(self, spelling: str) -> int | None:
         """Returns the index of a label; None if it is unknown."""
         index = self._indices.get(spelling)
-        return self._indices_of_keys.get(self._key(spelling)) if index is None else index
+        if index is None:
+            return self._indices_of_keys.get(self._key(spelling))
+        return index
 
     def name_of(self, spelling: str) -> str:
         """Returns a label in the spelling of the task; an unknown label is unchanged."""

@@ -279,7 +279,9 @@ def _plain(value: object, feature: object, where: str) -> object:
         return feature.int2str(int(value)) if value >= 0 else None
     if isinstance(value, np.floating):
         return float(str(value))  # 3.8, where item() of a float32 is 3.799999952316284
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 # Files ------------------------------------------------------------------------------------------
@@ -450,4 +452,6 @@ def _check_object(value: object, where: str) -> Row:
         # White space is left to the reader of the column.
         names.append(name if visible == name.strip() else visible)
     # Two keys that look the same are two values.
-    return dict(zip(names, value.values(), strict=True)) if len({*names}) == len(names) else value
+    if len({*names}) == len(names):
+        return dict(zip(names, value.values(), strict=True))
+    return value

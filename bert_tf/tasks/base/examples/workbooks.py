@@ -42,7 +42,7 @@ def read_workbook(path: str) -> Iterator[tuple[str, list[str]]]:
                 f"{path} line {number}: the sheet has more than {MAX_ROWS} rows or {MAX_CELLS} "
                 "cells; save it as CSV (UTF-8)."
             )
-        cells = [_cell_text(value) for value in values]
+        cells = list(map(_cell_text, values))
         # Empty cells after the last column, which were only formatted, are not data.
         while len(cells) > width and not cells[-1]:
             cells.pop()
@@ -128,5 +128,7 @@ def _cell_text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat(" ") if isinstance(value, datetime.datetime) else value.isoformat()
+        if isinstance(value, datetime.datetime):
+            return value.isoformat(" ")
+        return value.isoformat()
     return str(value)

@@ -158,7 +158,7 @@ class FineTunedModel(TextModel, keras.Model):
         """Returns the encoder's inputs for raw input; each window of a long text is a row."""
         columns = x if isinstance(x, tuple) else (x,)
         # In a graph and in Keras' functional API the texts have no values yet.
-        if all(is_symbolic(column) for column in columns):
+        if all(map(is_symbolic, columns)):
             return self.needed_preprocessor(*columns)
         rows = self.read_examples(x).rows
         # All rows in one batch, padded to the longest.

@@ -34,7 +34,7 @@ class Preprocessing:
 
     @property
     def needed(self) -> BertPreprocessor:
-        """The preprocessor; ValueError if there is none."""
+        """The preprocessor; ValueError without one."""
         if self.preprocessor is None:
             raise ValueError(
                 "The model has no preprocessor, so it takes only ids: a dict of input_word_ids, "
@@ -53,7 +53,9 @@ class Preprocessing:
     @property
     def max_seq_length(self) -> int:
         """Maximum length of a sequence made from raw input."""
-        return self.preprocessor.max_seq_length if self.preprocessor else 0
+        if self.preprocessor:
+            return self.preprocessor.max_seq_length
+        return 0
 
     def to_config(self) -> Fields | None:
         """Returns the preprocessor as saved models have it; None without one."""

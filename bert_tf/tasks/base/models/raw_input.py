@@ -199,7 +199,7 @@ class RawInput:
         return list(itertools.chain.from_iterable(batches))
 
     def pack_stream(
-        self, data: Any, class_weight: ClassWeight | None = None, is_evaluated: bool = False
+        self, data: object, class_weight: ClassWeight | None = None, is_evaluated: bool = False
     ) -> tuple[Any, ClassWeight | None]:
         """Packs the batches of a stream of texts; other data are returned as they are.
 

@@ -199,7 +199,7 @@ class TextModel(FromPretrained, abc.ABC):
         # `losses` are those that layers added, such as regularizers.
         return sum(self.losses, self.task_loss(x, y, outputs, weights, **options).mean())
 
-    def save(self, *arguments: Any, **options: Any) -> None:
+    def save(self, *arguments: object, **options: object) -> None:
         """Saves as Keras' `save`, without an optimizer that `fit` made: its schedule has ended."""
         if not self.compiler.is_default:
             super().save(*arguments, **options)  # type: ignore[misc]

@@ -96,7 +96,7 @@ class FineTuner(Trainer):
     def _check_outputs(self, collected: CollectedOutputs) -> None:
         for name, rows in collected.items():
             # A sum is NaN if a value is; minus infinity is a legitimate score.
-            sums = np.array([np.sum(row) for row in rows])
+            sums = np.array(list(map(np.sum, rows)))
             if sums.dtype.kind == "f" and np.isnan(sums).any():
                 raise FloatingPointError(
                     f"{name} of example {int(np.isnan(sums).argmax()) + 1} is not a number at step "

@@ -15,7 +15,7 @@ from absl import logging
 
 from bert_tf.checkpoints.run_record import is_same_path, recorded
 from bert_tf.corpus.corpus_format import without_compression
-from bert_tf.system.bounded_files import read_text
+from bert_tf.system.bounded_files import read_optional_text, read_text
 from bert_tf.system.files import atomic_write
 
 _EVALUATED = "# Evaluated: "  # start of the first line of results, which names the file
@@ -50,7 +50,9 @@ def _evaluated_file(path: pathlib.Path) -> str | None:
     if not path.exists():
         return None
     first = read_text(path).partition("\n")[0]
-    return first.removeprefix(_EVALUATED) if first.startswith(_EVALUATED) else ""
+    if first.startswith(_EVALUATED):
+        return first.removeprefix(_EVALUATED)
+    return ""
 
 
 def results_text(file: str, step: int, results: dict[str, float], start: str = "eval_") -> str:
@@ -68,9 +70,8 @@ def results_text(file: str, step: int, results: dict[str, float], start: str = "
 
 def read_results(folder: pathlib.Path) -> dict[str, float]:
     """Returns the numbers of a run's eval_results.txt by name; {} without the file."""
-    path = folder / "eval_results.txt"
     results = {}
-    for line in read_text(path).splitlines() if path.is_file() else ():
+    for line in read_optional_text(folder / "eval_results.txt").splitlines():
         name, _, value = line.partition(" = ")
         with contextlib.suppress(ValueError):
             results[name] = float(value)

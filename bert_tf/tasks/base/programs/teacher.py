@@ -126,7 +126,9 @@ def _compute(model: Model, rows: TokenizedDataset) -> np.ndarray:
     @tf.function(autograph=False, input_signature=[batches.element_spec])
     def compute(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         outputs = model(batch, training=False)
-        return tf.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
+        if isinstance(outputs, dict):
+            return tf.stack(list(outputs.values()), -1)
+        return outputs
 
     has_tokens = scores_tokens(model)
     starts = np.cumsum(rows.lengths) - rows.lengths  # first token of each example

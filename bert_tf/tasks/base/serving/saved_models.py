@@ -71,7 +71,7 @@ def write_checksums(folder: pathlib.Path) -> None:
 def check_files(folder: pathlib.Path) -> None:
     """Compares the files of a version with their checksums.
 
-    Users who change a file on purpose delete the checksums: nothing is compared then.
+    Without the file of checksums, nothing is compared: delete it after a change on purpose.
 
     Raises:
       ValueError: naming the file that is missing or has changed.

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.metrics import trec
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.sparse import SparseIndex
@@ -15,6 +16,7 @@ from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.search.splade_test import write_sparse_encoder
+from tests.slow_variants import slow_unless
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -312,3 +314,63 @@ def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
     assert "--retrieval_loss=cosent" in refuse(PROGRAM, **given)
     given |= {"train_file": folder / "triplets.csv", "new_head": "true"}
     assert "--new_head" in refuse(PROGRAM, **given)
+
+
+COLBERT = {"embedding_type": "colbert", "token_dimension": 8, "query_length": 12}
+
+
+def test_token_vectors_are_trained_saved_and_searched(folder):
+    given = flags_of(
+        folder,
+        "tokens",
+        train_file="",
+        data_dir=folder / "beir",
+        num_train_steps=30,
+        train_batch_size=8,
+        learning_rate=3e-3,
+        do_eval="true",
+        **COLBERT,
+    )
+    assert fine_tune(PROGRAM, **given) == 0
+    lines = read_metrics(folder / "tokens/metrics.jsonl")
+    assert lines[-1]["loss"] < lines[0]["loss"] / 2
+    predictor = bert_tf.load(folder / "tokens")
+    rows = [json.loads(line) for line in (folder / "beir/corpus.jsonl").read_text().splitlines()]
+    queries = [json.loads(li) for li in (folder / "beir/queries.jsonl").read_text().splitlines()]
+    run = trec.read_run(folder / "tokens" / "run.trec")
+    names = [row["_id"] for row in queries if row["_id"] in run]
+    texts = [row["text"] for row in queries if row["_id"] in run]
+    assert predictor.encode_queries(texts)[0].shape == (12, 8)
+    scores = predictor.score(texts, [row["text"] for row in rows])
+    for name, expected in zip(names, scores, strict=True):
+        found = [run[name][row["_id"]] for row in rows]
+        assert found == pytest.approx(expected.tolist(), abs=12 * 2e-3)  # by float16
+    # A second training goes on with the layers of the first.
+    again = {**given, "init_checkpoint": folder / "tokens", "output_dir": folder / "more"}
+    again |= {"num_train_steps": 2, "token_dimension": 128}
+    assert fine_tune(PROGRAM, **again) == 0
+    assert bert_tf.load(folder / "more").encode_queries(["a"])[0].shape == (12, 8)
+
+
+def test_token_vectors_learn_from_a_teacher(folder):
+    given = {"train_file": folder / "margins.csv", **COLBERT}
+    # The cross-entropy of a distribution over two documents.
+    found = losses(folder, "taught-tokens", retrieval_loss="divergence", **given)
+    assert 0 < found[-1] < 3
+    given |= {"embedding_type": "dense", "token_dimension": 128, "query_length": 32}
+    assert losses(folder, "taught-dense", retrieval_loss="divergence", **given)[-1] < 9
+    given = flags_of(folder, "refused", retrieval_loss="divergence", **COLBERT)
+    assert re.search(r"triplets.csv line 2 .*divergence", refuse(PROGRAM, **given))
+    given |= {"retrieval_loss": "triplet"}
+    assert "--retrieval_loss=triplet" in refuse(PROGRAM, **given)
+    given = flags_of(folder, "refused", teacher=folder / "model", **COLBERT)
+    assert re.search("colbert .*--teacher", refuse(PROGRAM, **given))
+
+
+@pytest.mark.parametrize("unpad", slow_unless(True, [True, False]))
+def test_losses_of_tokens_do_not_change_with_memory(folder, unpad):
+    small = {"learning_rate": 1e-4, "init_checkpoint": folder / "model", **COLBERT}
+    small |= {"jit_compile": str(not unpad).lower()}
+    expected = losses(folder, f"tokens-one-{unpad}", gradient_accumulation_steps=1, **small)
+    parts = losses(folder, f"tokens-parts-{unpad}", gradient_accumulation_steps=4, **small)
+    assert parts == pytest.approx(expected, rel=1e-5) and len(set(expected)) == 4

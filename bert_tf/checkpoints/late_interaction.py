@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
+from bert_tf.checkpoints.embedding import FILE_NAME, HEAD, EmbeddingConfig
 from bert_tf.checkpoints.families.family import architectures
 from bert_tf.checkpoints.huggingface import from_names, read_config
 from bert_tf.checkpoints.sentence_modules import (
@@ -271,6 +271,16 @@ def _with_marks(
         vocab = with_special_token(vocab, contents[0])
         prompts[side] = prefix + prompts.get(side, "").removeprefix(prefix)
     return dataclasses.replace(checkpoint, vocab=vocab), prompts
+
+
+def is_late_interaction(path: pathlib.Path) -> bool:
+    """True for a folder of late interaction in any dialect, or of a run that trained one."""
+    if not path.is_dir():
+        return False
+    values = read_optional_json(path / "config_sentence_transformers.json")
+    is_multi_vector = values.get("model_type") in (PYLATE, MULTI_VECTOR)
+    has_tokens = read_optional_json(path / FILE_NAME).get("tokens") is not None
+    return is_multi_vector or has_tokens or is_stanford(path)
 
 
 def is_stanford(path: pathlib.Path) -> bool:

@@ -13,6 +13,7 @@ RETRIEVER_LOSSES = (
     "cosine",
     "triplet",
     "margin_mse",
+    "divergence",
     "denoising",
     "same_label",
 )
@@ -45,7 +46,8 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         "",
         "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
         "each positive; cosent, cosine: for scored pairs; triplet; margin_mse: learn a teacher's "
-        "margins; denoising: from single texts, reconstruct a text from the embedding of some of "
+        "margins; divergence: learn the distribution that they make of a query's documents; "
+        "denoising: from single texts, reconstruct a text from the embedding of some of "
         "its words (TSDAE); same_label: for run_classifier --few_shot. Empty: chosen by the form "
         "of the examples.",
         choices=("", *RETRIEVER_LOSSES),
@@ -93,8 +95,21 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
     embedding_type: str = option(
         "dense",
         "dense: one vector for each text; splade: weights of the vocabulary's tokens, computed by "
-        "the masked-LM head.",
-        choices=("dense", "splade"),
+        "the masked-LM head; colbert: one vector for each token, compared by MaxSim.",
+        choices=("dense", "splade", "colbert"),
+    )
+    token_dimension: int = option(
+        128,
+        "With colbert, numbers of a token's vector, if the model does not define them.",
+        lower=1,
+        needs=("embedding_type", "colbert"),
+    )
+    query_length: int = option(
+        32,
+        "With colbert, tokens of a query, if the model does not define them; shorter queries are "
+        "expanded by [MASK].",
+        lower=4,
+        needs=("embedding_type", "colbert"),
     )
     query_regularizer: float = option(
         5e-5,

@@ -12,8 +12,8 @@ import numpy as np
 
 # The score of a document without tokens, as in sentence-transformers: below all others.
 NO_TOKENS = -1e9
-# Products [query tokens, document tokens] in memory at once, so that they stay in the cache.
-MAX_PRODUCTS = 1 << 20
+# Products [query tokens, document tokens] in memory at once: 16 MB.
+MAX_PRODUCTS = 1 << 22
 
 
 class TokenMatrix(NamedTuple):

@@ -8,7 +8,8 @@ terminal. The second searches the queries of a BEIR folder, writes a TREC run an
 metrics.
 
 --mode: `vectors`; `words` (BM25); `hybrid`, both combined by ranks or by weights (--fusion).
---rerank=FOLDER: a cross-encoder reorders the first --rerank_k documents; the others follow them.
+--rerank=FOLDER: a cross-encoder, or a model of late interaction, reorders the first --rerank_k
+documents; the others follow them.
 """
 
 import pathlib
@@ -58,7 +59,9 @@ WEIGHT = flags.DEFINE_float(
     0.0,
     1.0,
 )
-RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that reorders the first --rerank_k.")
+RERANK = flags.DEFINE_string(
+    "rerank", "", "Cross-encoder or late interaction that reorders the first --rerank_k."
+)
 RERANK_K = flags.DEFINE_integer("rerank_k", 100, "Documents that --rerank reads.", 1)
 LENGTH = flags.DEFINE_integer(
     "max_seq_length", 0, "Tokens per query; 0: the length that the model's folder records.", 0

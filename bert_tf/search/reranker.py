@@ -1,16 +1,53 @@
-"""Reads the cross-encoder of a search: one score for a query and a document read together."""
+"""Reads the reranker of a search: a cross-encoder, or a model of late interaction."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.late_interaction import is_late_interaction
 from bert_tf.tasks.base.models.preprocessing import make_preprocessor
+from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 from bert_tf.tasks.reranking.model import BertReranker
 
 
-def read_reranker(path: str) -> BertReranker:
+class PairScorer(Protocol):
+    """A model that scores pairs of a query and a document."""
+
+    def pair_logits(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> np.ndarray:
+        """Returns the score of each pair, float32 [N]."""
+
+
+class TokenScorer:
+    """Scores pairs by late interaction."""
+
+    def __init__(self, model: BertLateInteraction) -> None:
+        self.model = model
+        self.bert = model.bert
+
+    def pair_logits(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> np.ndarray:
+        """See `PairScorer`; a query is embedded once."""
+        known = sorted(set(queries))
+        scores = self.model.score(known, documents, batch_size=batch_size)  # [queries, N]
+        return scores[[known.index(query) for query in queries], np.arange(len(documents))]
+
+
+def read_reranker(path: str) -> PairScorer:
     """Reads a run of `run_reranker`, a folder of CrossEncoder, or another one-label classifier.
+
+    A model of late interaction scores pairs as well.
 
     Raises:
       ValueError: if it cannot be read, or has another number of labels.
     """
+    if is_late_interaction(local_path(path)):
+        return TokenScorer(BertLateInteraction.from_pretrained(path))
     found = read_cross_encoder(path)
     if found.checkpoint.vocab is None:
         raise ValueError(

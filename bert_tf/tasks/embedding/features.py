@@ -13,7 +13,7 @@ from bert_tf.tasks.base.examples.known_texts import pair_keys, text_keys
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.beir import Beir
 from bert_tf.tasks.embedding.examples import EmbeddingExample
-from bert_tf.tasks.embedding.losses import (
+from bert_tf.tasks.embedding.loss_names import (
     JOINT,
     NO_DUPLICATES,
     OF_NEGATIVES,
@@ -48,16 +48,19 @@ class TextPacker:
         self._row_of: dict[tuple[str, str], int] = {}
         self._packed: list[PackedText] = []
         self._prompt_length_of_row: list[int] = []
+        self._is_query: list[int] = []
 
     def add(self, side: str, text: str) -> int:
         """Returns the index of a text's row, which is added if it is new."""
-        prompt = self.prompts[side]
+        # Queries and documents of late interaction differ in more than the prompt.
+        prompt = self.prompts[side] if self.embedding.tokens is None else side
         key = (prompt, text)
         if key not in self._row_of:
             self._row_of[key] = len(self._packed)
             row = self.pack(side, text)
             self._packed.append(row)
             self._prompt_length_of_row.append(self.prompt_lengths[side])
+            self._is_query.append(int(side == "query"))
         return self._row_of[key]
 
     def pack(self, side: str, text: str) -> PackedText:
@@ -65,10 +68,15 @@ class TextPacker:
         return pack_text(self.tokenizer, self.embedding, text, self.prompts[side], side)
 
     def rows(self) -> TokenizedDataset:
-        """Returns all rows, with `prompt_lengths` if the pooling skips the tokens of a prompt."""
+        """Returns all rows, with `prompt_lengths` if the pooling skips the tokens of a prompt.
+
+        Those of late interaction have `is_query`.
+        """
         labels = {}
         if any(self.prompt_lengths.values()):
             labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
+        if self.embedding.tokens is not None:
+            labels["is_query"] = np.array(self._is_query, np.int32)
         return TokenizedDataset(self._packed, labels, pad_id=self.tokenizer.vocab.pad_id)
 
     def text_numbers(self) -> np.ndarray:

@@ -12,7 +12,12 @@ RETRIEVER_RULES = (
     Exclusion(
         "retrieval_loss=denoising",
         "makes dense embeddings by reconstructing texts",
-        f"embedding_type=splade {DENSE_ALONE}",
+        f"embedding_type=splade embedding_type=colbert {DENSE_ALONE}",
+    ),
+    Exclusion(
+        "embedding_type=colbert",
+        "has a vector for each token",
+        f"{DENSE_ALONE} embedding_pooling",
     ),
     Exclusion(
         "embedding_type=splade",

@@ -7,6 +7,7 @@ from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.programs.program import Configs
 from bert_tf.tasks.embedding.beir import read_beir
 from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_examples
+from bert_tf.tasks.embedding.loss_names import check_examples
 
 
 def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
@@ -28,4 +29,6 @@ def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
             inputs[use] = read_beir_examples(task.data_dir, task.train_split)
         else:
             inputs[use] = read_beir(task.data_dir, task.eval_split)
+    if "train" in inputs and task.retrieval_loss not in ("", "denoising"):
+        check_examples(inputs["train"], task.retrieval_loss)
     return inputs

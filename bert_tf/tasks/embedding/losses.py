@@ -14,19 +14,12 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from bert_tf.checkpoints.token_vectors import MAXSIM
 from bert_tf.config.ranking_config import RetrieverConfig, comma_numbers
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize
-from bert_tf.tasks.embedding.examples import EmbeddingExample
-
-IN_BATCH = ("in_batch", "symmetric")
-OF_SCORES = ("cosent", "cosine", "margin_mse")
-OF_NEGATIVES = ("triplet", "margin_mse")
-SAME_LABEL = "same_label"
-# A batch of these has no text twice: it would be its own negative.
-NO_DUPLICATES = (*IN_BATCH, SAME_LABEL)
-# Both texts of an example are of the same kind and length, so that one pass embeds them.
-JOINT = (SAME_LABEL,)
+from bert_tf.tasks.embedding.loss_names import SAME_LABEL
+from bert_tf.tasks.embedding.maxsim_scores import token_scores
 
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
 LOWEST = -1e9  # the score of filling documents
@@ -44,6 +37,22 @@ def dot_products(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(queries[:, None] * documents, axis=-1)
 
 
+def own_scores(queries: tf.Tensor, documents: tf.Tensor, similarity: str) -> tf.Tensor:
+    """Returns the similarity of each query with its own documents, float32 [B, M].
+
+    Args:
+      similarity: cosine or dot; or maxsim or meanmaxsim, of token vectors, which have an axis more.
+    """
+    if similarity not in MAXSIM:
+        return (cosines if similarity == "cosine" else dot_products)(queries, documents)
+
+    def score(example: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        query, own = example  # [Tq, D], [M, Td, D]
+        return token_scores(query[None], own, similarity)[0]
+
+    return tf.map_fn(score, (queries, documents), fn_output_signature=tf.float32)
+
+
 def candidate_scores(
     queries: tf.Tensor,
     documents: tf.Tensor,
@@ -57,10 +66,14 @@ def candidate_scores(
     """
     if similarity == "cosine":
         queries, documents = l2_normalize(queries), l2_normalize(documents)
-    size = tf.shape(documents)[-1]
     # [B, M, D] -> [M * B, D]: column i is the positive of query i.
-    candidates = tf.reshape(tf.transpose(documents, [1, 0, 2]), [-1, size])
-    scores = scale * tf.matmul(queries, candidates, transpose_b=True)
+    order = [1, 0, *range(2, len(documents.shape))]
+    shape = tf.concat([[-1], tf.shape(documents)[2:]], axis=0)
+    candidates = tf.reshape(tf.transpose(documents, order), shape)
+    if similarity in MAXSIM:
+        scores = scale * token_scores(queries, candidates, similarity)
+    else:
+        scores = scale * tf.matmul(queries, candidates, transpose_b=True)
     counts = tf.reshape(tf.transpose(weights), [-1]) > 0
     # A filling document would otherwise be a negative, and an easy one.
     return tf.where(counts, scores, LOWEST)
@@ -209,19 +222,52 @@ def triplet(
 
 
 def margin_mse(
-    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scores: tf.Tensor,
+    *,
+    similarity: str = "dot",
 ) -> WeightedSum:
     """The squared difference of the margin and the teacher's.
 
-    Margins are dot(query, positive) - dot(query, negative), the teacher's are float32 [B, M - 1].
+    Margins are dot(query, positive) - dot(query, negative), or those of another similarity; the
+    teacher's are float32 [B, M - 1].
 
     Reference: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with
     Cross-Architecture Knowledge Distillation".
     """
     # [B, M]; below, one margin for each negative, [B, M - 1].
-    found = dot_products(queries, documents)
+    found = own_scores(queries, documents, similarity)
     errors = tf.square(found[:, :1] - found[:, 1:] - scores) * weights[:, 1:]
     return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 1:]))
+
+
+def divergence(
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scores: tf.Tensor,
+    *,
+    scale: float = SCALE,
+    similarity: str = "cosine",
+) -> WeightedSum:
+    """The Kullback-Leibler divergence of the teacher's distribution over a query's documents.
+
+    Args:
+      scores: float32 [B, M - 1], the teacher's margins: its score of the positive minus that of
+        each negative. A softmax of scores does not change if one number is added to all.
+      scale: of the similarities, 1 / temperature.
+
+    Reference: Santhanam et al. 2022, "ColBERTv2", section 3.2; MultiVectorDistillKLDivLoss.
+    """
+    found = scale * own_scores(queries, documents, similarity)  # [B, M]
+    margins = tf.concat([tf.zeros_like(found[:, :1]), -scores], axis=1)
+    counts = weights > 0
+    student = tf.nn.log_softmax(tf.where(counts, found, LOWEST), axis=-1)
+    teacher = tf.nn.log_softmax(tf.where(counts, margins, LOWEST), axis=-1)
+    losses = tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=-1)  # [B]
+    return WeightedSum(tf.reduce_sum(losses * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
 
 
 def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) -> Loss:
@@ -289,37 +335,6 @@ def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(means))
 
 
-def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
-    """Returns the default loss for a form of examples."""
-    if not examples[0].scores:
-        return "in_batch"
-    return "margin_mse" if any(example.negatives for example in examples) else "cosent"
-
-
-def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:
-    """Raises ValueError naming an example that lacks a part that a loss needs."""
-    for example in examples:
-        if loss == SAME_LABEL and (not example.scores or len(example.scores) % 2):
-            raise ValueError(
-                f"{example.source} has no labels, which the loss {loss} needs; it is for "
-                "run_classifier --few_shot."
-            )
-        if loss in OF_NEGATIVES and not example.negatives:
-            raise ValueError(f"{example.source} has no negative, which the loss {loss} needs.")
-        if loss in OF_SCORES and not example.scores:
-            raise ValueError(f"{example.source} has no score, which the loss {loss} needs.")
-        if loss in ("cosent", "cosine") and example.negatives:
-            raise ValueError(
-                f"{example.source} has negatives, but the loss {loss} is for pairs; leave them out."
-            )
-        if loss == "cosine" and not -1.0 <= example.scores[0] <= 1.0:
-            raise ValueError(
-                f"{example.source}: the score is {example.scores[0]}, expected a cosine, -1 to 1; "
-                "divide by the highest score, or give --retrieval_loss=cosent, which accepts any "
-                "score."
-            )
-
-
 def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
     """Returns the loss with a name."""
     loss = make_losses(task)[name]
@@ -349,6 +364,11 @@ def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, 
         "triplet": functools.partial(
             triplet, margin=task.triplet_margin, distance=task.triplet_distance
         ),
-        "margin_mse": margin_mse,
+        "margin_mse": functools.partial(
+            margin_mse, similarity="dot" if similarity == "cosine" else similarity
+        ),
+        "divergence": functools.partial(
+            divergence, scale=task.loss_scale_factor, similarity=similarity
+        ),
         SAME_LABEL: same_label,
     }

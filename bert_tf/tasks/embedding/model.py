@@ -28,7 +28,8 @@ from bert_tf.tasks.embedding.answers import EmbedderAnswers
 from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
-from bert_tf.tasks.embedding.losses import IN_BATCH, JOINT, in_batch_accuracy, make_loss
+from bert_tf.tasks.embedding.loss_names import IN_BATCH, JOINT
+from bert_tf.tasks.embedding.losses import in_batch_accuracy, make_loss
 from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides

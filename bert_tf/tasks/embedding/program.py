@@ -29,6 +29,7 @@ from bert_tf.tasks.embedding.features import (
     make_scored_examples,
     prepare_training,
 )
+from bert_tf.tasks.embedding.loss_names import IN_BATCH
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.text.text_counts import counting_texts
@@ -43,6 +44,8 @@ class Retriever(Program):
     needs_pooler = False
     needs_head = False
     results_start = ""
+    default_scale = 20.0  # of similarities, if no flag gives it
+    refused_losses: tuple[str, ...] = ()  # losses for another similarity
     plot_titles = {
         "loss": "loss",
         "teacher_loss": "distance from the teacher",
@@ -64,18 +67,8 @@ class Retriever(Program):
             stated = read_embedding(pathlib.Path(self.configs.training.output_dir))
         else:
             stated = weights.embedding
-        longest = config.longest_row
-        embedding = stated or EmbeddingConfig(max_seq_length=min(data.max_seq_length, longest))
+        embedding = self.choose_layers(stated)
         changed: dict[str, Any] = {}
-        if task.embedding_pooling:
-            if stated and stated.pooling != (task.embedding_pooling,):
-                raise ValueError(
-                    f"--embedding_pooling={task.embedding_pooling}, but the model pools by "
-                    f"{', '.join(stated.pooling)}; leave the flag out."
-                )
-            changed["pooling"] = (task.embedding_pooling,)
-        elif stated is None:
-            logging.warning("The model does not state its pooling: the mean of the tokens is used.")
         if "max_seq_length" in config_flags.given(DataConfig):
             changed["max_seq_length"] = data.max_seq_length
         elif embedding.max_seq_length >= NO_LIMIT:
@@ -89,15 +82,41 @@ class Retriever(Program):
             "Embeddings of %d numbers: %s%s, %d dense layers, texts up to %d tokens, compared by "
             "%s.",
             self.embedding.dimension(config.hidden_size),
-            ", ".join(self.embedding.pooling),
+            "of each token" if self.embedding.tokens else ", ".join(self.embedding.pooling),
             ", normalized" if self.embedding.normalize else "",
             len(self.embedding.dense),
             self.embedding.max_seq_length,
             self.embedding.similarity,
         )
         # The run pads texts to the length of the configuration, so that it must be the embedder's.
-        length = dataclasses.replace(data, max_seq_length=self.embedding.max_seq_length)
-        self.configs = self.configs._replace(data=length)
+        self.set_length(self.embedding.max_seq_length)
+
+    def choose_layers(self, stated: EmbeddingConfig | None) -> EmbeddingConfig:
+        """Returns the embedding that the weights state, or else the default, as flags request."""
+        pooling = self.configs.task.embedding_pooling
+        if stated and stated.tokens:
+            raise ValueError(
+                "--init_checkpoint is a model of late interaction; give --embedding_type=colbert."
+            )
+        if stated and pooling and stated.pooling != (pooling,):
+            raise ValueError(
+                f"--embedding_pooling={pooling}, but the model pools by "
+                f"{', '.join(stated.pooling)}; leave the flag out."
+            )
+        if stated is None and not pooling:
+            logging.warning("The model does not state its pooling: the mean of the tokens is used.")
+        longest = self.configs.model.longest_row
+        length = min(self.configs.data.max_seq_length, longest)
+        return stated or EmbeddingConfig((pooling or "mean",), max_seq_length=length)
+
+    def set_length(self, length: int) -> None:
+        """Sets the length of the run's rows, and the scale of the loss unless a flag gives it."""
+        data = dataclasses.replace(self.configs.data, max_seq_length=length)
+        task = self.configs.task
+        if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
+            # The configuration is recorded, and a resumed run uses it.
+            task = dataclasses.replace(task, loss_scale_factor=self.default_scale)
+        self.configs = self.configs._replace(data=data, task=task)
 
     def write_record(self, folder: pathlib.Path) -> None:
         """Writes embedder.json."""
@@ -133,6 +152,12 @@ class Retriever(Program):
         examples, self.loss_name = prepare_training(
             packer, self.inputs["train"], self.configs.task, has_dropout
         )
+        if self.loss_name in self.refused_losses:
+            raise ValueError(
+                f"--retrieval_loss={self.loss_name} does not work with --embedding_type="
+                f"{self.configs.task.embedding_type}; train on pairs, triplets or a teacher's "
+                "margins."
+            )
         return examples
 
     def compute_teacher_outputs(
@@ -177,7 +202,7 @@ class Retriever(Program):
             model,
             *data,
             loss=self.make_loss(model) if is_trained else None,
-            is_ranking=is_trained and self.loss_name in losses.IN_BATCH,
+            is_ranking=is_trained and self.loss_name in IN_BATCH,
             best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
             teacher=self.configs.task,

@@ -1,6 +1,6 @@
 """Embeds both sides of a batch of `ContrastiveDataset`: the queries and their documents."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,9 +10,11 @@ from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.embedding.features import SIDES
 from bert_tf.text.packing import INPUTS
 
+Compute = Callable[[dict[str, Tensor], Any], Tensor]
+
 
 def embed_sides(
-    compute: Callable[[dict[str, Tensor], Any], Tensor],
+    compute: Compute | Mapping[str, Compute],
     batch: Batch,
     dropout_seed: Tensor | None,
     joint: bool = False,
@@ -20,15 +22,17 @@ def embed_sides(
     """Embeds the queries and the documents of a batch.
 
     Args:
-      compute: function of the inputs of N texts and a dropout seed that returns float [N, D].
+      compute: function of the inputs of N texts and a dropout seed that returns float [N, D], or
+        [N, T, D] of tokens; or one for each side.
       batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
       joint: whether both sides are embedded in one pass, for which they need the same length.
 
     Returns:
-      The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D].
+      The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D]; those
+      of tokens have an axis T before the last.
     """
-    if joint:
+    if joint and callable(compute):
         return _embed_jointly(compute, batch, dropout_seed)
     sides = {}
     for number, side in enumerate(SIDES):
@@ -49,15 +53,19 @@ def embed_sides(
                 # Texts and tokens of the batch before this part, so that a batch that is computed
                 # in parts gets the same masks as in one pass.
                 seed = tf.concat([[seed], before[0]], axis=0)
-        sides[side] = tf.cast(compute(inputs, seed), tf.float32)
+        function = compute if callable(compute) else compute[side]
+        sides[side] = tf.cast(function(inputs, seed), tf.float32)
     queries, documents = sides["query"], sides["document"]
     ids = batch["document/input_word_ids"]
-    num_documents = ids.shape[1] or tf.shape(ids)[1]
-    return queries, tf.reshape(documents, [-1, num_documents, queries.shape[-1]])
+    sizes = [ids.shape[1] or tf.shape(ids)[1]]
+    # Those of a text: [D], or [T, D] of its tokens.
+    for axis, size in enumerate(documents.shape[1:], 1):
+        sizes.append(size or tf.shape(documents)[axis])
+    return queries, tf.reshape(documents, [-1, *sizes])
 
 
 def _embed_jointly(
-    compute: Callable[[dict[str, Tensor], Any], Tensor], batch: Batch, dropout_seed: Tensor | None
+    compute: Compute, batch: Batch, dropout_seed: Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds the texts of both sides in one pass; see `embed_sides`."""
     inputs = {}

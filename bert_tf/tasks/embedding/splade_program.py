@@ -1,6 +1,5 @@
 """The program of sparse retrievers: `Retriever` with SPLADE's model, loss and measures."""
 
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -13,14 +12,10 @@ from bert_tf.checkpoints.run_record import recorded
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.config import DataConfig, ModelConfig, config_flags
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.tasks.base.programs.program import Examples
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.program import Retriever
 from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
 from bert_tf.tasks.embedding.splade_task import SpladeTask
-from bert_tf.text.tokenization import Tokenizer
-
-COSINE_LOSSES = ("cosent", "cosine")
 
 
 class SparseRetriever(Retriever):
@@ -28,6 +23,8 @@ class SparseRetriever(Retriever):
 
     task_class = SpladeTask
     head = "masked_lm"
+    default_scale = 1.0  # Dot products need no factor.
+    refused_losses = ("cosent", "cosine")
     plot_titles = Retriever.plot_titles | {
         "pieces_per_query": "weighted tokens per query",
         "pieces_per_document": "weighted tokens per document",
@@ -45,27 +42,13 @@ class SparseRetriever(Retriever):
             stated = splade_length(record_of(weights.source), longest)
         is_given = "max_seq_length" in config_flags.given(DataConfig)
         length = min(data.max_seq_length if is_given or not stated else stated, longest)
-        if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
-            # Dot products need no factor. The configuration is recorded, and a resumed run uses it.
-            task = dataclasses.replace(self.configs.task, loss_scale_factor=1.0)
-            self.configs = self.configs._replace(task=task)
         self.embedding = EmbeddingConfig(max_seq_length=length, similarity="dot")
-        self.configs = self.configs._replace(data=dataclasses.replace(data, max_seq_length=length))
+        self.set_length(length)
         logging.info(
             "SPLADE: weights of %s tokens, texts up to %d tokens, compared by dot products.",
             f"{self.configs.model.vocab_size:,}",
             length,
         )
-
-    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the texts, and checks the loss."""
-        examples = super().read(tokenizer, labels)
-        if "train" in self.files and self.loss_name in COSINE_LOSSES:
-            raise ValueError(
-                f"--retrieval_loss={self.loss_name} is for cosines, but SPLADE compares by dot "
-                "products; train on pairs, triplets or a teacher's margins."
-            )
-        return examples
 
     def write_record(self, folder: pathlib.Path) -> None:
         """Writes nothing: the checkpoint is that of a model with an MLM head."""

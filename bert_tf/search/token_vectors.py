@@ -1,0 +1,138 @@
+"""Exact search over the token vectors of documents, in float16 or int8.
+
+    index = TokenIndex.of(model.encode_documents(texts), dtype="int8")
+    scores, rows = index.search(model.encode_queries(queries), k=10)
+
+An int8 vector is its values times a scale, the largest number of the vector divided by 127. Scores
+are computed in float32: the first search decodes the vectors, if they fit in `MOST_DECODED` bytes;
+of a larger index it decodes a part of the documents after the other.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from bert_tf.checkpoints.token_vectors import MAXSIM
+from bert_tf.metrics.candidates import check_k
+from bert_tf.metrics.maxsim import TokenMatrix, maxsim
+from bert_tf.system.files import atomic_write
+
+DTYPES = ("float16", "int8")
+MOST_DECODED = 1 << 30
+PART = 1 << 16  # vectors that are decoded at once
+
+
+class TokenIndex:
+    """The token vectors of N documents, in the order in which they were given.
+
+    Args:
+      vectors: float16 or int8 [T, D].
+      starts: int64 [N + 1], see `TokenMatrix`.
+      scales: float32 [T], factors of int8 vectors; ones for float16.
+
+    Raises:
+      ValueError: if the arrays do not belong together.
+    """
+
+    def __init__(self, vectors: np.ndarray, starts: np.ndarray, scales: np.ndarray) -> None:
+        has_order = starts.ndim == 1 and len(starts) > 0 and bool((np.diff(starts) >= 0).all())
+        ends = has_order and starts[0] == 0 and starts[-1] == len(vectors)
+        if vectors.ndim != 2 or vectors.dtype.name not in DTYPES or not ends:
+            raise ValueError(
+                f"vectors are {vectors.dtype} {list(vectors.shape)} and starts {list(starts.shape)}"
+                f"; expected [T, D] of {' or '.join(DTYPES)}, and starts that rise from 0 to T."
+            )
+        if scales.shape != (len(vectors),):
+            raise ValueError(f"scales are {list(scales.shape)}, expected [{len(vectors)}].")
+        self.vectors = vectors
+        self.starts = starts
+        self.scales = scales
+
+    @classmethod
+    def of(cls, documents: Sequence[np.ndarray], dtype: str = "float16") -> Self:
+        """Makes an index of the vectors of documents, float32 [t, D] each."""
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}.")
+        joined = TokenMatrix.of(documents)
+        scales = np.ones([len(joined.vectors)], np.float32)
+        if dtype == "float16":
+            return cls(joined.vectors.astype(np.float16), joined.starts, scales)
+        largest = np.abs(joined.vectors).max(axis=1, initial=0)
+        scales[largest > 0] = largest[largest > 0] / np.float32(127)
+        values = np.rint(joined.vectors / scales[:, None]).astype(np.int8)
+        return cls(values, joined.starts, scales)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @functools.cached_property
+    def _decoded(self) -> TokenMatrix:
+        return TokenMatrix(self._decode(0, len(self.vectors)), self.starts)
+
+    def _decode(self, first: int, last: int) -> np.ndarray:
+        vectors = self.vectors[first:last].astype(np.float32)
+        return (
+            vectors if self.vectors.dtype == np.float16 else vectors * self.scales[first:last, None]
+        )
+
+    def score(self, queries: Sequence[np.ndarray], similarity: str = MAXSIM[0]) -> np.ndarray:
+        """Scores all documents, float32 [Q, N]; a query is float32 [t, D].
+
+        Raises:
+          ValueError: if a query has vectors of another size.
+        """
+        size = self.vectors.shape[1]
+        wrong = [query.shape for query in queries if query.ndim != 2 or query.shape[1] != size]
+        if wrong and len(self.vectors):
+            raise ValueError(
+                f"A query has the shape {list(wrong[0])}, but the index has vectors of {size} "
+                "numbers: both must come from one model."
+            )
+        mean = similarity == MAXSIM[1]
+        if 4 * self.vectors.size <= MOST_DECODED:
+            return maxsim(queries, self._decoded, mean)
+        parts = []
+        first = 0
+        while first < len(self):
+            last = int(np.searchsorted(self.starts, self.starts[first] + PART, side="right")) - 1
+            last = max(first + 1, last)
+            start, end = self.starts[[first, last]].tolist()
+            part = TokenMatrix(self._decode(start, end), self.starts[first : last + 1] - start)
+            parts.append(maxsim(queries, part, mean))
+            first = last
+        return np.concatenate(parts, axis=1)
+
+    def search(
+        self, queries: Sequence[np.ndarray], k: int, similarity: str = MAXSIM[0]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the k best documents of each query: scores float32 and rows int64, both [Q, k].
+
+        Of equal scores the lower row comes first.
+
+        Raises:
+          ValueError: if k is not 1 .. N, or a query has vectors of another size.
+        """
+        check_k(k, len(self))
+        scores = self.score(queries, similarity)
+        rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, rows, axis=1), rows
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the index into a file."""
+        with atomic_write(pathlib.Path(path), "wb") as file:
+            np.savez(file, vectors=self.vectors, starts=self.starts, scales=self.scales)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Reads a file that `save` wrote; ValueError if it is not one."""
+        try:
+            with np.load(path) as arrays:
+                return cls(arrays["vectors"], arrays["starts"], arrays["scales"])
+        except (OSError, KeyError, EOFError, ValueError) as error:
+            raise ValueError(
+                f"{path} is no index of token vectors: {type(error).__name__}: {error}"
+            ) from None

@@ -43,6 +43,16 @@ def test_predictions_are_logits(tmp_path):
         number.classify(TEXTS)
 
 
+def test_numbers_that_are_given_as_text_are_named(tmp_path):
+    model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier"))
+    names = ("epochs", "steps_per_epoch", "validation_steps", "initial_epoch", "validation_split")
+    for name in names:
+        with pytest.raises(TypeError, match=f"^{name} is '1'"):
+            model.fit(TEXTS, ["no"] * len(TEXTS), **{name: "1"})
+        with pytest.raises(ValueError, match=f"^{name} is -2"):
+            model.fit(TEXTS, ["no"] * len(TEXTS), **{name: -2})
+
+
 def test_windows_of_a_long_text_are_averaged(tmp_path):
     run = {"max_seq_length": str(LENGTH), "long_texts": "windows"}
     model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier", run))

@@ -9,7 +9,7 @@
 
 Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
 folder; see `bert_tf/tasks/embedding/examples.py`. A file of scored pairs as --eval_file is
-evaluated by correlation, a BEIR folder as --data_dir by ranking.
+evaluated by correlation, BEIR folders as --data_dir by ranking, several of them also by their mean.
 """
 
 import pathlib
@@ -37,8 +37,15 @@ def find_files(configs: Configs) -> dict[str, str]:
             continue
         if named[use]:
             files[use] = named[use]
+        elif len(task.data_dirs) > 1 and use == "train":
+            raise ValueError(
+                f"--data_dir={task.data_dir} names several folders, which are evaluated alone; "
+                "give the examples to train on as --train_file."
+            )
         elif task.data_dir:
-            files[use] = str(pathlib.Path(task.data_dir, "qrels", f"{splits[use]}.tsv"))
+            judgments = f"{splits[use]}.tsv"
+            paths = [str(pathlib.Path(path, "qrels", judgments)) for path in task.data_dirs]
+            files[use] = ",".join(paths)
         else:
             raise ValueError(f"{flag} needs examples: give --{use}_file, or a --data_dir of BEIR.")
     return files

@@ -89,7 +89,9 @@ class Config:
                 continue
             other, *allowed = needs
             other_value = getattr(self, other)
-            if allowed and other_value not in allowed:
+            # A field may list several values.
+            others = {other_value, *str(other_value).split(",")}
+            if allowed and others.isdisjoint(allowed):
                 raise ValueError(
                     f"{name}={value} has no effect with {other} {other_value or 'empty'}; leave it "
                     f"out, or choose {' or '.join(allowed)}."

@@ -17,6 +17,9 @@ RETRIEVER_LOSSES = (
     "denoising",
     "same_label",
 )
+MIXING = ("proportional", "in_turn")
+# Losses of training on one data set alone.
+LOSSES_ALONE = ("denoising", "same_label")
 
 
 def comma_numbers(text: str, flag: str) -> list[float]:
@@ -49,8 +52,15 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         "margins; divergence: learn the distribution that they make of a query's documents; "
         "denoising: from single texts, reconstruct a text from the embedding of some of "
         "its words (TSDAE); same_label: for run_classifier --few_shot. Empty: chosen by the form "
-        "of the examples.",
-        choices=("", *RETRIEVER_LOSSES),
+        "of the examples. Several, separated by commas: one for each file of train_file.",
+    )
+    mixing: str = option(
+        "",
+        "Files of train_file are data sets of their own, and a batch is from one of them: "
+        "proportional: in random order, as many batches as each has; in_turn: one after another, "
+        "until the smallest is used up. Empty: proportional with several losses; with one loss "
+        "all files are one data set.",
+        choices=("", *MIXING),
     )
     loss_scale_factor: float = option(20.0, "Scale of the cosines, 1 / temperature.", lower=0.0)
     triplet_margin: float = option(
@@ -129,9 +139,38 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
     )
 
+    @property
+    def losses(self) -> list[str]:
+        """The names of `retrieval_loss`; empty without one."""
+        return self.retrieval_loss.split(",") if self.retrieval_loss else []
+
+    @property
+    def data_dirs(self) -> list[str]:
+        """The folders of `data_dir`."""
+        return [path.strip() for path in self.data_dir.split(",") if path.strip()]
+
+    @property
+    def has_data_sets(self) -> bool:
+        """Whether the files to train on are data sets of their own."""
+        return bool(self.mixing) or len(self.losses) > 1
+
+    def _check_losses(self) -> None:
+        for name in self.losses:
+            if name not in RETRIEVER_LOSSES:
+                raise ValueError(
+                    f"retrieval_loss: received {name!r}, expected one of "
+                    f"{list(RETRIEVER_LOSSES)}, or several separated by commas."
+                )
+            if self.has_data_sets and name in LOSSES_ALONE:
+                raise ValueError(
+                    f"--retrieval_loss={name} is for one data set; leave other losses and "
+                    "--mixing out."
+                )
+
     def check(self) -> None:
         super().check()
         self.check_without_scores("embeddings")
+        self._check_losses()
         sizes = comma_numbers(self.matryoshka_dims, "--matryoshka_dims")
         factors = comma_numbers(self.matryoshka_weights, "--matryoshka_weights")
         wrong = [size for size in sizes if size < 1 or size != int(size)]

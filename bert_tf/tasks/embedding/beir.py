@@ -9,7 +9,7 @@ The files may be compressed (.xz, .gz, .bz2). Reference: Thakur et al. 2021, "BE
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.tasks.base.examples.tables import read_cells, read_table
@@ -67,6 +67,21 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
     # Queries of other splits have no judgments in this one.
     judged = {name: text for name, text in queries.items() if name in qrels}
     return Beir(documents, judged, {name: qrels[name] for name in judged})
+
+
+def read_collections(folders: Sequence[str], split: str) -> dict[str, Beir]:
+    """Reads collections, by the names of their folders; see `read_beir`.
+
+    Raises:
+      ValueError: also if two folders have the same name.
+    """
+    collections: dict[str, Beir] = {}
+    for folder in folders:
+        name = pathlib.Path(folder).expanduser().name
+        if name in collections:
+            raise ValueError(f"{folder}: two folders are named {name!r}; rename one of them.")
+        collections[name] = read_beir(folder, split)
+    return collections
 
 
 def find(folder: str | os.PathLike, name: str) -> str:

@@ -1,6 +1,6 @@
 """Tokenizes texts to train on, to search or to compare, and packs them for the encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ class TextPacker:
         self._packed: list[PackedText] = []
         self._prompt_length_of_row: list[int] = []
         self._is_query: list[int] = []
+        self._rows: TokenizedDataset | None = None
 
     def add(self, side: str, text: str) -> int:
         """Returns the index of a text's row, which is added if it is new."""
@@ -72,12 +73,16 @@ class TextPacker:
 
         Those of late interaction have `is_query`.
         """
-        labels = {}
-        if any(self.prompt_lengths.values()):
-            labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
-        if self.embedding.tokens is not None:
-            labels["is_query"] = np.array(self._is_query, np.int32)
-        return TokenizedDataset(self._packed, labels, pad_id=self.tokenizer.vocab.pad_id)
+        # Data sets share one table.
+        if self._rows is None or len(self._rows) < len(self._packed):
+            labels = {}
+            if any(self.prompt_lengths.values()):
+                labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
+            if self.embedding.tokens is not None:
+                labels["is_query"] = np.array(self._is_query, np.int32)
+            pad_id = self.tokenizer.vocab.pad_id
+            self._rows = TokenizedDataset(self._packed, labels, pad_id=pad_id)
+        return self._rows
 
     def text_numbers(self) -> np.ndarray:
         """Returns a number for each row, int64 [R]; rows of the same text have the same number.
@@ -122,16 +127,23 @@ class TrainingExamples(NamedTuple):
 class RankingExamples(NamedTuple):
     """A collection in which documents are searched for queries."""
 
-    rows: TokenizedDataset
     query_rows: np.ndarray  # int64 [Q]
     document_rows: np.ndarray  # int64 [N]
     beir: Beir
+
+
+class Collections(NamedTuple):
+    """Collections by name; their texts are rows of one table."""
+
+    rows: TokenizedDataset
+    parts: dict[str, RankingExamples]
     is_labelled: bool = True
 
     @property
     def keys(self) -> np.ndarray:
         """Keys of the queries."""
-        return text_keys(self.rows)[self.query_rows, 0]
+        query_rows = np.concatenate([part.query_rows for part in self.parts.values()])
+        return text_keys(self.rows)[query_rows, 0]
 
 
 class ScoredExamples(NamedTuple):
@@ -241,16 +253,16 @@ def _check_single_texts(packer: TextPacker, examples: Sequence[EmbeddingExample]
         )
 
 
-def make_ranking_examples(packer: TextPacker, beir: Beir) -> RankingExamples:
-    """Packs the queries and documents of a collection."""
-    queries = [packer.add("query", text) for text in beir.queries.values()]
-    documents = [packer.add("document", text) for text in beir.documents.values()]
-    return RankingExamples(
-        packer.rows(),
-        np.array(queries, np.int64),
-        np.array(documents, np.int64),
-        beir,
-    )
+def make_collections(packer: TextPacker, collections: Mapping[str, Beir]) -> Collections:
+    """Packs the queries and documents of collections."""
+    parts = {}
+    for name, beir in collections.items():
+        queries = [packer.add("query", text) for text in beir.queries.values()]
+        documents = [packer.add("document", text) for text in beir.documents.values()]
+        parts[name] = RankingExamples(
+            np.array(queries, np.int64), np.array(documents, np.int64), beir
+        )
+    return Collections(packer.rows(), parts)
 
 
 def make_scored_examples(

@@ -19,6 +19,14 @@ RETRIEVER_RULES = (
         "has a vector for each token",
         f"{DENSE_ALONE} embedding_pooling",
     ),
+    Rule(
+        lambda c: c.task.has_data_sets and c.task.embedding_type != "dense",
+        "--mixing and several losses are for dense embeddings; leave them out.",
+    ),
+    Rule(
+        lambda c: c.task.has_data_sets and c.task.teacher,
+        "--mixing and several losses train without --teacher; leave one of them out.",
+    ),
     Exclusion(
         "embedding_type=splade",
         "weighs tokens by the masked-LM head, without pooling or prompts",

@@ -345,8 +345,8 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
 def training_settings(**settings: Any) -> RetrieverConfig:
     """Returns the settings of training, checked as the flags of `run_retriever`."""
     config = RetrieverConfig(**settings)
-    if config.retrieval_loss == "denoising":
-        raise ValueError("loss is 'denoising', which only run_retriever supports.")
+    if config.retrieval_loss == "denoising" or config.has_data_sets:
+        raise ValueError(f"loss is {config.retrieval_loss!r}, which only run_retriever supports.")
     defaults = RetrieverConfig()
     changed = [name for name, value in settings.items() if value != getattr(defaults, name)]
     config.check_needs(changed)

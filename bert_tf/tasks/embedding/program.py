@@ -1,6 +1,7 @@
 """The program of retrievers: reads pairs or triplets of texts; trains and evaluates an embedder."""
 
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -21,11 +22,17 @@ from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.embedding import losses
+from bert_tf.tasks.embedding.data_sets import (
+    loss_of_data_set,
+    make_data_set_losses,
+    prepare_data_sets,
+)
 from bert_tf.tasks.embedding.features import (
-    RankingExamples,
+    Collections,
     ScoredExamples,
     TextPacker,
-    make_ranking_examples,
+    TrainingExamples,
+    make_collections,
     make_scored_examples,
     prepare_training,
 )
@@ -131,16 +138,17 @@ class Retriever(Program):
                 examples["train"] = self.read_training(TextPacker(tokenizer, self.embedding))
         if "eval" in self.files:
             packer = TextPacker(tokenizer, self.embedding)
-            evaluated: ScoredExamples | RankingExamples
+            evaluated: ScoredExamples | Collections
             with counting_texts("eval", remedy=remedy):
                 if self.configs.data.eval_file:
                     scored = self.inputs["eval"]
                     evaluated = make_scored_examples(packer, scored)
                     counted = f"{len(scored)} scored pairs"
                 else:
-                    beir = self.inputs["eval"]
-                    evaluated = make_ranking_examples(packer, beir)
-                    counted = f"{len(beir.queries)} queries"
+                    collections = self.inputs["eval"]
+                    evaluated = make_collections(packer, collections)
+                    num_queries = sum(len(beir.queries) for beir in collections.values())
+                    counted = f"{num_queries} queries of {', '.join(collections)}"
             examples["eval"] = evaluated
             logging.info("eval: %s, %d texts.", counted, len(evaluated.rows))
         return Examples.of_files(examples)
@@ -149,6 +157,12 @@ class Retriever(Program):
         """Returns the packed training examples, an object with `rows`."""
         config = self.configs.model
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
+        if self.configs.task.has_data_sets:
+            mixed, self.loss_names = prepare_data_sets(
+                packer, self.inputs["train"], self.configs.task, has_dropout
+            )
+            self.data_sets = mixed.sets
+            return TrainingExamples(mixed)
         examples, self.loss_name = prepare_training(
             packer, self.inputs["train"], self.configs.task, has_dropout
         )
@@ -158,6 +172,7 @@ class Retriever(Program):
                 f"{self.configs.task.embedding_type}; train on pairs, triplets or a teacher's "
                 "margins."
             )
+        self.loss_names = [self.loss_name]
         return examples
 
     def compute_teacher_outputs(
@@ -202,7 +217,7 @@ class Retriever(Program):
             model,
             *data,
             loss=self.make_loss(model) if is_trained else None,
-            is_ranking=is_trained and self.loss_name in IN_BATCH,
+            is_ranking=is_trained and set(self.loss_names) <= set(IN_BATCH),
             best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
             teacher=self.configs.task,
@@ -214,6 +229,10 @@ class Retriever(Program):
 
     def make_loss(self, model: Model) -> losses.Loss:
         """Returns the training loss."""
+        task = self.configs.task
+        if task.has_data_sets:
+            parts = make_data_set_losses(self.data_sets, self.loss_names, task, model.dimension)
+            return functools.partial(loss_of_data_set, parts)
         return losses.make_loss(self.loss_name, self.configs.task, model.dimension)
 
     def check_rows(self) -> None:
@@ -222,12 +241,14 @@ class Retriever(Program):
             raise ValueError("--pack_rows has no effect on embeddings; leave it out.")
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Outputs) -> dict[str, str]:
-        """Returns run.trec with the documents found in a collection, in TREC's format."""
-        if not isinstance(examples, RankingExamples):
+        """Returns run.trec with the documents found in each collection, in TREC's format."""
+        if not isinstance(examples, Collections):
             return {}
-        run = task.search(examples, outputs)
-        try:
-            return {"run.trec": "".join(run_lines(run))}
-        except ValueError as error:
-            logging.warning("No run.trec is written: %s", error)
-            return {}
+        reports = {}
+        for name, collection in examples.parts.items():
+            file = f"run.{name}.trec" if len(examples.parts) > 1 else "run.trec"
+            try:
+                reports[file] = "".join(run_lines(task.search(collection, outputs)))
+            except ValueError as error:
+                logging.warning("No %s is written: %s", file, error)
+        return reports

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.metrics.sparse import SparseIndex, SparseVectors
-from bert_tf.tasks.embedding.features import RankingExamples
+from bert_tf.tasks.embedding.features import Collections, RankingExamples
 from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.task import Batch
 
@@ -38,8 +38,12 @@ class SpladeTask(EmbeddingTask):
                 MAX_TOKENS,
             )
         sides = {"text": np.arange(len(counts))}
-        if isinstance(examples, RankingExamples):
-            sides = {"query": examples.query_rows, "document": examples.document_rows}
+        if isinstance(examples, Collections):
+            parts = examples.parts.values()
+            sides = {
+                "query": np.concatenate([part.query_rows for part in parts]),
+                "document": np.concatenate([part.document_rows for part in parts]),
+            }
         metrics = super().metrics(examples, outputs)
         for side, rows in sides.items():
             metrics[f"pieces_per_{side}"] = float(counts[rows].mean())

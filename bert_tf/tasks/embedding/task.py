@@ -1,5 +1,6 @@
 """The embedding task: training on similar and dissimilar texts, evaluation by retrieval."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bert_tf.metrics.vectors import unit
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.network.soft_losses import EMBEDDING_DISTANCES
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
+from bert_tf.tasks.base.examples.mixed_batches import DATA_SET, MixedDataset
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.embedding.features import SIDES, RankingExamples, ScoredExamples
 from bert_tf.tasks.embedding.losses import Loss, in_batch_accuracy
@@ -30,7 +32,8 @@ class EmbeddingTask(RowsTask):
     """Trains and evaluates a `BertEmbedder`; see `SpladeTask` for sparse embeddings.
 
     Args:
-      loss: loss of `losses.make_loss`; None if nothing is trained.
+      loss: loss of `losses.make_loss`, or for a `MixedDataset` one that takes the batch's data set
+        first; None if nothing is trained.
       is_ranking: whether the loss ranks the documents of a batch, so that the fraction of queries
         that find their positive is reported.
       best_metric: metric that selects the best checkpoint.
@@ -64,6 +67,8 @@ class EmbeddingTask(RowsTask):
         has_scores = train_rows is not None and bool(train_rows.scores)
         # The labels that `CachedStep` passes to `batch_sums`.
         self.label_names = ("document_weights", *(["scores"] if has_scores else []))
+        if isinstance(train_rows, MixedDataset):
+            self.label_names += (DATA_SET,)
         self.teacher = teacher or RetrieverConfig()
         if train_rows is not None and "teacher_embedding" in train_rows.rows.labels:
             self.sum_names = (*self.sum_names, "teacher_loss")
@@ -115,7 +120,10 @@ class EmbeddingTask(RowsTask):
         if self.loss is None:
             raise ValueError("The task has no loss.")
         weights = labels["document_weights"]  # [B, M], 0 for padding
-        sums = {"loss": self.loss(queries, documents, weights, labels.get("scores"))}
+        loss = self.loss
+        if DATA_SET in labels:
+            loss = functools.partial(loss, labels[DATA_SET])
+        sums = {"loss": loss(queries, documents, weights, labels.get("scores"))}
         if "teacher_loss" in self.sum_names:
             sums |= self._with_teacher(sums["loss"], embeddings, labels)
         if self.is_ranking:
@@ -156,13 +164,26 @@ class EmbeddingTask(RowsTask):
             similarities_of_pairs = self.pair_similarities(examples.pairs, outputs)
             correlations = pearson_and_spearman(examples.scores, similarities_of_pairs)
             return {name: correlations[name] for name in ("pearson", "spearman")}
-        run = self.search(examples, outputs)
-        return evaluate(
-            run,
-            examples.beir.qrels,
-            MEASURES,
-            ignore_identical_ids=self.ignore_identical_ids,
-        )
+        by_name = {}
+        for name, collection in examples.parts.items():
+            by_name[name] = evaluate(
+                self.search(collection, outputs),
+                collection.beir.qrels,
+                MEASURES,
+                ignore_identical_ids=self.ignore_identical_ids,
+            )
+        means = {}
+        for measure in MEASURES:
+            means[measure] = float(np.mean([values[measure] for values in by_name.values()]))
+        if len(by_name) == 1:
+            return means
+        # The results of several collections are their means, and those of each.
+        named = {
+            f"{name}_{measure}": value
+            for name, values in by_name.items()
+            for measure, value in values.items()
+        }
+        return {**means, **named}
 
     def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
         """Returns the similarity of each pair of rows, float64 [E]."""

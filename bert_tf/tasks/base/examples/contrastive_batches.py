@@ -113,6 +113,14 @@ class ContrastiveDataset:
         return documents, chosen
 
     @property
+    def num_scores(self) -> int:
+        """S, the scores of an example; 0 without scores."""
+        if not self.scores:
+            return 0
+        # With negatives, one score for each; without, as many as all examples have.
+        return self.num_negatives or min(map(len, self.scores))
+
+    @property
     def lengths(self) -> np.ndarray:
         """Tokens of each text, int32 [R]."""
         return self.rows.lengths
@@ -184,8 +192,7 @@ class ContrastiveDataset:
         batch["document_weights"] = (documents != NO_TEXT).astype(np.float32)
         batch["example_weights"] = (queries != NO_TEXT).astype(np.float32)
         if self.scores:
-            # With negatives, one score for each; without, as many as all examples have.
-            num_scores = self.num_negatives or min(map(len, self.scores))
+            num_scores = self.num_scores
             scores = np.zeros([num_rows, num_scores], np.float32)
             for index, example in enumerate(examples):
                 example_scores = np.array(self.scores[example], np.float32)

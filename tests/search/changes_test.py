@@ -14,6 +14,7 @@ import pytest
 
 from bert_tf.search import segments
 from bert_tf.search.bm25 import Bm25
+from bert_tf.search.faiss_index import FaissIndex, build_faiss
 from bert_tf.search.index import (
     Index,
     add_to_index,
@@ -186,6 +187,22 @@ def test_an_open_index_stays_and_words_follow(tmp_path: pathlib.Path) -> None:
     after = Index(folder)
     words = Bm25([after.text(row) for row in range(len(after))])
     assert words.search(["7"], 1)[0][0, 0] == 0 and words.search(["5"], 2)[0][0, 1] > 0
+
+
+def test_a_faiss_index_is_refused_after_a_deletion(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("faiss")
+    folder = tmp_path / "a"
+    build_index(folder, batches(range(40)), model="m")
+    build_faiss(Index(folder), "flat")
+    delete_from_index(folder, ["d7"])
+    for _ in range(2):  # with deleted rows, then compacted
+        with pytest.raises(ValueError, match="--faiss=flat"):
+            FaissIndex(Index(folder), "flat")
+        build_faiss(Index(folder), "flat")
+        queries = vectors_of(range(3), seed=2)
+        _, rows = FaissIndex(Index(folder), "flat").search(queries, 39)
+        np.testing.assert_array_equal(rows, Index(folder).search(queries, 39)[1])
+        compact_index(folder)
 
 
 def test_a_reader_that_meets_a_compaction(

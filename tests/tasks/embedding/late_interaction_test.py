@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.config import ModelConfig
 from bert_tf.config.pooled_layers import DenseStep, NormStep
 from bert_tf.metrics import maxsim as maxsims
 from bert_tf.metrics.maxsim import TokenMatrix, maxsim
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.layout import ComputedPadding
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
 from tests.shared_data import shared_data
+from tests.slow_variants import slow_unless
 
 pytestmark = pytest.mark.needs(data="fixtures/families/colbert")
 GOLDEN_BOUND = 1e-5  # float32 against float64 of the golden vectors, see its README
@@ -235,3 +239,38 @@ def test_sentence_transformers_computes_the_same(tmp_path, form):
         own = getattr(model, f"encode_{side}")(texts)
         for found, wanted in zip(own, encode(texts, convert_to_numpy=True), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=0, atol=GOLDEN_BOUND)
+
+
+@pytest.mark.parametrize("side", slow_unless("query", ["query", "document"]))
+def test_exported_models_embed_their_side(tmp_path, side):
+    model = bert_tf.BertLateInteraction.from_pretrained(golden("stanford"))
+    model.export(tmp_path / "serving", side=side)
+    served = bert_tf.load(tmp_path / "serving")
+    # The longest has 99 tokens: it is cut where the side is.
+    texts = [str(text) for text in np.load(golden("stanford", "golden.npz"))["in_queries"]]
+    methods = {"query": "encode_queries", "document": "encode_documents"}
+    expected = getattr(model, methods[side])(texts)
+    for found, wanted in zip(getattr(served, methods.pop(side))(texts), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=GOLDEN_BOUND)
+    (other,) = methods.values()
+    with pytest.raises(ValueError, match=f"side={'document' if side == 'query' else 'query'}"):
+        getattr(served, other)(texts)
+
+
+def test_tokens_beyond_the_window_of_all_others_attend_to_none():
+    """To tokens that fill up a query none attends, and ModernBERT's layers are local."""
+    config = ModelConfig(local_attention=4, num_attention_heads=2, hidden_size=8)
+    mask = np.array([[1, 1, 1, 0, 0, 0, 0]], np.int32)
+    drawn = np.random.default_rng(1).normal(size=[3, 1, 7, 2, 4]).astype(np.float32)
+    query, key, value = drawn
+    pattern = AttentionPattern(ComputedPadding(mask), config, is_local=True)
+    found = pattern.attend(query, key, value, None)[0]  # [T, N, H]
+    for token in range(7):
+        seen = [other for other in range(3) if abs(other - token) <= 2]
+        expected = np.zeros([2, 4], np.float32)
+        for head in range(2):
+            scores = key[0, seen, head] @ query[0, token, head] / 2  # the root of 4
+            weights = np.exp(scores) / np.exp(scores).sum()
+            expected[head] = weights @ value[0, seen, head]
+        np.testing.assert_allclose(found[token], expected, rtol=1e-5, atol=1e-6)
+    assert not np.any(found[5:]) and np.any(found[4])

@@ -29,6 +29,7 @@ from bert_tf.checkpoints.sentence_modules import (
     Module,
     lowers_texts,
     read_layers,
+    read_prompts,
     transformer_length,
 )
 from bert_tf.checkpoints.token_vectors import MAXSIM, PUNCTUATION, QUERY_LENGTH, SIDES, TokenVectors
@@ -76,7 +77,7 @@ def read_multi_vector(
     normalize = bool(steps) and isinstance(steps[-1], NormStep) and steps[-1].norm == "l2"
     if normalize:
         steps = steps[:-1]
-    prompts = _texts_by_name(values, file)
+    prompts, default_prompt = read_prompts(values, file)
     if is_pylate:
         normalize = True
         sides = _pylate_sides(values, file)
@@ -94,7 +95,7 @@ def read_multi_vector(
         normalize=normalize,
         max_seq_length=document_length,
         prompts=prompts,
-        default_prompt=json_field(values, "default_prompt_name", str, file, nullable=True),
+        default_prompt=default_prompt,
         similarity=_similarity(values, file, is_pylate),
         # A tokenizer that lower-cases by itself leaves special tokens as they are.
         lower_case_texts=lowers_texts(modules[0]) and not checkpoint.config.do_lower_case,
@@ -143,16 +144,6 @@ def _similarity(values: Fields, file: pathlib.Path, is_pylate: bool) -> str:
     if name not in MAXSIM:
         raise ValueError(f"{file}: similarity_fn_name is {name!r}, expected one of {list(MAXSIM)}.")
     return name
-
-
-def _texts_by_name(values: Fields, file: pathlib.Path) -> dict[str, str]:
-    """Returns the prompts of a configuration."""
-    prompts = json_field(values, "prompts", dict, file, nullable=True) or {}
-    kept = {str(name): text for name, text in prompts.items() if text is not None}
-    for name, text in kept.items():
-        if not isinstance(text, str):
-            raise ValueError(f"{file}: prompts has {text!r} for {name}, expected a text.")
-    return kept
 
 
 def _sides(transformer: Module, own: Sequence[Module]) -> Fields:

@@ -4,7 +4,7 @@ A dialect cannot hold everything: `formats.write_checkpoint` reads the folder ba
 """
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from bert_tf.checkpoints.late_interaction import (
     STANFORD,
 )
 from bert_tf.checkpoints.sentence_modules import (
-    MODULES,
     PYLATE_DENSE,
     SIZES,
     TOKENS,
+    list_modules,
     write_layer,
 )
 from bert_tf.checkpoints.token_vectors import SIDES, TokenVectors
@@ -77,7 +77,7 @@ def write_multi_vector(checkpoint: Checkpoint, encoder: Checkpoint, folder: path
             "tasks": tokens.pool_sides,
         }
         add(POOLING, pooling)
-    _write_modules(folder, [(TYPES[kind], path) for kind, path in modules])
+    list_modules(folder, [(TYPES[kind], path) for kind, path in modules])
     write_json(folder / SIZES, _sizes(embedding, tokens))
     write_json(folder / CONFIG, _configuration(embedding, MULTI_VECTOR))
 
@@ -128,7 +128,7 @@ def write_pylate(checkpoint: Checkpoint, encoder: Checkpoint, folder: pathlib.Pa
         inner = folder / modules[-1][1]
         inner.mkdir()
         write_layer(inner, step, checkpoint.weights, f"{HEAD}{layer_name(index, step)}/")
-    _write_modules(folder, modules)
+    list_modules(folder, modules)
     # PyLate puts the prefix into a row that was cut to one token less.
     length = embedding.max_seq_length - 1
     sizes = {"max_seq_length": length, "do_lower_case": embedding.lower_case_texts}
@@ -208,11 +208,3 @@ def _prefixes(checkpoint: Checkpoint, form: str) -> dict[str, str]:
                 "token of the vocabulary; write the model for sentence_transformers."
             )
     return prefixes
-
-
-def _write_modules(folder: pathlib.Path, modules: Sequence[tuple[str, str]]) -> None:
-    """Writes modules.json, from types and folders."""
-    listed = []
-    for index, (kind, path) in enumerate(modules):
-        listed.append({"idx": index, "name": str(index), "path": path, "type": kind})
-    write_json(folder / MODULES, listed)

@@ -375,3 +375,26 @@ def write_layer(
     safetensors.numpy.save_file(
         file_weights, folder / "model.safetensors", metadata={"format": "pt"}
     )
+
+
+def read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
+    """Returns the prompts by name, and the name of the default one."""
+    given = json_field(values, "prompts", dict, path, nullable=True) or {}
+    prompts = {str(name): text for name, text in given.items() if text is not None}
+    for name, text in prompts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: prompts has {text!r} for {name}, expected a text.")
+    default = json_field(values, "default_prompt_name", str, path, nullable=True)
+    if default is not None and default not in prompts:
+        raise ValueError(
+            f"{path}: default_prompt_name is {default!r}, but prompts has {list(prompts)}."
+        )
+    return prompts, default
+
+
+def list_modules(folder: pathlib.Path, modules: Sequence[tuple[str, str]]) -> None:
+    """Writes modules.json, from types and folders."""
+    listed = []
+    for index, (kind, path) in enumerate(modules):
+        listed.append({"idx": index, "name": str(index), "path": path, "type": kind})
+    write_json(folder / MODULES, listed)

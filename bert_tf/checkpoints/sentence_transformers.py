@@ -42,10 +42,12 @@ from bert_tf.checkpoints.sentence_modules import (
     SWITCHES,
     Module,
     is_sentence_transformers,
+    list_modules,
     lowers_texts,
     read_layers,
     read_modules,
     read_pooling,
+    read_prompts,
     transformer_length,
     write_layer,
 )
@@ -170,7 +172,7 @@ def read_layer_settings(
     dense, weights = read_layers(modules, width, HEAD)
     # The last norm to length 1 is a field: an export can leave it out.
     normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
-    prompts, default_prompt = _read_prompts(values, config_path)
+    prompts, default_prompt = read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
     if similarity is None:
         similarity = "cosine"
@@ -267,21 +269,6 @@ def _with_scores(steps: list[Step], weights: Weights) -> tuple[list[Step], Weigh
     weights[f"{SCORES}output_weights"] = np.ascontiguousarray(kernel.T)  # [in, out] -> [out, in]
     weights[f"{SCORES}output_bias"] = weights.pop(f"{name}/bias", zeros)
     return steps[:-1], weights
-
-
-def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
-    """Returns the prompts by name, and the name of the default one."""
-    given = json_field(values, "prompts", dict, path, nullable=True) or {}
-    prompts = {str(name): text for name, text in given.items() if text is not None}
-    for name, text in prompts.items():
-        if not isinstance(text, str):
-            raise ValueError(f"{path}: prompts has {text!r} for {name}, expected a text.")
-    default = json_field(values, "default_prompt_name", str, path, nullable=True)
-    if default is not None and default not in prompts:
-        raise ValueError(
-            f"{path}: default_prompt_name is {default!r}, but prompts has {list(prompts)}."
-        )
-    return prompts, default
 
 
 def splade_length(path: pathlib.Path, longest_row: int) -> int:
@@ -456,11 +443,7 @@ def write_layers(
         if kind != "Normalize":
             names = SCORE_NAMES if is_scores else None
             write_layer(inner, step, weights, f"{start}{layer_name(index, step)}/", names)
-    listed = [
-        {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for idx, (kind, path) in enumerate(modules)
-    ]
-    write_json(folder / MODULES, listed)
+    list_modules(folder, [(f"sentence_transformers.models.{kind}", path) for kind, path in modules])
 
 
 def _pooling_values(poolings: tuple[str, ...], size: int, include_prompt: bool) -> dict[str, Any]:

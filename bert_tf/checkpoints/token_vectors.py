@@ -43,25 +43,19 @@ class TokenVectors:
     pool_sides: tuple[str, ...] = ("document",)
 
     def __post_init__(self) -> None:
-        kinds: dict[str, Any] = {
-            **dict.fromkeys(("query_length", "expansion_length", "protected_tokens"), int),
-            **dict.fromkeys(("attends", "pool_normalizes"), bool),
-            "expansion_token": str,
-            "pool_factor": int | float,
-            **dict.fromkeys(("skiplist", "skiplist_sides", "pool_sides", "kept_token_ids"), tuple),
-        }
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            # True and False are ints as well.
-            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-                raise ValueError(f"{name} is {value!r:.60}, expected {kind}.")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            kind = type(field.default)
+            # True and False are ints as well, and 2 is a pool_factor.
+            is_right = type(value) is kind or (kind is float and type(value) is int)
+            if not is_right:
+                raise ValueError(f"{field.name} is {value!r:.60}, expected {kind.__name__}.")
         for name in ("skiplist_sides", "pool_sides"):
             if unknown := set(getattr(self, name)) - {*SIDES}:
                 raise ValueError(f"{name} has {min(unknown)!r}, expected some of {list(SIDES)}.")
-        if not all(isinstance(word, str) for word in self.skiplist):
-            raise ValueError(f"skiplist is {self.skiplist!r:.80}, expected texts.")
-        if not all(type(token) is int for token in self.kept_token_ids):
-            raise ValueError(f"kept_token_ids is {self.kept_token_ids!r:.80}, expected ids.")
+        for name, kind in (("skiplist", str), ("kept_token_ids", int)):
+            if wrong := [value for value in getattr(self, name) if type(value) is not kind]:
+                raise ValueError(f"{name} has {wrong[0]!r:.60}, expected {kind.__name__}.")
         if self.query_length < max(3, self.expansion_length) or self.expansion_length < 0:
             raise ValueError(
                 f"query_length is {self.query_length} and expansion_length "

@@ -20,12 +20,14 @@ class TokenMatrix(NamedTuple):
     """The token vectors of N texts, one after the other.
 
     Attributes:
-      vectors: float [T, D], the vectors of all texts.
+      vectors: float or int8 [T, D], the vectors of all texts.
       starts: int64 [N + 1], the first row of each text, and at the end T.
+      scales: float32 [T], factors of int8 vectors; None: 1.
     """
 
     vectors: np.ndarray
     starts: np.ndarray
+    scales: np.ndarray | None = None
 
     @classmethod
     def of(cls, texts: Sequence[np.ndarray], dimension: int = 0) -> Self:
@@ -39,10 +41,11 @@ class TokenMatrix(NamedTuple):
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def texts(self, rows: Sequence[int] | np.ndarray) -> Self:
-        """Returns the vectors of some texts, in this order."""
-        parts = [self.vectors[self.starts[row] : self.starts[row + 1]] for row in rows]
-        return type(self).of(parts, self.vectors.shape[1])
+    def decode(self, first: int, last: int) -> np.ndarray:
+        """Returns the vectors of the texts from `first` up to `last`, float32 [t, D]."""
+        rows = slice(self.starts[first], self.starts[last])
+        vectors = self.vectors[rows].astype(np.float32, copy=False)
+        return vectors if self.scales is None else vectors * self.scales[rows, None]
 
 
 def maxsim(queries: Sequence[np.ndarray], documents: TokenMatrix, mean: bool = False) -> np.ndarray:
@@ -50,7 +53,7 @@ def maxsim(queries: Sequence[np.ndarray], documents: TokenMatrix, mean: bool = F
 
     Args:
       queries: float [t, D] for each query.
-      documents: the vectors of N documents; those in less than float32 are computed as float32.
+      documents: the vectors of N documents.
       mean: whether scores are divided by the number of a query's tokens.
 
     Returns:
@@ -63,9 +66,8 @@ def maxsim(queries: Sequence[np.ndarray], documents: TokenMatrix, mean: bool = F
     query_tokens = np.concatenate(list(queries)).astype(np.float32, copy=False)
     query_starts = np.cumsum([0, *lengths])
     for first, last in _parts(documents.starts, len(query_tokens)):
-        part = documents.vectors[documents.starts[first] : documents.starts[last]]
         starts = documents.starts[first : last + 1] - documents.starts[first]
-        best = _best(query_tokens, part.astype(np.float32, copy=False), starts)  # [tokens, n]
+        best = _best(query_tokens, documents.decode(first, last), starts)  # [tokens, n]
         for index, (start, end) in enumerate(zip(query_starts, query_starts[1:], strict=False)):
             found[index, first:last] = best[start:end].sum(axis=0)
     if mean:

@@ -23,7 +23,6 @@ from bert_tf.system.files import atomic_write
 
 DTYPES = ("float16", "int8")
 MOST_DECODED = 1 << 30
-PART = 1 << 16  # vectors that are decoded at once
 
 
 class TokenIndex:
@@ -70,14 +69,14 @@ class TokenIndex:
         return len(self.starts) - 1
 
     @functools.cached_property
-    def _decoded(self) -> TokenMatrix:
-        return TokenMatrix(self._decode(0, len(self.vectors)), self.starts)
-
-    def _decode(self, first: int, last: int) -> np.ndarray:
-        vectors = self.vectors[first:last].astype(np.float32)
-        return (
-            vectors if self.vectors.dtype == np.float16 else vectors * self.scales[first:last, None]
+    def _matrix(self) -> TokenMatrix:
+        """The vectors to compare, decoded if they fit in memory."""
+        matrix = TokenMatrix(
+            self.vectors, self.starts, self.scales if self.vectors.dtype == np.int8 else None
         )
+        if 4 * self.vectors.size > MOST_DECODED:
+            return matrix
+        return TokenMatrix(matrix.decode(0, len(self)), self.starts)
 
     def score(self, queries: Sequence[np.ndarray], similarity: str = MAXSIM[0]) -> np.ndarray:
         """Scores all documents, float32 [Q, N]; a query is float32 [t, D].
@@ -92,19 +91,7 @@ class TokenIndex:
                 f"A query has the shape {list(wrong[0])}, but the index has vectors of {size} "
                 "numbers: both must come from one model."
             )
-        mean = similarity == MAXSIM[1]
-        if 4 * self.vectors.size <= MOST_DECODED:
-            return maxsim(queries, self._decoded, mean)
-        parts = []
-        first = 0
-        while first < len(self):
-            last = int(np.searchsorted(self.starts, self.starts[first] + PART, side="right")) - 1
-            last = max(first + 1, last)
-            start, end = self.starts[[first, last]].tolist()
-            part = TokenMatrix(self._decode(start, end), self.starts[first : last + 1] - start)
-            parts.append(maxsim(queries, part, mean))
-            first = last
-        return np.concatenate(parts, axis=1)
+        return maxsim(queries, self._matrix, similarity == MAXSIM[1])
 
     def search(
         self, queries: Sequence[np.ndarray], k: int, similarity: str = MAXSIM[0]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.metrics import maxsim as maxsims
 from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.search import token_vectors
 from bert_tf.search.reranker import read_reranker
@@ -22,7 +23,7 @@ def unit_vectors(*lengths, seed=1):
 def test_search_is_that_of_the_stored_vectors(tmp_path, monkeypatch, dtype, most):
     """Each number is rounded to 2^-12, or to half of 1/127 of the vector's largest one."""
     monkeypatch.setattr(token_vectors, "MOST_DECODED", most)
-    monkeypatch.setattr(token_vectors, "PART", 8)
+    monkeypatch.setattr(maxsims, "MAX_PRODUCTS", 8 * 13)
     documents = unit_vectors(3, 0, 20, 1, 7, 7)
     queries = unit_vectors(4, 9, seed=2)
     TokenIndex.of(documents, dtype).save(tmp_path / "tokens")

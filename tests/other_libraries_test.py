@@ -1,0 +1,69 @@
+"""The examples of docs/other_libraries.md, run with the libraries themselves."""
+
+import re
+
+import numpy as np
+import pytest
+
+import bert_tf
+from tests.docs_test import ROOT
+from tests.shared_data import golden_file, shared_data
+from tests.tiny_model import write_tiny_model
+
+WORDS = ("owls", "eat", "mice", "cats", "sleep", "rain", "falls", "on", "the", "sea", "fish")
+TEXTS = ["owls eat mice", "cats sleep", "rain falls on the sea", "fish sleep on the sea"]
+QUESTION = "owls eat mice"
+LIBRARIES = {
+    "qdrant_client": "Qdrant",
+    "faiss": "FAISS",
+    "langchain_core": "LangChain",
+    "llama_index": "LlamaIndex",
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    write_tiny_model(folder / "model", *WORDS)
+    return {
+        "model": bert_tf.load(folder / "model", "embeddings"),
+        "reranker": bert_tf.load(golden_file("families", "sentence_transformers", "cross_encoder")),
+    }
+
+
+def examples_of(title: str) -> list[str]:
+    page = (ROOT / "docs/other_libraries.md").read_text()
+    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", LIBRARIES)
+def test_examples_find_the_text_that_is_the_question(package, models):
+    pytest.importorskip(package)
+    colbert = shared_data("fixtures", "families", "colbert", "st6")
+    for code in examples_of(LIBRARIES[package]):
+        texts = [f"{text} {i}" for text in TEXTS for i in range(20)]  # Enough for topics.
+        names = {
+            **models,
+            "texts": texts if package == "bertopic" else list(TEXTS),
+            "question": QUESTION,
+            "__name__": "example",
+        }
+        exec(code.replace('"colbert"', repr(str(colbert))), names)  # noqa: S102
+        if "colbert" in names:
+            query = np.array(names["query"])
+            scores = [(query @ one.T).max(axis=1).sum() for one in names["documents"]]
+            for point in names["found"]:
+                assert point.score == pytest.approx(scores[point.id], abs=1e-4)
+            continue
+        if "best" in names:
+            assert sorted(one["document"] for one in names["best"]) == sorted(TEXTS)
+        if "rows" in names:
+            assert names["rows"][0][0] == 0
+        first = names["found"][0] if "found" in names else None
+        for get in ("page_content", "text"):
+            if hasattr(first, get):
+                assert getattr(first, get) == QUESTION
+        if hasattr(first, "payload"):
+            assert first.payload["text"] == QUESTION

@@ -5,6 +5,7 @@ hf://org/name, keras_hub://preset, kaggle://handle
 mine.keras          a Keras model with its preprocessor
 serving/mine        a SavedModel that export.saved_model wrote, its newest version or this one
 mine.tflite         a file that export.tflite wrote; needs no TensorFlow
+onnx/mine           a folder that export.onnx wrote, or its onnx/model.onnx; needs no TensorFlow
 """
 
 import contextlib
@@ -12,17 +13,16 @@ import os
 import pathlib
 import typing
 
-from bert_tf.checkpoints.hub import local_path
 from bert_tf.inference.kinds import ANSWERING, KINDS, find
-from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
-from bert_tf.system.model_names import check_model
+from bert_tf.system.model_names import HUB_NAME, check_model
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.tasks.base.serving.onnx_model import OnnxModel, find_onnx
 from bert_tf.tasks.base.serving.saved_models import find_saved_model
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.base.serving.lite_model import LiteModel
+    from bert_tf.tasks.base.serving.row_model import RowModel
 
 
 # Arguments of `load` that an exported model fixes; "", 0 and None leave the choice to it.
@@ -45,7 +45,8 @@ def load(
         predictor.classify(["A fine film."])  # [{"label": "1", "score": 0.98}]
 
     Args:
-      path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
+      path: run directory, checkpoint, name on a hub, .keras file, SavedModel, LiteRT file or
+        folder of `export.onnx`.
       kind: the purpose, if the model has several: classifier, multi_label, regression, zero_shot,
         tagger, question_answering, fill_mask, next_sentence, embeddings, late_interaction,
         reranker. "": the one that it was trained for; a pre-trained model fills masks, a model
@@ -67,17 +68,18 @@ def load(
     check_numbers(0, max_seq_length=max_seq_length, num_threads=num_threads)
     check_numbers(1, batch_size=batch_size)
     check_model(os.fspath(path))  # Before TensorFlow takes its seconds.
-    local = local_path(path)
+    local = _local_path(path)
     requested: Requested = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
-    if local.suffix == ".tflite":
-        from bert_tf.inference.lite import lite_answers
+    if local.suffix == ".tflite" or find_onnx(local):
+        from bert_tf.inference.rows.answers import row_answers
 
-        lite = _load_lite(local, device, num_threads)
-        check_as_exported(lite.card, local, requested)
-        return Predictor(lite_answers(lite), lite.card, batch_size)
+        rows = _load_rows(local, device, num_threads)
+        check_as_exported(rows.card, local, requested)
+        return Predictor(row_answers(rows), rows.card, batch_size)
 
-    # Imported here, because it loads TensorFlow, which LiteRT files do not need.
+    # Imported here, because it loads TensorFlow, which LiteRT and ONNX files do not need.
     from bert_tf.inference import graphs
+    from bert_tf.inference.output_answers import output_answers
 
     if num_threads:
         graphs.set_threads(num_threads)
@@ -89,13 +91,26 @@ def load(
     return _load_trained(local, requested, batch_size, device)
 
 
-def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> "LiteModel":
+def _local_path(path: str | os.PathLike) -> pathlib.Path:
+    """Returns `local_path`, which needs the code of hubs only for their names."""
+    if not HUB_NAME.fullmatch(os.fspath(path)):
+        return pathlib.Path(path).expanduser()
+    from bert_tf.checkpoints.hub import local_path
+
+    return local_path(path)
+
+
+def _load_rows(path: pathlib.Path, device: str, num_threads: int) -> "RowModel":
     from bert_tf.tasks.base.serving.lite_model import LiteModel
 
+    onnx_file = find_onnx(path)
+    name = "ONNX" if onnx_file else "LiteRT"
+    if device not in ("", "cpu"):
+        raise ValueError(f"device is {device!r}, but {name} files run only on the CPU.")
+    if onnx_file:
+        return OnnxModel(onnx_file, num_threads)
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
-    if device not in ("", "cpu"):
-        raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
     return LiteModel(path, num_threads or 1)
 
 

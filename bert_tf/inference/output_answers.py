@@ -4,12 +4,14 @@ The classes override the part of a task's answers that the graph computes; argum
 form of the answers are the task's.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.inference.model_outputs import ModelOutputs, Row, TextFunction, refuse_direction
+from bert_tf.inference.output_embedder import OutputEmbedder, OutputLateInteraction
 from bert_tf.pretraining.masked_words.answers import (
     TokenAnswer,
     check_masks_are_read,
@@ -20,73 +22,14 @@ from bert_tf.pretraining.masked_words.answers import (
 from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.system.type_names import TextColumn, Texts
 from bert_tf.tasks.base.examples.columns import text_column, text_columns
-from bert_tf.tasks.base.serving.metadata import Metadata
 from bert_tf.tasks.classification.answers import ClassifierAnswers
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.zero_shot import check_candidates
-from bert_tf.tasks.embedding.answers import EmbedderAnswers
-from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
 from bert_tf.tasks.question_answering.answers import Answer, QuestionAnswers
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.reranking.answers import RerankerAnswers
 from bert_tf.tasks.tagging.answers import TaggerAnswers, Word, as_text, words_of_outputs
-from bert_tf.text.packing import by_length
-from bert_tf.text.text_counts import Remedy
 from bert_tf.text.vocab import MASK
-
-Row = dict[str, Any]
-EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
-
-
-class TextFunction(Protocol):
-    """A function of texts: a TensorFlow graph or a LiteRT file with its tokenizer.
-
-    Attributes:
-      card: kind, inputs (names of the texts), labels, max_seq_length.
-    """
-
-    card: Metadata
-
-    def rows(self, *columns: Sequence[Any]) -> list[Row]:
-        """Returns the outputs by name for each row of texts; strings are bytes.
-
-        Args:
-          columns: a column of texts for each input; lists of texts for a reranker's documents and
-            for candidates.
-        """
-
-
-class ModelOutputs:
-    """Mixin that holds the model whose outputs become answers.
-
-    Args:
-      model: computes the outputs.
-    """
-
-    text_remedy = EXPORT_REMEDY
-
-    def __init__(self, model: TextFunction) -> None:
-        self._model = model
-        self.max_seq_length = int(model.card["max_seq_length"])
-
-    def compute(
-        self,
-        columns: Sequence[Sequence[Any]],
-        batch_size: int,
-        call: Callable[..., list[Row]] | None = None,
-    ) -> list[Row]:
-        """Returns the outputs for each row; rows of similar length are computed together.
-
-        The columns hold texts or lists of words; `call` takes those of some rows.
-        """
-        ask = call or self._model.rows
-
-        def compute(chosen: list[int]) -> list[Row]:
-            return ask(*([column[i] for i in chosen] for column in columns))
-
-        # Characters or words instead of tokens, which only the graph computes.
-        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
-        return by_length(sizes, batch_size, compute)
 
 
 class OutputClassifier(ModelOutputs, ClassifierAnswers):
@@ -257,68 +200,7 @@ class OutputPretrainer(ModelOutputs, PretrainerAnswers):
         return [float(row["is_next"]) for row in self.compute([firsts, seconds], batch_size)]
 
     def check_direction(self) -> None:
-        raise ValueError(
-            "score and continue_text from left to right are not part of an exported model; load "
-            "the run directory or the checkpoint that it was exported from."
-        )
-
-
-class OutputEmbedder(ModelOutputs, EmbedderAnswers):
-    """The answers of an exported embedder."""
-
-    @property
-    def _exported_prompt(self) -> str:
-        return self._model.card.get("prompt", "")
-
-    def named_prompt(self, name: str | None) -> str:
-        if name is not None:
-            raise ValueError(
-                f"prompt_name is {name!r}, but an exported model has the prompt "
-                f"{self._exported_prompt!r} alone; load the original model."
-            )
-        return self._exported_prompt
-
-    def side_prompt(self, side: str) -> str:
-        prompt = self._model.card.get(f"{side}_prompt")
-        exported = self._exported_prompt
-        if prompt is None:
-            raise ValueError(
-                f"The exported model does not record the prompt of a {side}; export it again, or "
-                f"use encode, which has the prompt {exported!r}."
-            )
-        if prompt != exported:
-            raise ValueError(
-                f"The model was exported with the prompt {exported!r}, but a {side} needs "
-                f"{prompt!r}: export it with --side={side}, or load the original model."
-            )
-        return prompt
-
-    def encode_texts(self, texts: list[str], prompt: str, batch_size: int) -> np.ndarray:
-        if prompt != self._exported_prompt:
-            raise ValueError(
-                f"prompt is {prompt!r}, but the model was exported with {self._exported_prompt!r}; "
-                "load the original model."
-            )
-        # Without texts, an empty one shows the dimension of the array [0, D].
-        rows = self.compute([texts or [""]], batch_size)
-        return np.stack([row["embedding"] for row in rows])[: len(texts)]  # [B, D]
-
-
-class OutputLateInteraction(ModelOutputs, LateInteractionAnswers):
-    """The answers of an exported model of late interaction, which embeds one side."""
-
-    @property
-    def similarity(self) -> str:
-        return str(self._model.card["similarity"])
-
-    def encode_side(self, texts: list[str], side: str, batch_size: int) -> list[np.ndarray]:
-        if side != (exported := self._model.card["side"]):
-            raise ValueError(
-                f"The model was exported for the side {exported}, but the texts are of the side "
-                f"{side}: export it with --side={side}, or load the original model."
-            )
-        rows = self.compute([texts], batch_size)
-        return [row["vectors"][row["scored"] > 0] for row in rows]
+        refuse_direction()
 
 
 class OutputReranker(ModelOutputs, RerankerAnswers):

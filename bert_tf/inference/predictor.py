@@ -4,23 +4,26 @@ import contextlib
 import functools
 import inspect
 import re
+import typing
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bert_tf.inference.kinds import ANSWERING
-from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import TextColumn, Texts
 from bert_tf.tasks.base.examples.columns import text_column, text_columns
+from bert_tf.tasks.base.serving.kind import import_object
 from bert_tf.tasks.base.serving.metadata import Metadata
-from bert_tf.tasks.classification.answers import ClassifierAnswers
-from bert_tf.tasks.classification.zero_shot import check_no_candidates
-from bert_tf.tasks.embedding.answers import EmbedderAnswers
-from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
-from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers
-from bert_tf.tasks.question_answering.answers import QuestionAnswers
-from bert_tf.tasks.reranking.answers import RerankerAnswers
-from bert_tf.tasks.tagging.answers import TaggerAnswers
+
+if typing.TYPE_CHECKING:
+    from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
+    from bert_tf.tasks.classification.answers import ClassifierAnswers
+    from bert_tf.tasks.embedding.answers import EmbedderAnswers
+    from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
+    from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers
+    from bert_tf.tasks.question_answering.answers import QuestionAnswers
+    from bert_tf.tasks.reranking.answers import RerankerAnswers
+    from bert_tf.tasks.tagging.answers import TaggerAnswers
 
 # Methods that take rows of the model's texts, single texts or pairs.
 OF_ROWS = ("classify", "probabilities", "score")
@@ -56,6 +59,27 @@ def handed_on(
     ask.__signature__ = signature  # type: ignore[attr-defined]
     ask.__doc__ = BATCH_SIZE_ENTRY.sub("", inspect.getdoc(method) or "")
     return ask
+
+
+class HandedOn:
+    """`handed_on` for a class that is imported when the method is first read.
+
+    A model answers before the code of other tasks is loaded.
+
+    Args:
+      location: of the class, as "package.module.Class".
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, predictor: object, owner: type) -> Any:
+        method = handed_on(getattr(import_object(self.location), self.name))
+        setattr(Predictor, self.name, method)
+        return method.__get__(predictor, owner)
 
 
 class Predictor:
@@ -124,20 +148,40 @@ class Predictor:
             methods = f"; of the kind {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
-    classify = handed_on(ClassifierAnswers.classify)
-    probabilities = handed_on(ClassifierAnswers.probabilities)
-    choose = handed_on(ChoiceAnswers.choose)
-    tag = handed_on(TaggerAnswers.tag)
-    find_entities = handed_on(TaggerAnswers.find_entities)
-    answer = handed_on(QuestionAnswers.answer)
-    fill_mask = handed_on(PretrainerAnswers.fill_mask)
-    continue_text = handed_on(PretrainerAnswers.continue_text)
-    encode = handed_on(EmbedderAnswers.encode)
-    encode_query = handed_on(EmbedderAnswers.encode_query)
-    encode_document = handed_on(EmbedderAnswers.encode_document)
-    encode_queries = handed_on(LateInteractionAnswers.encode_queries)
-    encode_documents = handed_on(LateInteractionAnswers.encode_documents)
-    rank = handed_on(RerankerAnswers.rank)
+    if typing.TYPE_CHECKING:
+        classify = handed_on(ClassifierAnswers.classify)
+        probabilities = handed_on(ClassifierAnswers.probabilities)
+        choose = handed_on(ChoiceAnswers.choose)
+        tag = handed_on(TaggerAnswers.tag)
+        find_entities = handed_on(TaggerAnswers.find_entities)
+        answer = handed_on(QuestionAnswers.answer)
+        fill_mask = handed_on(PretrainerAnswers.fill_mask)
+        continue_text = handed_on(PretrainerAnswers.continue_text)
+        encode = handed_on(EmbedderAnswers.encode)
+        encode_query = handed_on(EmbedderAnswers.encode_query)
+        encode_document = handed_on(EmbedderAnswers.encode_document)
+        encode_queries = handed_on(LateInteractionAnswers.encode_queries)
+        encode_documents = handed_on(LateInteractionAnswers.encode_documents)
+        rank = handed_on(RerankerAnswers.rank)
+    else:
+        classify = HandedOn("bert_tf.tasks.classification.answers.ClassifierAnswers")
+        probabilities = HandedOn("bert_tf.tasks.classification.answers.ClassifierAnswers")
+        choose = HandedOn("bert_tf.tasks.multiple_choice.answers.ChoiceAnswers")
+        tag = HandedOn("bert_tf.tasks.tagging.answers.TaggerAnswers")
+        find_entities = HandedOn("bert_tf.tasks.tagging.answers.TaggerAnswers")
+        answer = HandedOn("bert_tf.tasks.question_answering.answers.QuestionAnswers")
+        fill_mask = HandedOn("bert_tf.pretraining.masked_words.left_to_right.PretrainerAnswers")
+        continue_text = HandedOn("bert_tf.pretraining.masked_words.left_to_right.PretrainerAnswers")
+        encode = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
+        encode_query = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
+        encode_document = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
+        encode_queries = HandedOn(
+            "bert_tf.tasks.embedding.late_interaction_answers.LateInteractionAnswers"
+        )
+        encode_documents = HandedOn(
+            "bert_tf.tasks.embedding.late_interaction_answers.LateInteractionAnswers"
+        )
+        rank = HandedOn("bert_tf.tasks.reranking.answers.RerankerAnswers")
 
     def score(self, texts: Texts, documents: TextColumn | None = None) -> Any:
         """Scores texts.
@@ -189,7 +233,8 @@ class Predictor:
             if len(self.inputs) != 2:
                 raise ValueError("choose needs a model of pairs, but this one takes single texts.")
             # An exported model of multiple choice is a regression: a score for each pair.
-            answer = functools.partial(ChoiceAnswers.choose, self._answers)
+            choose = import_object("bert_tf.tasks.multiple_choice.answers.ChoiceAnswers").choose
+            answer = functools.partial(choose, self._answers)
         else:
             answer = getattr(self._answers, method)
         with self._scope():
@@ -199,6 +244,8 @@ class Predictor:
         """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
         if options.get("candidates") is not None:
             return text_column(texts)
+        from bert_tf.tasks.classification.zero_shot import check_no_candidates
+
         check_no_candidates(options.get("template"), options.get("several", False))
         if self.kind == "zero_shot":
             raise ValueError("A zero-shot model needs candidates=[...] to choose from.")

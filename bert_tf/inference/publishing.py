@@ -7,6 +7,7 @@ This module implements the methods `save_pretrained` and `export` of the models,
 import os
 import pathlib
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -16,7 +17,9 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sentence_transformers import is_modular
 from bert_tf.checkpoints.static_embeddings import is_static, static_form
 from bert_tf.inference.model_card import write_model_card
-from bert_tf.inference.serving_models import load
+from bert_tf.inference.serving_models import load, make_serving, read_model
+from bert_tf.system.extras import install_hint
+from bert_tf.system.files import new_folder_path
 from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 from bert_tf.tasks.base.serving.saving.writing import save
@@ -41,7 +44,7 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     if form not in ("", *WRITERS):
         raise ValueError(f"form is {form!r}, expected one of {', '.join(WRITERS)}.")
     checkpoint = model.to_checkpoint("both" if form == "google" else "")
-    form = form or _usual_form(checkpoint)
+    form = form or form_for_others(checkpoint)
     name = type(model).__name__
     alternatives = (
         f'save_pretrained({os.fspath(folder)!r}, form="bert_tf") and save("mine.keras") can, and '
@@ -57,21 +60,30 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
         )
     path = local_path(folder)
     complete = write_model_card if form in WITH_CARD else None
-    activation = checkpoint.settings.get("activation")
-    # A reranker, whose folder is that of a cross-encoder.
-    if activation and not checkpoint.embedding and form in WITH_CARD:
-        length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
-        write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
-    else:
-        write_checkpoint(checkpoint, path, form, complete)
+    write_for_others(checkpoint, path, form, complete)
 
 
-def _usual_form(checkpoint: Checkpoint) -> str:
+def form_for_others(checkpoint: Checkpoint) -> str:
     """Returns the form that other libraries read such a model in."""
     if checkpoint.embedding and is_static(checkpoint.config):
         return static_form(checkpoint)
     has_modules = checkpoint.embedding or is_modular(checkpoint)
     return "sentence_transformers" if has_modules else "huggingface"
+
+
+def write_for_others(
+    checkpoint: Checkpoint,
+    path: pathlib.Path,
+    form: str,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None,
+) -> None:
+    """Writes a checkpoint as `write_checkpoint` does, a reranker as a cross-encoder."""
+    activation = checkpoint.settings.get("activation")
+    if activation and not checkpoint.embedding and form in WITH_CARD:
+        length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
+        write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
+    else:
+        write_checkpoint(checkpoint, path, form, complete)
 
 
 def export(
@@ -94,21 +106,47 @@ def export(
       ValueError: if the model has no tokenizer or lacks the head of the kind, or the version
         exists.
     """
-    checkpoint = model.to_checkpoint()
-    if checkpoint.vocab is None:
-        raise ValueError(
-            f"{type(model).__name__}.export: the model has no tokenizer, so it cannot be served on "
-            "texts. Set model.preprocessor = bert_tf.BertPreprocessor(...), or give Keras' own "
-            "arguments for a model of ids: export(folder, input_signature=...)."
-        )
     path = pathlib.Path(folder).expanduser()
+    check_has_vocabulary(model)
     version = version or next_version(path)
     check_new(path, version)
     # `load` reads folders, so the model is first written to one.
     with tempfile.TemporaryDirectory() as temporary:
         source = pathlib.Path(temporary, "model")
-        write_checkpoint(checkpoint, source, "bert_tf")
+        write_checkpoint(model.to_checkpoint(), source, "bert_tf")
         serving = load(str(source), kind, **options)
     # The texts are part of the metadata already, as its inputs.
     recorded_options = {name: value for name, value in options.items() if name != "texts"}
     return save(serving, path, version, "", recorded_options)
+
+
+def export_onnx(
+    model: Model, folder: str | os.PathLike, kind: str = "", max_seq_length: int = 0, **options: Any
+) -> pathlib.Path:
+    """Writes a model as `export.onnx` does; returns the file. See `FromPretrained.export`.
+
+    Raises:
+      ValueError: if the model has no tokenizer, ONNX cannot hold it, or the folder has files.
+    """
+    check_has_vocabulary(model)
+    path = new_folder_path(folder)
+    try:
+        from bert_tf.inference.onnx.folder import write_folder
+    except ImportError:
+        raise ValueError(f"ONNX files need onnx: {install_hint('onnx')}.") from None
+    with tempfile.TemporaryDirectory() as temporary:
+        source = pathlib.Path(temporary, "model")
+        write_checkpoint(model.to_checkpoint(), source, "bert_tf")
+        trained = read_model(str(source), kind)
+        serving = make_serving(trained, max_seq_length, unpad=False, **options)
+        return write_folder(trained, serving, path)
+
+
+def check_has_vocabulary(model: Model) -> None:
+    """Raises ValueError if a model cannot be served on texts."""
+    if model.to_checkpoint().vocab is None:
+        raise ValueError(
+            f"{type(model).__name__}.export: the model has no tokenizer, so it cannot be served on "
+            "texts. Set model.preprocessor = bert_tf.BertPreprocessor(...), or give Keras' own "
+            "arguments for a model of ids: export(folder, input_signature=...)."
+        )

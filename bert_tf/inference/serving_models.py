@@ -57,9 +57,19 @@ def load(
     if kind in KINDS and KINDS[kind].loader:
         load_kind = import_object(KINDS[kind].loader)
         return load_kind(model_dir, max_seq_length, unpad, **options)
-    trained = read_model(model_dir, kind)
+    return make_serving(read_model(model_dir, kind), max_seq_length, unpad, precision, **options)
+
+
+def make_serving(
+    trained: "TrainedModel",
+    max_seq_length: int = 0,
+    unpad: bool = True,
+    precision: str = "float32",
+    **options: Any,
+) -> Serving:
+    """Makes the serving functions of a checkpoint; arguments and errors are those of `load`."""
     checkpoint, kind, folder = trained
-    check_options(options, kind, model_dir)
+    check_options(options, kind, checkpoint.source)
     # These are options of the model; the others are options of its serving class.
     embedding = {name: options.pop(name) for name in ("pooling", "normalize") if name in options}
     model = make_model(checkpoint, kind, unpad, precision, **embedding)

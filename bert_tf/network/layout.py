@@ -55,7 +55,8 @@ def hidden_by_rank(ranks: Ranks, sees_itself: bool = True) -> Tensor:
     With `sees_itself` tokens attend to themselves whatever their ranks; else they never do.
     """
     is_hidden = ops.expand_dims(ranks.key, 1) >= ops.expand_dims(ranks.query, 2)  # [B, T, T]
-    is_itself = ops.cast(ops.eye(ops.shape(ranks.key)[1], dtype="int32"), "bool")
+    columns = ops.arange(ops.shape(ranks.key)[1], dtype="int32")
+    is_itself = ops.equal(ops.expand_dims(columns, 1), ops.expand_dims(columns, 0))  # [T, T]
     if sees_itself:
         return ops.logical_and(is_hidden, ops.logical_not(is_itself))
     return ops.logical_or(is_hidden, is_itself)

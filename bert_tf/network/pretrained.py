@@ -200,14 +200,17 @@ class FromPretrained:
         *,
         version: int = 0,
         kind: str = "",
-        **options: object,
+        **options: Any,
     ) -> Any:
         """Exports a SavedModel that takes texts, as a new version, like `export.saved_model`.
 
-        With another format or an input signature this is Keras' method.
+        With the format "onnx" it writes the folder of `export.onnx`, in float32. With another
+        format or an input signature this is Keras' method.
 
         Args:
-          folder: folder of the model; `folder/1` takes texts, and `folder_ids/1` takes ids.
+          folder: folder of the model; `folder/1` takes texts, and `folder_ids/1` takes ids. Of the
+            format "onnx", a new folder.
+          format: tf_saved_model, onnx, or another of Keras.
           input_signature: see Keras; None exports a model that takes texts.
           version: number of the version; 0 is the next free one.
           kind: kind of answers; "" is determined by the heads.
@@ -215,16 +218,18 @@ class FromPretrained:
             `export.saved_model`.
 
         Returns:
-          The paths of the new versions.
+          The paths of the new versions, or of the ONNX file.
 
         Raises:
           ValueError: if the model lacks a tokenizer or the head for `kind`, or the version exists.
         """
-        if format != "tf_saved_model" or input_signature is not None:
+        if format not in ("tf_saved_model", "onnx") or input_signature is not None:
             options |= {"verbose": verbose, "input_signature": input_signature}
             return super().export(folder, format, **options)  # type: ignore[misc]
         from bert_tf.inference import publishing
 
+        if format == "onnx":
+            return publishing.export_onnx(self, folder, kind, **options)
         return publishing.export(self, folder, version, kind, **options)
 
     def to_checkpoint(self, tower: str = "") -> "Checkpoint":

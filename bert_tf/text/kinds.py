@@ -3,16 +3,19 @@
 import dataclasses
 import os
 import pathlib
+import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bert_tf.config import ModelConfig
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, read_vocab
 from bert_tf.text.vocab import MASK, OPTIONS, WORDPIECE, Vocab
 from bert_tf.text.wordpiece_options import WordPieceOptions
+
+if typing.TYPE_CHECKING:
+    from bert_tf.config import ModelConfig
 
 # The first that exists is read; folders of Hugging Face may have several.
 VOCABULARY_FILES = ("vocab.txt", "tokenizer.json", "vocab.json")
@@ -66,7 +69,7 @@ def read_vocabulary_in(folder: str | os.PathLike) -> AnyVocab:
     return read_vocab(path)
 
 
-def with_vocabulary(config: ModelConfig, vocab: AnyVocab) -> ModelConfig:
+def with_vocabulary(config: "ModelConfig", vocab: AnyVocab) -> "ModelConfig":
     """Returns the configuration with the fields that the vocabulary determines, except its size.
 
     Only WordPiece lower-cases by the configuration; otherwise `do_lower_case` is False.

@@ -1,8 +1,7 @@
-"""Compares a LiteRT file with its float32 model before the file is published.
+"""Compares a LiteRT or ONNX file with its float32 model before the file is published.
 
-A file passes if it is not implausibly small, its outputs are finite, and its answers lose no more
-points of the task's metric than allowed. Without labelled examples, its outputs for sample texts
-must be within `BOUNDS`.
+A file passes if its outputs are finite, and its answers lose no more points of the task's metric
+than allowed. Without labelled examples, its outputs for sample texts must be within `BOUNDS`.
 """
 
 import functools
@@ -16,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inference.lite import lite_answers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.model import IDS, Serving, function_of_ids
-from export.lite.conversion import answer, check_size
+from export.lite.conversion import answer
 from export.lite.labelled import Labelled
 
 MAX_LOSS = {"none": 0.1, "float16": 0.5, "dynamic": 0.5, "int8": 2.0}  # points
@@ -65,22 +62,24 @@ class Verdict(NamedTuple):
 
 
 def compare_rows(
-    path: pathlib.Path, serving: Serving, form: str, rows: TokenizedDataset
+    path: pathlib.Path,
+    compute: Callable[[Arrays], Arrays],
+    expect: Callable[[Arrays], Arrays],
+    form: str,
+    rows: TokenizedDataset,
 ) -> Verdict:
     """Compares a file with the float32 model on single rows, and measures its time.
 
     Args:
       path: the file.
-      serving: the float32 model.
+      compute: computes a batch by the file.
+      expect: computes a batch by the float32 model.
       form: form of the file.
       rows: token ids.
 
     Raises:
-      ValueError: if the file has too few bytes, or its outputs are not finite.
+      ValueError: if outputs of the file are not finite.
     """
-    check_size(path, serving, form)
-    lite = LiteModel(path)
-    expect = reference(serving)
     differences = []
     numbers = []
     times = []
@@ -88,7 +87,7 @@ def compare_rows(
     # The first rows come twice: they warm up the interpreter.
     for batch in batches(rows, 1, [*order[:WARM_UP_ROWS], *order]):
         start = time.perf_counter()
-        outputs = lite.from_ids(batch)
+        outputs = compute(batch)
         times.append(1e3 * (time.perf_counter() - start))
         for name, expected in expect(batch).items():
             if not np.isfinite(outputs[name]).all():
@@ -116,13 +115,13 @@ def check_parity(verdict: Verdict) -> None:
 
 
 def score(
-    verdict: Verdict, path: pathlib.Path, model: Predictor, examples: Labelled, max_loss: float
+    verdict: Verdict, file: Predictor, model: Predictor, examples: Labelled, max_loss: float
 ) -> Verdict:
     """Returns the verdict with the scores of a file on labelled examples.
 
     Args:
       verdict: without scores.
-      path: the file.
+      file: answers by the file.
       model: the float32 model.
       examples: labelled examples.
       max_loss: number of points that the file may lose.
@@ -130,8 +129,7 @@ def score(
     Raises:
       ValueError: if the file does not pass.
     """
-    lite = LiteModel(path)
-    points = examples.points(Predictor(lite_answers(lite), lite.card))
+    points = examples.points(file)
     expected = examples.points(model)
     loss = expected - points
     if not loss <= max_loss:  # Also true if one of them is NaN.

@@ -10,10 +10,13 @@ from absl import logging
 
 from bert_tf.inference import serving_models
 from bert_tf.inference.loading import load
+from bert_tf.inference.predictor import Predictor
+from bert_tf.inference.rows.answers import row_answers
 from bert_tf.system.files import atomic_write, read_lines
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.model import Serving
+from bert_tf.tasks.base.serving.row_model import Arrays, RowModel
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import make_tokenizer
 from export.lite.accuracy_gate import (
@@ -22,11 +25,13 @@ from export.lite.accuracy_gate import (
     batches,
     check_parity,
     compare_rows,
+    reference,
     score,
 )
-from export.lite.conversion import check_kind, convert
+from export.lite.conversion import check_kind, check_size, convert
 from export.lite.labelled import read_labelled
 from export.lite.text_input import check_text_input
+from export.onnx import OnnxConfig
 from export.tflite import LiteConfig
 
 NUM_CALIBRATION_ROWS = 256
@@ -57,7 +62,12 @@ def write(request: LiteConfig) -> Verdict:
     check_kind(serving)
     if request.text_input:
         check_text_input(serving, request.quantize)
-    check = make_check(serving, request)
+    gate = make_check(serving, request, LiteModel, reference(serving))
+
+    def check(path: pathlib.Path) -> Verdict:
+        check_size(path, serving, request.quantize)
+        return gate(path)
+
     calibration = calibration_batches(serving, request) if request.quantize == "int8" else []
     logging.info("Converting ...")
     model = convert(serving, request.quantize, calibration, request.text_input)
@@ -87,8 +97,19 @@ def check_same_tokens(path: pathlib.Path) -> None:
             )
 
 
-def make_check(serving: Serving, request: LiteConfig) -> Callable[[pathlib.Path], Verdict]:
+def make_check(
+    serving: Serving,
+    request: LiteConfig | OnnxConfig,
+    open_file: Callable[[pathlib.Path], RowModel],
+    expect: Callable[[Arrays], Arrays],
+) -> Callable[[pathlib.Path], Verdict]:
     """Returns the check of a file before it is renamed.
+
+    Args:
+      serving: the float32 model.
+      request: the flags of the program.
+      open_file: opens the file.
+      expect: computes a batch by the float32 model.
 
     Raises:
       ValueError: if there are no examples to score on, and --no_gate is not given.
@@ -108,12 +129,14 @@ def make_check(serving: Serving, request: LiteConfig) -> Callable[[pathlib.Path]
     max_loss = MAX_LOSS[form] if request.max_loss < 0 else request.max_loss
 
     def check(path: pathlib.Path) -> Verdict:
-        verdict = compare_rows(path, serving, form, text_rows(serving, texts))
+        rows = open_file(path)
+        verdict = compare_rows(path, rows.from_ids, expect, form, text_rows(serving, texts))
         if examples is None:
             check_parity(verdict)
             return verdict
         model = load(request.model_dir, serving.kind, max_seq_length=request.max_seq_length)
-        return score(verdict, path, model, examples, max_loss)
+        file = Predictor(row_answers(rows), rows.card)
+        return score(verdict, file, model, examples, max_loss)
 
     return check
 

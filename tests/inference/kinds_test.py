@@ -8,12 +8,14 @@ import pytest
 import bert_tf
 from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.config.fine_tuning_config import PROBLEM_TYPES
-from bert_tf.inference import lite, model_card
+from bert_tf.inference import model_card
 from bert_tf.inference.kinds import ANSWERING, KINDS
 from bert_tf.inference.output_answers import ANSWERS_OF_KINDS
 from bert_tf.inference.predictor import Predictor
+from bert_tf.inference.rows.answers import ROW_CLASSES
 from bert_tf.tasks.base.serving.metadata import (
     CLASS_KINDS,
+    ONNX_OUTPUTS,
     OPTIONAL_ROW_OUTPUTS,
     ROW_OUTPUTS,
     TEXT_OUTPUTS,
@@ -66,7 +68,8 @@ def test_classes(kind):
 
 
 @pytest.mark.parametrize(
-    ("program", "names"), [("export.saved_model", KINDS), ("export.tflite", ROW_OUTPUTS)]
+    ("program", "names"),
+    [("export.saved_model", KINDS), ("export.tflite", ROW_OUTPUTS), ("export.onnx", ONNX_OUTPUTS)],
 )
 def test_programs_offer_the_kinds(program, names):
     printed = run(program, "--helpfull").printed
@@ -84,8 +87,7 @@ def test_formats():
     assert TEXT_OUTPUTS.keys() <= KINDS.keys()
     assert ROW_OUTPUTS.keys() <= KINDS.keys() and OPTIONAL_ROW_OUTPUTS.keys() <= ROW_OUTPUTS.keys()
     assert set(CLASS_KINDS) < TEXT_OUTPUTS.keys()
-    answering = {name for name in ROW_OUTPUTS if KINDS[name].methods}
-    assert answering == {*lite.LITE_CLASSES, "embeddings"}
+    assert {*ROW_OUTPUTS, *ONNX_OUTPUTS} == ROW_CLASSES.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
@@ -103,6 +105,8 @@ def test_documentation(kind):
     if kind.name in ROW_OUTPUTS:
         for name in (*ROW_OUTPUTS[kind.name], *OPTIONAL_ROW_OUTPUTS.get(kind.name, ())):
             assert f"`{name}`" in lite_rows[kind.name]
+    for name in ONNX_OUTPUTS.get(kind.name, ()):
+        assert f"`{name}`" in rows_of("onnx.md")[kind.name]
     predictors = (ROOT / "docs/predictors.md").read_text(encoding="utf8")
     for method in kind.methods:
         assert f"`{method}(" in predictors

@@ -1,12 +1,13 @@
-"""The kinds of models that classify or score texts and pairs of texts."""
+"""The kinds of models that classify or score texts and pairs of texts.
+
+The readers of examples are imported when they are called: exported models need none.
+"""
 
 import typing
 from collections.abc import Callable
 from typing import Any
 
 from bert_tf.tasks.base.serving.kind import PAIR, SINGLE, Kind, recorded_labels
-from bert_tf.tasks.classification.decisions import arguments_of
-from bert_tf.tasks.classification.glue import reads_pairs
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -18,6 +19,8 @@ REQUEST = "text, or text and text_b"
 
 def recorded_texts(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns whether the model reads pairs, and the part of long texts that it reads."""
+    from bert_tf.tasks.classification.glue import reads_pairs
+
     settings = checkpoint.settings
     is_pair = reads_pairs(settings) or checkpoint.is_multiple_choice
     return {
@@ -28,6 +31,8 @@ def recorded_texts(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
 
 def recorded_classes(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns the labels, temperature and thresholds, and the options of `recorded_texts`."""
+    from bert_tf.tasks.classification.decisions import arguments_of
+
     of_classes = recorded_labels(checkpoint, folder) | arguments_of(checkpoint.settings)
     return of_classes | recorded_texts(checkpoint, folder)
 

@@ -4,17 +4,19 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.base.serving.kind import Kind, has_head
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+    from bert_tf.config.fine_tuning_config import SquadConfig
 
 
 def recorded_reading(
     settings: Mapping[str, str], without: Sequence[str] = ()
-) -> SquadConfig | None:
+) -> "SquadConfig | None":
     """Returns the options with which a run split contexts and selected answers, if recorded."""
+    from bert_tf.config.fine_tuning_config import SquadConfig
+
     recorded = {name: value for name, value in settings.items() if name not in without}
     is_recorded = any(map(recorded.get, SquadConfig.names()))
     if is_recorded:

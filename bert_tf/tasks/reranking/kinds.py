@@ -1,10 +1,12 @@
-"""Registers rerankers as a kind of model that can be loaded and exported."""
+"""Registers rerankers as a kind of model that can be loaded and exported.
+
+The readers of checkpoints are imported when they are called: exported models need none.
+"""
 
 import pathlib
 import typing
 from typing import Any
 
-from bert_tf.checkpoints.cross_encoder_settings import stated_activation
 from bert_tf.tasks.base.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
@@ -13,12 +15,16 @@ if typing.TYPE_CHECKING:
 
 def is_cross_encoder(checkpoint: "Checkpoint", folder: str) -> bool:
     """Returns whether a checkpoint has one label and its folder states an activation."""
+    from bert_tf.checkpoints.cross_encoder_settings import stated_activation
+
     has_one_label = "classifier" in checkpoint.heads and checkpoint.num_labels == 1
     return has_one_label and bool(stated_activation(pathlib.Path(folder)))
 
 
 def recorded_activation(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns the function from a logit to a score."""
+    from bert_tf.checkpoints.cross_encoder_settings import stated_activation
+
     return {"activation": stated_activation(pathlib.Path(folder)) or "sigmoid"}
 
 

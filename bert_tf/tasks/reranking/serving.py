@@ -36,13 +36,13 @@ class RerankingServing(Serving):
         self.activation = activation
 
     def from_ids(self, batch: Batch) -> Outputs:
-        return {"scores": self._activate(self.call_in_parts(batch, tf.float32)[:, 0])}
+        return {"scores": self.activate(self.call_in_parts(batch, tf.float32)[:, 0])}
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         query, documents = texts
         logits = self.logits(query, documents)
         is_document = documents != ""  # [B, N]
-        scores = tf.where(is_document, self._activate(logits), NO_SCORE)
+        scores = tf.where(is_document, self.activate(logits), NO_SCORE)
         # By logits: probabilities close to 1 are rounded to equal numbers.
         order = tf.argsort(tf.where(is_document, -logits, float("inf")), axis=1, stable=True)
         return {"scores": scores, "order": order}
@@ -63,7 +63,8 @@ class RerankingServing(Serving):
     def card(self) -> dict[str, Any]:
         return {**super().card(), "lists": list(self.lists), "activation": self.activation}
 
-    def _activate(self, logits: tf.Tensor) -> tf.Tensor:
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
+        """Converts logits to scores, float32 of the same shape."""
         if self.activation == "sigmoid":
             return tf.sigmoid(logits)
         return logits

@@ -24,27 +24,21 @@ from bert_tf.tasks.base.serving.metadata import (
     check_outputs,
     parse_metadata,
 )
+from bert_tf.tasks.base.serving.row_model import Arrays, RowModel
 from bert_tf.text.kinds import VOCABULARY_FILES
-from bert_tf.text.packing import pack, pad_batch
-from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import options_file
 
-Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
 CHECKSUM_NAME = "model.crc32c"  # In the archive.
 
 
-class LiteModel:
+class LiteModel(RowModel):
     """A LiteRT file of `export.tflite`.
 
     Args:
       path: the file.
       num_threads: number of threads that compute.
-
-    Attributes:
-      card: the content of bert_tf.json: kind, labels, inputs, max_seq_length, do_lower_case,
-        outputs.
-      labels: names of the classes, if there are any.
 
     Raises:
       ValueError: if the file is not an export of this package, or ai-edge-litert is not installed.
@@ -54,22 +48,15 @@ class LiteModel:
         try:
             with open_zip(path) as archive:
                 content = read_member(archive, CARD_NAME, path)
-                self.card = parse_metadata(content, CARD_NAME)
-                self.vocab = _read_vocab(archive, path)
+                card = parse_metadata(content, CARD_NAME)
+                vocab = _read_vocab(archive, path)
                 check_model_part(archive, path)
         except FileNotFoundError:
             raise
         except (*UNPACKING_ERRORS, KeyError, struct.error) as error:
             reason = str(error).rstrip(".")
             raise ValueError(f"{path} was not written by export.tflite: {reason}.") from None
-        if self.card.get("vocab_size", len(self.vocab)) != len(self.vocab):
-            raise ValueError(
-                f"{path} contains a vocabulary of {len(self.vocab)}, but bert_tf.json says "
-                f"{self.card['vocab_size']}; export it again."
-            )
-        self.labels = tuple(self.card["labels"])
-        self.tokenizer = make_tokenizer(self.vocab, self.card["do_lower_case"])
-        self._path = path
+        super().__init__(path, card, vocab)
         self._num_threads = num_threads
         try:
             interpreter = _load_interpreter(path, num_threads)
@@ -81,37 +68,7 @@ class LiteModel:
             raise ValueError(f"{path} cannot be loaded: {error}.") from None
         check_outputs(self.card, shapes, ROW_OUTPUTS, path)
 
-    @property
-    def long_texts(self) -> str:
-        """The part of a long text that is read: `head`, `tail` or `windows`."""
-        return self.card.get("long_texts", "head")
-
-    def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
-        """Packs texts or pairs into a batch, int32 [B, T], padded to the longest example."""
-        seconds: Sequence[str | None] = second_texts or [None] * len(texts)
-        prompt = self.card.get("prompt", "")
-        is_lower = self.card.get("lower_case_texts")
-        rows = []
-        for first, second in zip(texts, seconds, strict=True):
-            first = (prompt + first)[: self.card.get("max_characters")]
-            if is_lower:
-                first = first.lower()
-            row = pack(
-                self.vocab,
-                self.tokenizer.encode(first),
-                None if second is None else self.tokenizer.encode(second),
-                self.card["max_seq_length"],
-                self.long_texts == "tail",
-            )
-            rows.append(row)
-        return pad_batch(rows, self.vocab.pad_id)
-
     def from_ids(self, batch: Arrays) -> Arrays:
-        """Returns the outputs for a batch of token ids, int32 [B, T], as new arrays.
-
-        Raises:
-          ValueError: if the model cannot compute them, for example if a sequence is too long.
-        """
         try:
             return self._run(**batch)
         except RuntimeError as error:
@@ -140,24 +97,6 @@ class LiteModel:
         kernels = tf_text.tflite_registrar.SELECT_TFTEXT_OPS
         interpreter = _load_interpreter(self._path, self._num_threads, kernels)
         return interpreter.get_signature_runner(TEXT_SIGNATURE)
-
-    def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
-        """Returns the outputs for texts or pairs.
-
-        Raises:
-          ValueError: if the model reads long texts in windows, several examples per text.
-        """
-        if self.long_texts == "windows":
-            raise ValueError(
-                f"{self._path} reads long texts in windows (long_texts=windows): "
-                f"use bert_tf.load({str(self._path)!r}), which answers for whole texts."
-            )
-        return self.from_ids(self.pack(texts, second_texts))
-
-    def rows(self, *columns: Sequence[str]) -> list[Arrays]:
-        """Returns the outputs by name for each text or pair; see `__call__`."""
-        outputs = self(*columns)  # [B, ...] each
-        return [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
 
 
 def model_checksum(content: bytes) -> str:

@@ -36,6 +36,18 @@ ROW_OUTPUTS = {
     "embeddings": {"embedding": 2},
     "encoder": {"sequence_output": 3},
 }
+# Ranks of the outputs of ONNX files, which take token ids and have names that others expect.
+ONNX_OUTPUTS = {
+    **dict.fromkeys(("classifier", "multi_label", "regression", "zero_shot"), {"logits": 2}),
+    "tagger": {"logits": 3},
+    "question_answering": {"start_logits": 2, "end_logits": 2},
+    "reranker": {"logits": 2, "scores": 1},
+    "fill_mask": {"logits": 3},
+    "next_sentence": {"logits": 2},
+    "embeddings": {"last_hidden_state": 3, "sentence_embedding": 2},
+    "late_interaction": {"token_embeddings": 3, "scoring_mask": 2},
+    "encoder": {"last_hidden_state": 3},
+}
 # Outputs of LiteRT files that a model may lack.
 OPTIONAL_ROW_OUTPUTS = {"zero_shot": ("contradiction",), "encoder": ("pooled_output",)}
 CLASS_KINDS = ("classifier", "multi_label", "tagger")

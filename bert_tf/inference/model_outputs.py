@@ -1,0 +1,70 @@
+"""Outputs of models that read texts: a graph, or a file with its tokenizer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from bert_tf.tasks.base.serving.metadata import Metadata
+from bert_tf.text.packing import by_length
+from bert_tf.text.text_counts import Remedy
+
+Row = dict[str, Any]
+EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
+
+
+class TextFunction(Protocol):
+    """A function of texts: a TensorFlow graph or a LiteRT file with its tokenizer.
+
+    Attributes:
+      card: kind, inputs (names of the texts), labels, max_seq_length.
+    """
+
+    card: Metadata
+
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
+        """Returns the outputs by name for each row of texts; strings are bytes.
+
+        Args:
+          columns: a column of texts for each input; lists of texts for a reranker's documents and
+            for candidates.
+        """
+
+
+class ModelOutputs:
+    """Mixin that holds the model whose outputs become answers.
+
+    Args:
+      model: computes the outputs.
+    """
+
+    text_remedy = EXPORT_REMEDY
+
+    def __init__(self, model: TextFunction) -> None:
+        self._model = model
+        self.max_seq_length = int(model.card["max_seq_length"])
+
+    def compute(
+        self,
+        columns: Sequence[Sequence[Any]],
+        batch_size: int,
+        call: Callable[..., list[Row]] | None = None,
+    ) -> list[Row]:
+        """Returns the outputs for each row; rows of similar length are computed together.
+
+        The columns hold texts or lists of words; `call` takes those of some rows.
+        """
+        ask = call or self._model.rows
+
+        def compute(chosen: list[int]) -> list[Row]:
+            return ask(*([column[i] for i in chosen] for column in columns))
+
+        # Characters or words instead of tokens, which only the graph computes.
+        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+        return by_length(sizes, batch_size, compute)
+
+
+def refuse_direction() -> None:
+    """Raises ValueError for answers that no exported model has."""
+    raise ValueError(
+        "score and continue_text from left to right are not part of an exported model; load "
+        "the run directory or the checkpoint that it was exported from."
+    )

@@ -1,0 +1,1 @@
+"""ONNX: a model's graph as a file that other runtimes compute."""

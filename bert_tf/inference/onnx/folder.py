@@ -1,0 +1,115 @@
+"""Writes a folder with the ONNX file of a model and the files that other programs need beside it.
+
+folder/onnx/model.onnx        the graph of token ids
+folder/onnx/bert_tf.json      metadata for `bert_tf.load`; beside it the vocabulary
+folder/config.json, tokenizer.json, modules.json ...   as `save_pretrained` writes them
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from absl import logging
+
+from bert_tf.checkpoints.formats import left_out
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.onnx.tracing import make_model
+from bert_tf.inference.publishing import form_for_others, write_for_others
+from bert_tf.inference.serving_models import TrainedModel
+from bert_tf.system.checksums import file_crc
+from bert_tf.system.files import new_folder, real_path, write_json
+from bert_tf.tasks.base.serving.metadata import CARD_NAME
+from bert_tf.tasks.base.serving.model import Serving
+from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS
+
+LARGEST_FILE = 1_800_000_000  # bytes; protobuf's messages end at 2 GiB.
+# Changes or checks the file of a folder that has no name yet.
+Step = Callable[[pathlib.Path], None]
+
+
+def write_folder(
+    trained: TrainedModel,
+    serving: Serving,
+    output: pathlib.Path,
+    form: str = "none",
+    change: Step | None = None,
+    check: Step | None = None,
+) -> pathlib.Path:
+    """Writes the folder; it is complete or absent.
+
+    In the folder that the model was read from, only the folder `onnx` is written.
+
+    Args:
+      trained: the model.
+      serving: its serving functions, made with `unpad=False`.
+      output: a new folder, or that of the model.
+      form: of the weights, for the metadata.
+      change: replaces the file by one with smaller weights.
+      check: checks the file before the folder gets its name.
+
+    Raises:
+      ValueError: if the folder has other files, or ONNX cannot hold the model.
+    """
+    path = real_path(output)
+    checkpoint = trained.checkpoint
+    if serving.kind == "reranker":
+        settings = {**checkpoint.settings, "activation": serving.card()["activation"]}
+        settings["max_seq_length"] = str(serving.max_seq_length)
+        checkpoint = dataclasses.replace(checkpoint, settings=settings)
+
+    def fill(folder: pathlib.Path) -> None:
+        _write_files(serving, folder, path, form, change)
+        if check:
+            check(folder / FILE.name)
+
+    def complete(inner: pathlib.Path, _: Any) -> None:
+        for name in WEIGHTS:
+            (inner / name).unlink(missing_ok=True)
+        (inner / FILE.parent).mkdir()
+        fill(inner / FILE.parent)
+
+    if path.is_dir() and path == real_path(local_path(trained.folder)):
+        with new_folder(path / FILE.parent) as inner:
+            fill(inner)
+    elif others := _form_of_others(trained):
+        write_for_others(checkpoint, path, others, complete)
+    else:
+        with new_folder(path) as inner:
+            complete(inner, None)
+    return path / FILE
+
+
+def _form_of_others(trained: TrainedModel) -> str:
+    """Returns the form of configuration and tokenizer; "" if other programs have no such model."""
+    form = form_for_others(trained.checkpoint)
+    try:
+        left_out(trained.checkpoint, form)
+    except ValueError as error:
+        logging.warning("Only the folder onnx is written, without a configuration: %s", error)
+        return ""
+    return form
+
+
+def _write_files(
+    serving: Serving, folder: pathlib.Path, final: pathlib.Path, form: str, change: Step | None
+) -> None:
+    """Writes the files of the folder `onnx`; `final` is the folder that will hold it."""
+    model = make_model(serving)
+    file = folder / FILE.name
+    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    outputs = [output.name for output in model.graph.output]
+    if size > LARGEST_FILE:
+        location = f"{FILE.name}_data"
+        onnx.save_model(model, file, save_as_external_data=True, location=location)
+    else:
+        onnx.save_model(model, file)
+    del model
+    onnx.checker.check_model(str(file))
+    serving.vocab.write(folder / serving.vocab.file_name)
+    weights = {name: file_crc(final / name) for name in WEIGHTS if (final / name).is_file()}
+    if change:
+        change(file)
+    card = {**serving.card(), "quantize": form, "outputs": outputs, "weights": weights}
+    write_json(folder / CARD_NAME, {**card, "checksum": file_crc(file)})

@@ -1,0 +1,1 @@
+"""Answers of exported models of token ids: LiteRT and ONNX files."""

@@ -1,0 +1,131 @@
+"""Runs the ONNX file of a folder that `export.onnx` wrote, without TensorFlow.
+
+    folder/onnx/model.onnx     the graph of token ids
+    folder/onnx/bert_tf.json   metadata; beside it the vocabulary
+    folder/*                   configuration and tokenizer in the form of other programs
+
+model = OnnxModel(pathlib.Path("folder/onnx/model.onnx"))
+model(["a fine film", "dull"])["logits"]  # float32 [2, C], in the order of model.labels
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.system.bounded_files import read_bytes
+from bert_tf.system.checksums import file_crc
+from bert_tf.system.extras import install_hint
+from bert_tf.tasks.base.serving.metadata import (
+    CARD_NAME,
+    ONNX_OUTPUTS,
+    Metadata,
+    check_outputs,
+    parse_metadata,
+)
+from bert_tf.tasks.base.serving.row_model import Arrays, RowModel
+from bert_tf.text.kinds import read_vocabulary_in
+from bert_tf.text.packing import INPUTS
+
+FILE = pathlib.Path("onnx", "model.onnx")
+INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+# Outputs that LiteRT files name differently.
+NAMES = {
+    "sentence_embedding": "embedding",
+    "token_embeddings": "vectors",
+    "scoring_mask": "scored",
+}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
+
+
+def find_onnx(path: pathlib.Path) -> pathlib.Path | None:
+    """Returns the ONNX file that a path names, itself or as a folder of `export.onnx`."""
+    if path.suffix == ".onnx":
+        return path
+    file = path / FILE
+    return file if file.is_file() and (file.parent / CARD_NAME).is_file() else None
+
+
+class OnnxModel(RowModel):
+    """An ONNX file of `export.onnx`.
+
+    Args:
+      path: the file, onnx/model.onnx in its folder.
+      num_threads: number of threads that compute; 0: all cores.
+
+    Raises:
+      ValueError: if the file is not an export of this package or has changed, the folder has newer
+        weights, or onnxruntime is not installed.
+    """
+
+    has_logits = True
+
+    def __init__(self, path: pathlib.Path, num_threads: int = 0) -> None:
+        card_file = path.parent / CARD_NAME
+        if not path.is_file() or not card_file.is_file():
+            raise ValueError(
+                f"{path} was not written by export.onnx, which writes {CARD_NAME} beside it; "
+                "export the model, or give the folder of its weights."
+            )
+        card = parse_metadata(read_bytes(card_file), card_file)
+        check_is_current(path, card)
+        super().__init__(path, card, read_vocabulary_in(path.parent))
+        self._session = open_session(path, num_threads)
+        shapes: dict[str, Sequence[int | None]] = {}
+        for output in self._session.get_outputs():
+            # Sizes that are not known have names.
+            shapes[str(output.name)] = [one if isinstance(one, int) else -1 for one in output.shape]
+        check_outputs(card, shapes, ONNX_OUTPUTS, path)
+        self._outputs = list(shapes)
+
+    def from_ids(self, batch: Arrays) -> Arrays:
+        inputs = {}
+        for name, column in zip(INPUT_NAMES, INPUTS, strict=True):
+            inputs[name] = batch[column].astype(np.int64)
+        try:
+            values = self._session.run(self._outputs, inputs)
+        except Exception as error:  # The runtime has types of its own.
+            raise ValueError(f"{self._path} cannot compute this batch: {error}.") from None
+        outputs = dict(zip(self._outputs, values, strict=True))
+        return {NAMES.get(name, name): value for name, value in outputs.items()}
+
+
+def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
+    """Opens a file in ONNX Runtime, on the CPU.
+
+    Raises:
+      ValueError: if onnxruntime is not installed, or cannot read the file.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ValueError(f"ONNX files need onnxruntime: {install_hint('onnx')}.") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3  # Errors.
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # The runtime has types of its own.
+        raise ValueError(f"{path} cannot be loaded: {error}.") from None
+
+
+def check_is_current(path: pathlib.Path, card: Metadata) -> None:
+    """Checks that a file is the one that was exported, from the weights of its folder.
+
+    Raises:
+      ValueError: if the file has changed, or the folder has other weights that are newer.
+    """
+    if file_crc(path) != card.get("checksum"):
+        raise ValueError(f"{path} was changed after it was written; export the model again.")
+    written = path.stat().st_mtime
+    for name in WEIGHTS:
+        weights = path.parent.parent / name
+        # The time alone would refuse copies, whose files have new times.
+        if not weights.is_file() or weights.stat().st_mtime <= written:
+            continue
+        if file_crc(weights) != card.get("weights", {}).get(name):
+            raise ValueError(
+                f"{path} is older than the weights {weights}; export the model again by "
+                "export.onnx, or remove the folder onnx to use the weights."
+            )

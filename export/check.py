@@ -11,6 +11,8 @@ The checks, in order; the first that fails ends the program with status 1 and on
                 that is not UTF-8, and keeps working
     source      same answers as the model in Python: strings and integers equal, floats to 1e-5
 
+The folder of `export.onnx` is checked in the same order, on token ids.
+
 TensorFlow's `saved_model_cli run --dir=... --tag_set=serve` sends a custom request.
 """
 
@@ -22,6 +24,7 @@ from absl import flags
 
 from bert_tf.config import config_flags
 from bert_tf.system.printable import show
+from bert_tf.tasks.base.serving.onnx_model import find_onnx
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -43,9 +46,16 @@ def main(_: list[str]) -> None:
             f"{folder} is not a folder; give the folder of a version, such as serving/sst2/1."
         )
 
-    from export.checks.model_check import check
+    onnx_file = find_onnx(folder)
+    if onnx_file:
+        from export.checks import onnx_check
 
-    for part in check(folder, FLAGS.model_dir):
+        parts = onnx_check.check(onnx_file, FLAGS.model_dir)
+    else:
+        from export.checks.model_check import check
+
+        parts = check(folder, FLAGS.model_dir)
+    for part in parts:
         show(part)
 
 

@@ -46,6 +46,7 @@ def write(request: OnnxConfig) -> Verdict:
         trained,
         serving,
         pathlib.Path(request.output_dir),
+        request.model_dir,
         form,
         change,
         check=lambda path: verdicts.append(check(path)),

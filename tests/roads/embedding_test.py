@@ -62,7 +62,7 @@ def test_vectors_are_the_same(tmp_path, record_property, name, is_multilingual):
         expected = getattr(model, method)(TEXTS)
         for road, predictor in predictors.items():
             exported = CONFIGS[name].prompt(None)
-            is_exported = road in ("SavedModel", "LiteRT")
+            is_exported = road in ("SavedModel", "LiteRT", "ONNX")
             if is_exported and CONFIGS[name].side_prompt(side) != exported:
                 with pytest.raises(ValueError, match=f"--side={side}"):
                     getattr(predictor, method)(TEXTS)

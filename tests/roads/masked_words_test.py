@@ -13,6 +13,7 @@ from tests.export.made_models import ODD_TEXT, write_byte_bpe, write_model
 from tests.roads.roads import (
     TOLERANCE,
     largest_difference,
+    load_onnx,
     load_saved_model,
     rest_rows,
     saved_model,
@@ -29,7 +30,7 @@ TEXTS = [
     "the [MASK] " + "w50 " * 60,  # is cut
 ]
 PAIRS = [("the river a b c", "w40 w41"), ("the", "a " * 60), ("w42 " * 40, "b " * 40), ("a", "")]
-ROADS = ("run", "keras", "saved_model", "rest")
+ROADS = ("run", "keras", "saved_model", "rest", "onnx")
 
 
 class Roads:
@@ -53,6 +54,9 @@ class Roads:
     def predictor(self, road: str) -> Predictor:
         if road == "saved_model":
             return load_saved_model(self.saved, self.kind, max_seq_length=LENGTH)
+        if road == "onnx":
+            found = load_onnx(self.run, self.run.parent, self.kind)
+            return found["ONNX"] if found else pytest.skip("onnx or onnxruntime not installed")
         path = self.run if road == "run" else self.keras
         return bert_tf.load(path, self.kind, max_seq_length=LENGTH)
 

@@ -11,6 +11,7 @@ from tests.roads.roads import (
     check_roads,
     largest_difference,
     lite_file,
+    load_onnx,
     load_saved_model,
     rest_rows,
     saved_model,
@@ -47,6 +48,7 @@ def test_answers_are_the_same(tmp_path, record_property, loss, is_multilingual):
         "keras": bert_tf.load(tmp_path / "model.keras"),
         "CrossEncoder": bert_tf.load(tmp_path / "cross_encoder"),
         "SavedModel": load_saved_model(version),
+        **load_onnx(folder, tmp_path),
     }
     pairs = [(query, text) for text in DOCUMENTS for query in (QUERY, "b")]
     columns = ([query for query, _ in pairs], [text for _, text in pairs])

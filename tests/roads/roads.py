@@ -20,6 +20,7 @@ from bert_tf.tasks.base.serving.saved_models import call_signature, load_signatu
 from bert_tf.tasks.base.serving.saving import writing
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from export.lite.conversion import convert
+from tests.shared_data import missing
 
 TOLERANCE = 1e-5
 LITE_TOLERANCE = 1e-4
@@ -39,6 +40,7 @@ def load_all(folder: pathlib.Path, model: Any, tmp_path: pathlib.Path) -> dict[s
         "keras": bert_tf.load(tmp_path / "model.keras"),
         "SavedModel": load_saved_model(saved_model(folder, tmp_path)),
         "LiteRT": bert_tf.load(lite_file(folder, tmp_path)),
+        **load_onnx(folder, tmp_path),
     }
 
 
@@ -91,6 +93,21 @@ def lite_file(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> p
         serving = serving_models.load(str(folder), kind, unpad=False)
     path.write_bytes(convert(serving, "none", []))
     return path
+
+
+def load_onnx(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> dict[str, Predictor]:
+    """Returns `bert_tf.load` of the ONNX folder of a model; nothing without the packages."""
+    if missing("onnx", "onnxruntime"):
+        return {}
+    from bert_tf.inference.onnx.folder import write_folder
+
+    target = tmp_path / "onnx"
+    if not target.exists():
+        trained = serving_models.read_model(str(folder), kind)
+        with shared_tokenizers():
+            serving = serving_models.make_serving(trained, unpad=False)
+        write_folder(trained, serving, target)
+    return {"ONNX": bert_tf.load(target)}
 
 
 def rest_rows(version: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ def write_folder(
     trained: TrainedModel,
     serving: Serving,
     output: pathlib.Path,
+    source: str = "",
     form: str = "none",
     change: Step | None = None,
     check: Step | None = None,
@@ -45,6 +46,7 @@ def write_folder(
       trained: the model.
       serving: its serving functions, made with `unpad=False`.
       output: a new folder, or that of the model.
+      source: the model, for the metadata, to compare the file with later.
       form: of the weights, for the metadata.
       change: replaces the file by one with smaller weights.
       check: checks the file before the folder gets its name.
@@ -60,7 +62,7 @@ def write_folder(
         checkpoint = dataclasses.replace(checkpoint, settings=settings)
 
     def fill(folder: pathlib.Path) -> None:
-        _write_files(serving, folder, path, form, change)
+        _write_files(serving, folder, path, {"source": source, "quantize": form}, change)
         if check:
             check(folder / FILE.name)
 
@@ -93,7 +95,11 @@ def _form_of_others(trained: TrainedModel) -> str:
 
 
 def _write_files(
-    serving: Serving, folder: pathlib.Path, final: pathlib.Path, form: str, change: Step | None
+    serving: Serving,
+    folder: pathlib.Path,
+    final: pathlib.Path,
+    origin: dict[str, str],
+    change: Step | None,
 ) -> None:
     """Writes the files of the folder `onnx`; `final` is the folder that will hold it."""
     model = make_model(serving)
@@ -111,5 +117,5 @@ def _write_files(
     weights = {name: file_crc(final / name) for name in WEIGHTS if (final / name).is_file()}
     if change:
         change(file)
-    card = {**serving.card(), "quantize": form, "outputs": outputs, "weights": weights}
+    card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
     write_json(folder / CARD_NAME, {**card, "checksum": file_crc(file)})

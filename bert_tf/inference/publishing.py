@@ -7,15 +7,11 @@ This module implements the methods `save_pretrained` and `export` of the models,
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.checkpoints.sentence_transformers import is_modular
-from bert_tf.checkpoints.static_embeddings import is_static, static_form
+from bert_tf.checkpoints.sharing import WITH_CARD, form_for_others, write_for_others
 from bert_tf.inference.model_card import write_model_card
 from bert_tf.inference.serving_models import load, make_serving, read_model
 from bert_tf.system.extras import install_hint
@@ -24,7 +20,6 @@ from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 from bert_tf.tasks.base.serving.saving.writing import save
 
-WITH_CARD = ("huggingface", "sentence_transformers", "pylate", "stanford")
 # Heads that may be lost: in formats without a pooler, the heads of tasks do not need it.
 SPARE_HEADS = ("pooler",)
 
@@ -61,29 +56,6 @@ def save_pretrained(model: Model, folder: str | os.PathLike, form: str = "") -> 
     path = local_path(folder)
     complete = write_model_card if form in WITH_CARD else None
     write_for_others(checkpoint, path, form, complete)
-
-
-def form_for_others(checkpoint: Checkpoint) -> str:
-    """Returns the form that other libraries read such a model in."""
-    if checkpoint.embedding and is_static(checkpoint.config):
-        return static_form(checkpoint)
-    has_modules = checkpoint.embedding or is_modular(checkpoint)
-    return "sentence_transformers" if has_modules else "huggingface"
-
-
-def write_for_others(
-    checkpoint: Checkpoint,
-    path: pathlib.Path,
-    form: str,
-    complete: Callable[[pathlib.Path, Checkpoint], None] | None,
-) -> None:
-    """Writes a checkpoint as `write_checkpoint` does, a reranker as a cross-encoder."""
-    activation = checkpoint.settings.get("activation")
-    if activation and not checkpoint.embedding and form in WITH_CARD:
-        length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
-        write_cross_encoder(CrossEncoder(checkpoint, activation, length), path, complete)
-    else:
-        write_checkpoint(checkpoint, path, form, complete)
 
 
 def export(

@@ -15,8 +15,8 @@ from absl import logging
 
 from bert_tf.checkpoints.formats import left_out
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.sharing import form_for_others, write_for_others
 from bert_tf.inference.onnx.tracing import make_model
-from bert_tf.inference.publishing import form_for_others, write_for_others
 from bert_tf.inference.serving_models import TrainedModel
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import new_folder, real_path, write_json

@@ -47,91 +47,97 @@ class HubServer:
         return sorted(path.split("/", 5)[5] for path in gets)
 
 
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers the requests for what its `hub` holds."""
+
+    hub: HubServer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
+        self.hub.requests.append(f"{self.command} {path}")
+        if match := re.fullmatch(API, path):
+            self._answer_api(match[1], match[2] or "revision", match[3] or "main")
+        elif match := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.*)", path):
+            self._answer_file(*match.groups(), with_body)
+        else:
+            self._refuse(404, "EntryNotFound")
+
+    def _commit(self, name: str, revision: str) -> str | None:
+        """Returns the commit, or None after an error was sent."""
+        if name in self.hub.gated:
+            self._refuse(403, "GatedRepo")
+        elif name not in self.hub.files:
+            self._refuse(404, "RepoNotFound")
+        elif revision in self.hub.revisions.values():
+            return revision
+        elif revision in self.hub.revisions:
+            return self.hub.revisions[revision]
+        else:
+            self._refuse(404, "RevisionNotFound")
+        return None
+
+    def _answer_api(self, name: str, what: str, revision: str) -> None:
+        if (commit := self._commit(name, revision)) is None:
+            return
+        answer: object = {"id": name, "modelId": name, "sha": commit, "siblings": []}
+        if what == "tree":
+            files = self.hub.files.get(f"{name}@{commit}", self.hub.files[name])
+            answer = [self._listed(*file) for file in files.items()]
+        self._send(json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
+    def _listed(self, file: str, content: bytes) -> dict[str, object]:
+        oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        listed: dict[str, object] = {"type": "file", "oid": oid, "size": len(content)}
+        if is_large(file):
+            sha = hashlib.sha256(content).hexdigest()
+            listed["lfs"] = {"oid": sha, "size": len(content), "pointerSize": 134}
+        return {**listed, "path": file}
+
+    def _answer_file(self, name: str, revision: str, file: str, with_body: bool) -> None:
+        if (commit := self._commit(name, revision)) is None:
+            return None
+        files = self.hub.files.get(f"{name}@{commit}", self.hub.files[name])
+        if file not in files:
+            return self._refuse(404, "EntryNotFound")
+        content = files[file]
+        listed = self._listed(file, content)
+        etag = listed["lfs"]["oid"] if is_large(file) else listed["oid"]
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
+        if is_large(file):
+            headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
+        return self._send(self.hub.broken.get(file, content), headers, with_body)
+
+    def _send(self, content: bytes, headers: dict[str, str], with_body: bool = True) -> None:
+        self.send_response(200)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
 @contextlib.contextmanager
 def serve(files: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
     """Serves models until the block ends."""
     hub = HubServer(files)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
-
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
-
-        def _answer(self, with_body: bool) -> None:
-            path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
-            hub.requests.append(f"{self.command} {path}")
-            if match := re.fullmatch(API, path):
-                self._answer_api(match[1], match[2] or "revision", match[3] or "main")
-            elif match := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.*)", path):
-                self._answer_file(*match.groups(), with_body)
-            else:
-                self._refuse(404, "EntryNotFound")
-
-        def _commit(self, name: str, revision: str) -> str | None:
-            """Returns the commit, or None after an error was sent."""
-            if name in hub.gated:
-                self._refuse(403, "GatedRepo")
-            elif name not in hub.files:
-                self._refuse(404, "RepoNotFound")
-            elif revision in hub.revisions.values():
-                return revision
-            elif revision in hub.revisions:
-                return hub.revisions[revision]
-            else:
-                self._refuse(404, "RevisionNotFound")
-            return None
-
-        def _answer_api(self, name: str, what: str, revision: str) -> None:
-            if (commit := self._commit(name, revision)) is None:
-                return
-            answer: object = {"id": name, "modelId": name, "sha": commit, "siblings": []}
-            if what == "tree":
-                files = hub.files.get(f"{name}@{commit}", hub.files[name])
-                answer = [self._listed(*file) for file in files.items()]
-            self._send(json.dumps(answer).encode(), {"Content-Type": "application/json"})
-
-        def _listed(self, file: str, content: bytes) -> dict[str, object]:
-            oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            listed: dict[str, object] = {"type": "file", "oid": oid, "size": len(content)}
-            if is_large(file):
-                sha = hashlib.sha256(content).hexdigest()
-                listed["lfs"] = {"oid": sha, "size": len(content), "pointerSize": 134}
-            return {**listed, "path": file}
-
-        def _answer_file(self, name: str, revision: str, file: str, with_body: bool) -> None:
-            if (commit := self._commit(name, revision)) is None:
-                return None
-            files = hub.files.get(f"{name}@{commit}", hub.files[name])
-            if file not in files:
-                return self._refuse(404, "EntryNotFound")
-            content = files[file]
-            listed = self._listed(file, content)
-            etag = listed["lfs"]["oid"] if is_large(file) else listed["oid"]
-            headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
-            if is_large(file):
-                headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
-            return self._send(hub.broken.get(file, content), headers, with_body)
-
-        def _send(self, content: bytes, headers: dict[str, str], with_body: bool = True) -> None:
-            self.send_response(200)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if with_body:
-                self.wfile.write(content)
-
-        def _refuse(self, status: int, code: str) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (Handler,), {"hub": hub})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -67,8 +67,35 @@ class LiteModel(RowModel):
         except (RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be loaded: {error}.") from None
         check_outputs(self.card, shapes, ROW_OUTPUTS, path)
+        self._output_shapes = shapes
 
     def from_ids(self, batch: Arrays) -> Arrays:
+        """Returns the outputs for a batch of token ids, int32 [B, T], as new arrays.
+
+        Each row is computed alone, without its padding: that is faster than LiteRT's product of a
+        whole block, and an answer does not depend on the other rows. Outputs of tokens are 0 at
+        padding.
+
+        Raises:
+          ValueError: if the model cannot compute them, for example if a sequence is too long.
+        """
+        num_rows, length = batch["input_mask"].shape
+        outputs: Arrays = {}
+        for row in range(num_rows):
+            columns = np.flatnonzero(batch["input_mask"][row])
+            cells = np.ix_([row], columns)
+            computed = self._compute({name: array[cells] for name, array in batch.items()})
+            for name, values in computed.items():
+                if self._output_shapes[name][1:2] == [-1]:  # an output of each token
+                    whole = np.zeros((num_rows, length, *values.shape[2:]), values.dtype)
+                    outputs.setdefault(name, whole)[row, columns] = values[0]
+                else:
+                    whole = np.zeros((num_rows, *values.shape[1:]), values.dtype)
+                    outputs.setdefault(name, whole)[row] = values[0]
+        return outputs
+
+    def _compute(self, batch: Arrays) -> Arrays:
+        """Returns the outputs for a batch, which LiteRT computes as one block."""
         try:
             return self._run(**batch)
         except RuntimeError as error:

@@ -83,7 +83,7 @@ class LiteModel(RowModel):
         outputs: Arrays = {}
         for row in range(num_rows):
             columns = np.flatnonzero(batch["input_mask"][row])
-            cells = np.ix_([row], columns)
+            cells = np.ix_(np.array([row]), columns)
             computed = self._compute({name: array[cells] for name, array in batch.items()})
             for name, values in computed.items():
                 if self._output_shapes[name][1:2] == [-1]:  # an output of each token

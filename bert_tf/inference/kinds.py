@@ -1,6 +1,6 @@
 """Every kind of model, in the order in which a checkpoint's purpose is decided."""
 
-from bert_tf.pretraining.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
+from bert_tf.pretraining.masked_words.kinds import FILL_MASK, NEXT_SENTENCE, SPLADE
 from bert_tf.tasks.base.serving.kind import Kind
 from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION, ZERO_SHOT
 from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER, LATE_INTERACTION
@@ -35,6 +35,7 @@ KINDS = {
         QUESTION_ANSWERING,
         FILL_MASK,
         NEXT_SENTENCE,
+        SPLADE,
         EMBEDDINGS,
         ENCODER,
         SEARCH,

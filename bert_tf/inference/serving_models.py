@@ -7,8 +7,10 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import Checkpoint, embedding_of
 from bert_tf.checkpoints.cross_encoder_settings import stated_length
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
+from bert_tf.checkpoints.embedding import MOST_TOKENS
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
+from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
 from bert_tf.system.type_names import Fields, Model
@@ -227,6 +229,9 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     length = max_seq_length or int(checkpoint.settings.get("max_seq_length", 0))
     if kind in EMBEDDERS:
         length = length or embedding_of(checkpoint).max_seq_length
+    if kind == "splade":
+        length = length or splade_length(pathlib.Path(folder), positions)
+        length = length or min(MOST_TOKENS, positions)
     if kind == "reranker":
         length = length or min(stated_length(pathlib.Path(folder)), positions)
     # Without a position table there is no limit, but a row ends somewhere.

@@ -62,12 +62,18 @@ SAMPLE = [
     "The film is warm, and its ending is hard to forget.",
 ]
 
+WITHOUT_PAGE = ("late_interaction", "splade")
+
 
 def load_model(
     model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any
 ) -> "DemoModel":
     """Loads a model, and answers its samples in advance, as the first call is slow."""
     serving = load(model_dir, kind, max_seq_length, **options)
+    if serving.kind in WITHOUT_PAGE:
+        raise ValueError(
+            f"{model_dir} is served as {serving.kind}, which has no page; give --kind."
+        )
     name = options.get("index") or model_dir
     model = DemoModel(serving, pathlib.Path(name).resolve().name, in_graph=True)
     request = {}

@@ -17,6 +17,7 @@ from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (
     SAMPLE_WORDS,
+    WITHOUT_PAGE,
     DemoModel,
     as_json,
     check_inputs,
@@ -35,7 +36,9 @@ TEXTS = ("the [MASK] river \U0001f600", "", "<img src=x onerror=alert(1)>", "w10
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    slow_unless("fill_mask", sorted(KINDS.keys() - {"reranker", "search", "zero_shot"})),
+    slow_unless(
+        "fill_mask", sorted(KINDS.keys() - {"reranker", "search", "zero_shot", *WITHOUT_PAGE})
+    ),
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
     short = {"max_query_length": 10} if kind == "question_answering" else {}

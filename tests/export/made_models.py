@@ -26,6 +26,7 @@ PURPOSE_OF_KIND = {
     "question_answering": "squad",
     "fill_mask": "masked_lm",
     "next_sentence": "pretrained",
+    "splade": "masked_lm",
     "reranker": "classifier",
     "embeddings": "encoder",
     "encoder": "encoder with pooler",

@@ -5,6 +5,8 @@ import functools
 import importlib.util
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from bert_tf.text.packing import INPUTS
 from tests.checkpoints.made_checkpoint import make_vocab
 from tests.export.made_models import TEXTS, write_model
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file, shared_data
+from tests.shared_data import ROOT, golden_file, shared_data
 from tests.slow_variants import slow_unless
 
 pytestmark = pytest.mark.needs("onnx", "onnxruntime")
@@ -39,8 +41,8 @@ sentence_transformers/mean_dense_tanh xlm_roberta/masked_lm xlnet/lm_head
 xlnet/question_answering_simple xlnet/sequence_classification zero_shot/model
 colbert/pylate colbert/st6
 """.split()
-KINDS = ("classifier", "tagger", "question_answering", "fill_mask", "next_sentence", "embeddings")
-KINDS = (*KINDS, "encoder", "reranker", "regression", "multi_label")
+KINDS = ("classifier", "tagger", "question_answering", "fill_mask", "next_sentence", "splade")
+KINDS = (*KINDS, "embeddings", "encoder", "reranker", "regression", "multi_label")
 POSITIONS = ("alibi", "sinusoidal", "relative", "rotary", "learned_disentangled")
 # The sizes of outputs with an axis of the tokens' length, whose padding is undefined.
 OF_TOKENS = ("last_hidden_state", "logits", "start_logits", "end_logits")
@@ -181,6 +183,26 @@ def test_activations(tmp_path, act):
     check_runtimes(serving_models.load(str(folder), "encoder", unpad=False))
 
 
+@pytest.mark.slow
+def test_sparse_vectors_are_those_of_the_search(tmp_path):
+    from bert_tf.search.splade import SparseEncoder
+
+    folder = write_model(tmp_path / "model", "splade")
+    serving = serving_models.load(str(folder), "splade", unpad=False)
+    texts = ["the river a b c", "w40 w41", ""]
+    vectors = SparseEncoder.from_pretrained(folder).encode(texts)
+    batch = {name: value.numpy() for name, value in serving.pack(tf.constant(texts)).items()}
+    given = zip(INPUT_NAMES, INPUTS, strict=True)
+    inputs = {name: batch[column].astype(np.int64) for name, column in given}
+    found = run_onnxruntime(make_model(serving))(inputs)["sentence_embedding"]
+    for index, row in enumerate(found):
+        token_ids, weights = vectors.row(index)
+        expected = np.zeros_like(row)
+        expected[token_ids] = weights
+        assert_close(row, expected, OTHER_FRAMEWORK)
+    assert np.count_nonzero(found) > 10
+
+
 # Operations --------------------------------------------------------------------------------------
 
 CUTS = [
@@ -264,6 +286,24 @@ def test_a_folder_answers_as_its_model():
     stored = onnx.load(folder / "out" / "onnx" / "model.onnx")
     assert stored.ir_version == 8 and [one.version for one in stored.opset_import] == [17]
     assert [one.name for one in stored.graph.input] == list(INPUT_NAMES)
+
+
+@pytest.mark.slow
+def test_the_first_answer_loads_little():
+    """Of 1.1 s of imports, two thirds were the readers of examples and of checkpoints."""
+    program = f"""
+import sys, bert_tf
+bert_tf.load({str(exported_folder() / "out")!r}).classify(["the river"])
+print(*sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.split())
+    assert "onnxruntime" in loaded
+    assert not loaded & {"tensorflow", "keras", "h5py", "tqdm", "huggingface_hub"}
+    others = {"bert_tf.tasks.tagging.answers", "bert_tf.tasks.question_answering.answers"}
+    assert not loaded & {*others, "bert_tf.checkpoints.formats", "bert_tf.inference.output_answers"}
 
 
 def copied(tmp_path: pathlib.Path) -> pathlib.Path:

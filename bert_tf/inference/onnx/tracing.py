@@ -155,6 +155,10 @@ def _masked_words(serving: Any, batch: Batch) -> Outputs:
     return {"logits": serving.call_model(inputs)["masked_lm_logits"]}
 
 
+def _sparse_vectors(serving: Any, batch: Batch) -> Outputs:
+    return {"sentence_embedding": serving.from_ids(batch)["weights"]}
+
+
 def _next_sentence(serving: Any, batch: Batch) -> Outputs:
     inputs = {**batch, "masked_lm_positions": tf.zeros_like(batch["input_word_ids"][:, :1])}
     return {"logits": serving.call_model(inputs)["next_sentence_logits"]}
@@ -169,6 +173,7 @@ OUTPUTS: dict[str, Answer] = {
     "question_answering": _spans,
     "reranker": _scores,
     "fill_mask": _masked_words,
+    "splade": _sparse_vectors,
     "next_sentence": _next_sentence,
     "embeddings": _embedding,
     "late_interaction": _token_vectors,

@@ -32,7 +32,9 @@ ROW_CLASSES = {
     "reranker": f"{ROWS}.reranking.RowReranker",
     "embeddings": f"{EMBEDDERS}.OutputEmbedder",
     "late_interaction": f"{EMBEDDERS}.OutputLateInteraction",
-    "encoder": "bert_tf.inference.model_outputs.ModelOutputs",  # It answers nothing.
+    # These answer nothing.
+    "encoder": "bert_tf.inference.model_outputs.ModelOutputs",
+    "splade": "bert_tf.inference.model_outputs.ModelOutputs",
 }
 
 

@@ -1,4 +1,4 @@
-"""The kinds of pre-trained models: masked words and next sentences."""
+"""The kinds of pre-trained models: masked words, sparse vectors and next sentences."""
 
 import typing
 from typing import Any
@@ -30,6 +30,15 @@ FILL_MASK = Kind(
     serving="bert_tf.pretraining.masked_words.serving.FillMaskServing",
     is_default=has_masked_lm,
     options=("top_k", "rounds"),
+    model_options={"use_next_sentence": False, "use_pooler": False},
+)
+SPLADE = Kind(
+    name="splade",
+    request="text",
+    head="masked_lm",
+    methods=(),
+    model=MODEL,
+    serving="bert_tf.pretraining.masked_words.splade_serving.SpladeServing",
     model_options={"use_next_sentence": False, "use_pooler": False},
 )
 NEXT_SENTENCE = Kind(

@@ -43,6 +43,7 @@ ONNX_OUTPUTS = {
     "question_answering": {"start_logits": 2, "end_logits": 2},
     "reranker": {"logits": 2, "scores": 1},
     "fill_mask": {"logits": 3},
+    "splade": {"sentence_embedding": 2},
     "next_sentence": {"logits": 2},
     "embeddings": {"last_hidden_state": 3, "sentence_embedding": 2},
     "late_interaction": {"token_embeddings": 3, "scoring_mask": 2},

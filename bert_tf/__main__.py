@@ -32,6 +32,7 @@ PROGRAMS = {
     "launch": "bert_tf.launch",
     "export": "export.saved_model",
     "tflite": "export.tflite",
+    "onnx": "export.onnx",
     "check": "export.check",
     "ask": "export.ask",
     "client": "export.serving_client",

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf.config import config_flags
+from bert_tf.system.extras import check_installed
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.onnx_model import find_onnx
 
@@ -48,6 +49,8 @@ def main(_: list[str]) -> None:
 
     onnx_file = find_onnx(folder)
     if onnx_file:
+        check_installed("onnx", "onnx", "onnxruntime")
+
         from export.checks import onnx_check
 
         parts = onnx_check.check(onnx_file, FLAGS.model_dir)

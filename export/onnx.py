@@ -17,6 +17,7 @@ points on the run's dev set or --eval_file.
 import dataclasses
 
 from bert_tf.config import Config, config_flags, option
+from bert_tf.system.extras import check_installed
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.metadata import ONNX_OUTPUTS
 
@@ -58,6 +59,7 @@ def main(_: list[str]) -> None:
     config = config_flags.from_flags(OnnxConfig)
     if not config.model_dir or not config.output_dir:
         raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
+    check_installed("onnx", "onnx", "onnxruntime")
 
     from export.onnx_files.writing import write
 

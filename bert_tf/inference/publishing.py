@@ -14,7 +14,7 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sharing import WITH_CARD, form_for_others, write_for_others
 from bert_tf.inference.model_card import write_model_card
 from bert_tf.inference.serving_models import load, make_serving, read_model
-from bert_tf.system.extras import install_hint
+from bert_tf.system.extras import check_installed
 from bert_tf.system.files import new_folder_path
 from bert_tf.system.type_names import Model
 from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
@@ -102,10 +102,9 @@ def export_onnx(
     """
     check_has_vocabulary(model)
     path = new_folder_path(folder)
-    try:
-        from bert_tf.inference.onnx.folder import write_folder
-    except ImportError:
-        raise ValueError(f"ONNX files need onnx: {install_hint('onnx')}.") from None
+    check_installed("onnx", "onnx")
+    from bert_tf.inference.onnx.folder import write_folder
+
     with tempfile.TemporaryDirectory() as temporary:
         source = pathlib.Path(temporary, "model")
         write_checkpoint(model.to_checkpoint(), source, "bert_tf")

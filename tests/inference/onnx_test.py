@@ -123,7 +123,7 @@ def check_runtimes(serving: Serving, sizes=((1, 3), (7, 17))) -> None:
             for name, column in zip(INPUT_NAMES, INPUTS, strict=True):
                 given[name] = batch[column].astype(np.int64)
             found = run(given)
-            assert set(found) == set(outputs)
+            assert found.keys() >= outputs.keys()  # OpenVINO adds names of inner results.
             is_real = batch["input_mask"] == 1
             if serving.kind == "fill_mask" and serving.model.config.query_vector:
                 # Its logits are those of masked tokens.

@@ -189,7 +189,9 @@ def make_model(
       precision: float32 or bfloat16.
       embedding: fields of `EmbeddingConfig` that replace those of an embedder.
     """
-    options: Fields = {"unpad": unpad, "dtype": precision}
+    # Rows with a query stream, which fills masks, keep their padding.
+    has_stream = checkpoint.config.query_vector and kinds.find(kind).head == "masked_lm"
+    options: Fields = {"unpad": unpad and not has_stream, "dtype": precision}
     options |= {**kinds.find(kind).model_options, **embedding}
     if kind in EMBEDDERS:
         options["embedding"] = embedding_of(checkpoint)

@@ -1,4 +1,4 @@
-"""An XLNet classifier, whose last token is pooled, answers the same in every form."""
+"""An XLNet, whose last token is pooled, answers the same in every form."""
 
 import pathlib
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
-from tests.roads.roads import check_roads, load_all
+from tests.roads.roads import TOLERANCE, check_roads, largest_difference, load_all, load_onnx
 from tests.shared_data import golden_file
 
 TEXTS = ["The river of the city", "a", "of the people, and the sea"]
@@ -38,3 +40,12 @@ def test_answers_are_the_same(tmp_path: pathlib.Path, record_property, run: path
         return answers.probabilities(TEXTS)
 
     check_roads(expected, load_all(run, model, tmp_path), ask, record_property)
+
+
+def test_masks_are_filled_by_load_as_by_the_model(tmp_path: pathlib.Path) -> None:
+    """Rows with a query stream keep their padding."""
+    folder = golden_file("families", "xlnet", "lm_head")
+    texts = ["the [MASK] of the [MASK]", "of the people, and the [MASK]"]
+    expected = BertPretrainer.from_pretrained(folder).fill_mask(texts)
+    for predictor in (bert_tf.load(folder), *load_onnx(folder, tmp_path).values()):
+        assert largest_difference(expected, predictor.fill_mask(texts)) < TOLERANCE

@@ -13,13 +13,12 @@ from typing import Any
 import onnx
 from absl import logging
 
-from bert_tf.checkpoints.formats import left_out
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sharing import form_for_others, write_for_others
 from bert_tf.inference.onnx.tracing import make_model
 from bert_tf.inference.serving_models import TrainedModel
 from bert_tf.system.checksums import file_crc
-from bert_tf.system.files import new_folder, real_path, write_json
+from bert_tf.system.files import new_folder, new_folder_path, real_path, write_json
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS
@@ -66,7 +65,11 @@ def write_folder(
         if check:
             check(folder / FILE.name)
 
+    is_held_by_others = False
+
     def complete(inner: pathlib.Path, _: Any) -> None:
+        nonlocal is_held_by_others
+        is_held_by_others = True
         for name in WEIGHTS:
             (inner / name).unlink(missing_ok=True)
         (inner / FILE.parent).mkdir()
@@ -75,23 +78,17 @@ def write_folder(
     if path.is_dir() and path == real_path(local_path(trained.folder)):
         with new_folder(path / FILE.parent) as inner:
             fill(inner)
-    elif others := _form_of_others(trained):
-        write_for_others(checkpoint, path, others, complete)
-    else:
+        return path / FILE
+    new_folder_path(path)
+    try:
+        write_for_others(checkpoint, path, form_for_others(checkpoint), complete)
+    except ValueError as error:
+        if is_held_by_others:
+            raise
+        logging.warning("Only the folder onnx is written, without a configuration: %s", error)
         with new_folder(path) as inner:
             complete(inner, None)
     return path / FILE
-
-
-def _form_of_others(trained: TrainedModel) -> str:
-    """Returns the form of configuration and tokenizer; "" if other programs have no such model."""
-    form = form_for_others(trained.checkpoint)
-    try:
-        left_out(trained.checkpoint, form)
-    except ValueError as error:
-        logging.warning("Only the folder onnx is written, without a configuration: %s", error)
-        return ""
-    return form
 
 
 def _write_files(

@@ -15,7 +15,7 @@ WITH_CARD = ("huggingface", "sentence_transformers", "pylate", "stanford")
 def form_for_others(checkpoint: Checkpoint) -> str:
     """Returns the form that other libraries read such a model in."""
     if checkpoint.embedding and is_static(checkpoint.config):
-        return static_form(checkpoint)
+        return static_form(checkpoint.embedding)
     has_modules = checkpoint.embedding or is_modular(checkpoint)
     return "sentence_transformers" if has_modules else "huggingface"
 

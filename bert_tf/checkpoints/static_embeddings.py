@@ -22,12 +22,7 @@ import safetensors.numpy
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.embedding import NUM_SPECIAL, EmbeddingConfig
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer
-from bert_tf.checkpoints.sentence_modules import (
-    MODULES,
-    STATIC,
-    is_sentence_transformers,
-    read_modules,
-)
+from bert_tf.checkpoints.sentence_modules import STATIC, is_sentence_transformers, read_modules
 from bert_tf.checkpoints.sentence_transformers import (
     read_layer_settings,
     read_model_settings,
@@ -36,10 +31,10 @@ from bert_tf.checkpoints.sentence_transformers import (
 )
 from bert_tf.checkpoints.static_tokenizer import (
     OWN_TOKENS,
-    read_static_tokenizer,
     rows_of_tokens,
     stated_truncation,
     static_tokenizer_json,
+    tokenizer_of,
     unknown_token,
 )
 from bert_tf.checkpoints.weight_files import read_weight_file
@@ -53,7 +48,6 @@ WEIGHTS_FILE = "model.safetensors"
 MODEL2VEC = "model2vec"
 MODEL2VEC_LENGTH = 512  # of texts, if config.json does not state one
 NO_LIMIT = 1_000_000  # tokens of a text, where the files state no limit
-NORMALIZE = {"sentence_transformers.models.Normalize": "1_Normalize"}
 
 
 def is_static(config: ModelConfig) -> bool:
@@ -61,20 +55,17 @@ def is_static(config: ModelConfig) -> bool:
     return config.num_hidden_layers == 0
 
 
-def static_form(checkpoint: Checkpoint) -> str:
+def static_form(embedding: EmbeddingConfig) -> str:
     """Returns the form that holds a static embedder: whether it skips unknown tokens decides."""
-    skipped = _embedding(checkpoint).skipped_tokens
     # [CLS] and [SEP] of the encoder are always skipped.
-    return MODEL2VEC if len(skipped) > NUM_SPECIAL else "sentence_transformers"
+    return MODEL2VEC if len(embedding.skipped_tokens) > NUM_SPECIAL else "sentence_transformers"
 
 
 def is_static_folder(path: pathlib.Path) -> bool:
     """Returns whether a folder has the files of a static embedder."""
     if is_sentence_transformers(path):
         return read_modules(path)[0].kind == STATIC
-    if not all((path / name).is_file() for name in (WEIGHTS_FILE, TOKENIZER_FILE, "config.json")):
-        return False
-    if read_json(path / "config.json").get("model_type", MODEL2VEC) != MODEL2VEC:
+    if not (path / WEIGHTS_FILE).is_file() or not (path / "config.json").is_file():
         return False
     try:
         with safetensors.safe_open(path / WEIGHTS_FILE, "numpy") as file:
@@ -93,22 +84,30 @@ def read_static(path: pathlib.Path) -> Checkpoint:
     modules = read_modules(path) if is_sentence_transformers(path) else []
     folder = modules[0].folder if modules else path
     tokenizer_path = folder / TOKENIZER_FILE
-    tokenizer = read_static_tokenizer(tokenizer_path)
+    if not tokenizer_path.is_file():
+        raise ValueError(f"{tokenizer_path} is missing; copy it to the other files of the model.")
     content = read_json(tokenizer_path)
+    length = stated_truncation(content, tokenizer_path)
+    tokenizer = tokenizer_of(content, folder)
     weight_path = folder / WEIGHTS_FILE
     if not weight_path.is_file():
         weight_path = folder / "pytorch_model.bin"
     tensors = read_weight_file(weight_path)
     table, notes = _read_table(tensors, len(rows_of_tokens(_vocab(tokenizer))), weight_path)
     others = {module.kind for module in modules[1:]} - {"Normalize"}
-    if "embeddings" in tensors and (path / "config.json").is_file() and not others:
-        layers: Weights = {}
-        embedding = _stated_settings(path / "config.json", tokenizer, content)
+    layers: Weights = {}
+    config_path = path / "config.json"
+    if "embeddings" in tensors and config_path.is_file() and not others:
+        values = {"max_length": MODEL2VEC_LENGTH, **read_json(config_path)}
+        normalize = json_field(values, "normalize", bool, config_path, nullable=True)
+        length = json_field(values, "max_length", int, config_path, nullable=True)
+        if length is not None and length < 1:
+            raise ValueError(f"{config_path}: max_length is {length}, expected 1 or more, or null.")
+        embedding = model2vec_settings(tokenizer, content, length, bool(normalize))
     else:
-        values = read_model_settings(path)
-        fields, layers = read_layer_settings(path, modules[1:], table.shape[1], values)
-        length = stated_truncation(content, tokenizer_path) or NO_LIMIT
-        embedding = EmbeddingConfig(max_seq_length=length + NUM_SPECIAL, **fields)
+        settings = read_model_settings(path)
+        fields, layers = read_layer_settings(path, modules[1:], table.shape[1], settings)
+        embedding = EmbeddingConfig(max_seq_length=(length or NO_LIMIT) + NUM_SPECIAL, **fields)
         embedding.check(table.shape[1], str(path))
     made = static_checkpoint(table, tokenizer, embedding, str(path))
     weights = {**made.weights, **layers}
@@ -168,78 +167,50 @@ def _read_table(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns the vectors of a file's tokens, float32 [size, D], and remarks for the user."""
     name = "embeddings" if "embeddings" in tensors else "embedding.weight"
-    unknown = sorted(set(tensors) - {name, "weights", "mapping"})
-    if name not in tensors or unknown or tensors[name].ndim != 2:
-        shapes = {key: list(value.shape) for key, value in tensors.items()}
+    table = tensors.get(name, np.zeros([0]))
+    rows = tensors.get("mapping", np.arange(len(table)))
+    factors = tensors.get("weights", np.ones(len(rows)))
+    is_right = table.ndim == 2 and rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
+    is_right = is_right and bool(((rows >= 0) & (rows < len(table))).all())
+    is_right = is_right and size <= len(rows) and factors.shape == rows.shape
+    if not is_right or not set(tensors) <= {name, "mapping", "weights"}:
+        shapes = {key: f"{value.dtype} {list(value.shape)}" for key, value in tensors.items()}
         raise ValueError(
-            f"{path} has {shapes!r:.300}; expected embeddings or embedding.weight, a matrix, and "
-            "optionally weights and mapping."
+            f"{path} has {shapes!r:.300} for the {size} tokens of {TOKENIZER_FILE}; expected "
+            "embeddings or embedding.weight, a matrix; optionally mapping, the row of each token, "
+            "and weights, a factor of each token."
         )
-    table = tensors[name]
-    mapping = tensors.get("mapping")
-    if mapping is not None:
-        is_whole = np.issubdtype(mapping.dtype, np.integer) and mapping.ndim == 1
-        if not is_whole or not ((mapping >= 0) & (mapping < len(table))).all():
-            raise ValueError(
-                f"{path}: mapping is {mapping.dtype} {list(mapping.shape)}, expected a row of the "
-                f"{len(table)} embeddings for each token."
-            )
-        table = table[mapping]
-    factors = tensors.get("weights")
-    if factors is not None and factors.shape != (len(table),):
-        raise ValueError(
-            f"{path}: weights has the shape {list(factors.shape)}, expected {[len(table)]}."
-        )
-    notes: tuple[str, ...] = ()
+    notes = []
     if table.dtype != np.float32:
-        notes = (f"Weights stored as {table.dtype} were converted to float32.",)
-    if factors is not None:
-        table = table.astype(np.float64) * factors.astype(np.float64)[:, None]
-    if len(table) < size:
-        raise ValueError(
-            f"{path} has vectors for {len(table)} tokens, but {TOKENIZER_FILE} has {size} tokens; "
-            "they do not belong together."
-        )
-    if len(table) > size:
-        notes += (f"{len(table) - size} vectors beyond the vocabulary are left out.",)
-    return table[:size].astype(np.float32), notes
-
-
-def _stated_settings(
-    path: pathlib.Path, tokenizer: FoundTokenizer, content: dict[str, Any]
-) -> EmbeddingConfig:
-    """Returns how Model2Vec embeds texts, by its config.json and tokenizer.json."""
-    values = read_json(path)
-    normalize = json_field(values, "normalize", bool, path, nullable=True)
-    length = values.get("max_length", MODEL2VEC_LENGTH)
-    if length is not None and (type(length) is not int or length < 1):
-        raise ValueError(f"{path}: max_length is {length!r}, expected a number above 0, or null.")
-    unknown = _vocab(tokenizer).ids.get(unknown_token(content) or "")
-    return model2vec_settings(tokenizer, unknown, length, bool(normalize))
+        notes.append(f"Weights stored as {table.dtype} were converted to float32.")
+    if len(rows) > size:
+        notes.append(f"{len(rows) - size} vectors beyond the vocabulary are left out.")
+    table = table[rows[:size]]
+    if "weights" in tensors:
+        table = table * factors[:size, None].astype(np.float64)
+    return table.astype(np.float32), tuple(notes)
 
 
 def model2vec_settings(
-    tokenizer: FoundTokenizer, unknown: int | None, length: int | None, normalize: bool
+    tokenizer: FoundTokenizer, content: dict[str, Any], length: int | None, normalize: bool
 ) -> EmbeddingConfig:
     """Returns how Model2Vec embeds texts.
 
     Args:
-      tokenizer: of the texts.
-      unknown: id of the token that it leaves out; None without one.
+      tokenizer: of the texts; its unknown token is left out.
+      content: its tokenizer.json.
       length: the most tokens of a text; None: no limit.
       normalize: whether vectors are scaled to length 1.
     """
+    vocab = _vocab(tokenizer)
+    unknown = vocab.ids.get(unknown_token(content) or "")
+    characters = [len(vocab.tokens[row]) for row in rows_of_tokens(vocab)]
     return EmbeddingConfig(
         normalize=normalize,
-        max_seq_length=(length or NO_LIMIT) + NUM_SPECIAL,
+        max_seq_length=(NO_LIMIT if length is None else length) + NUM_SPECIAL,
         skipped_tokens=() if unknown is None else (unknown,),
-        characters_per_token=median_characters(_vocab(tokenizer)) if length else 0,
+        characters_per_token=0 if length is None else int(np.median(characters)),
     )
-
-
-def median_characters(vocab: AnyVocab) -> int:
-    """Returns the median length of the tokens, by which Model2Vec cuts texts."""
-    return int(np.median([len(vocab.tokens[row]) for row in rows_of_tokens(vocab)]))
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -247,11 +218,8 @@ def median_characters(vocab: AnyVocab) -> int:
 
 def write_static_modules(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a folder that sentence-transformers reads, with a StaticEmbedding as first module."""
-    embedding = _embedding(checkpoint)
-    _write_table(checkpoint, folder, "embedding.weight")
-    steps = embedding.steps(checkpoint.config.hidden_size)
-    write_layers(folder, [(STATIC, "")], steps, checkpoint.weights)
-    write_model_settings(folder, embedding)
+    _write_files(checkpoint, folder, "embedding.weight", "")
+    write_model_settings(folder, _embedding(checkpoint))
 
 
 def write_model2vec(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -260,51 +228,36 @@ def write_model2vec(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     Raises:
       ValueError: if the model has layers, or Model2Vec would embed texts otherwise.
     """
-    if not is_static(checkpoint.config):
+    embedding = checkpoint.embedding or EmbeddingConfig()
+    config = checkpoint.config
+    if not is_static(config) or embedding.dense or embedding.prompts:
         raise ValueError(
-            f"{checkpoint.source} has {checkpoint.config.num_hidden_layers} layers, but "
-            f"{MODEL2VEC} holds static embeddings; make them with bert_tf.distill_static."
+            f"{checkpoint.source} has {config.num_hidden_layers} layers, {len(embedding.dense)} "
+            f"layers after the pooling and {len(embedding.prompts)} prompts, but {MODEL2VEC} has "
+            "only vectors of tokens; make them by bert_tf.distill_static, or write "
+            "sentence_transformers."
         )
-    embedding = _embedding(checkpoint)
-    if embedding.dense or embedding.prompts:
-        raise ValueError(
-            f"{MODEL2VEC} has no {'layers' if embedding.dense else 'prompts'}: write "
-            "sentence_transformers instead."
-        )
-    _write_table(checkpoint, folder, "embeddings")
+    _write_files(checkpoint, folder, "embeddings", ".")
     values = {
         "model_type": MODEL2VEC,
         "architectures": ["StaticModel"],
-        "hidden_dim": checkpoint.config.hidden_size,
+        "hidden_dim": config.hidden_size,
         "normalize": embedding.normalize,
         "pooling": "mean",
         "max_length": _max_length(embedding),
         "embedding_dtype": "float32",
     }
     write_json(folder / "config.json", values)
-    kinds = {f"sentence_transformers.models.{STATIC}": "."}
-    if embedding.normalize:
-        kinds |= NORMALIZE
-    modules = [
-        {"idx": index, "name": str(index), "path": place, "type": kind}
-        for index, (kind, place) in enumerate(kinds.items())
-    ]
-    write_json(folder / MODULES, modules)
 
 
 def _embedding(checkpoint: Checkpoint) -> EmbeddingConfig:
     if checkpoint.embedding is None:
         raise ValueError(f"{checkpoint.source} does not say how it embeds texts.")
-    if checkpoint.embedding.pooling != ("mean",):
-        raise ValueError(
-            f"{checkpoint.source}: pooling is {checkpoint.embedding.pooling}, but static "
-            "embeddings are means of vectors."
-        )
     return checkpoint.embedding
 
 
-def _write_table(checkpoint: Checkpoint, folder: pathlib.Path, name: str) -> None:
-    """Writes the vectors and tokenizer.json."""
+def _write_files(checkpoint: Checkpoint, folder: pathlib.Path, name: str, place: str) -> None:
+    """Writes the vectors under this name, tokenizer.json and the modules, the first in `place`."""
     vocab = checkpoint.vocab
     if vocab is None:
         raise ValueError(f"{checkpoint.source} has no vocabulary.")
@@ -312,13 +265,12 @@ def _write_table(checkpoint: Checkpoint, folder: pathlib.Path, name: str) -> Non
     metadata = {"format": "pt"}
     safetensors.numpy.save_file({name: table}, folder / WEIGHTS_FILE, metadata=metadata)
     embedding = _embedding(checkpoint)
-    content = static_tokenizer_json(
-        vocab,
-        checkpoint.config.do_lower_case,
-        _max_length(embedding),
-        embedding.skipped_tokens,
-    )
+    length = _max_length(embedding)
+    lower = checkpoint.config.do_lower_case
+    content = static_tokenizer_json(vocab, lower, length, embedding.skipped_tokens)
     write_json(folder / TOKENIZER_FILE, content)
+    steps = embedding.steps(checkpoint.config.hidden_size)
+    write_layers(folder, [(STATIC, place)], steps, checkpoint.weights)
 
 
 def _max_length(embedding: EmbeddingConfig) -> int | None:

@@ -17,9 +17,11 @@ RETRIEVER_LOSSES = (
     "denoising",
     "same_label",
 )
-MIXING = ("proportional", "in_turn")
-# Losses of training on one data set alone.
-LOSSES_ALONE = ("denoising", "same_label")
+
+
+def comma_list(text: str) -> list[str]:
+    """Returns the parts of a comma-separated flag."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def comma_numbers(text: str, flag: str) -> list[float]:
@@ -29,7 +31,7 @@ def comma_numbers(text: str, flag: str) -> list[float]:
       ValueError: naming the flag.
     """
     try:
-        numbers = [float(part) for part in text.split(",") if part.strip()]
+        numbers = list(map(float, comma_list(text)))
     except ValueError:
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
@@ -60,7 +62,7 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         "proportional: in random order, as many batches as each has; in_turn: one after another, "
         "until the smallest is used up. Empty: proportional with several losses; with one loss "
         "all files are one data set.",
-        choices=("", *MIXING),
+        choices=("", "proportional", "in_turn"),
     )
     loss_scale_factor: float = option(20.0, "Scale of the cosines, 1 / temperature.", lower=0.0)
     triplet_margin: float = option(
@@ -144,33 +146,31 @@ class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
         """The names of `retrieval_loss`; empty without one."""
         return self.retrieval_loss.split(",") if self.retrieval_loss else []
 
+    def losses_of(self, num_sets: int) -> list[str]:
+        """Returns the loss of each data set, "" where the form of the examples decides."""
+        return self.losses if len(self.losses) > 1 else [self.retrieval_loss] * num_sets
+
     @property
     def data_dirs(self) -> list[str]:
         """The folders of `data_dir`."""
-        return [path.strip() for path in self.data_dir.split(",") if path.strip()]
+        return comma_list(self.data_dir)
 
     @property
     def has_data_sets(self) -> bool:
         """Whether the files to train on are data sets of their own."""
         return bool(self.mixing) or len(self.losses) > 1
 
-    def _check_losses(self) -> None:
-        for name in self.losses:
-            if name not in RETRIEVER_LOSSES:
-                raise ValueError(
-                    f"retrieval_loss: received {name!r}, expected one of "
-                    f"{list(RETRIEVER_LOSSES)}, or several separated by commas."
-                )
-            if self.has_data_sets and name in LOSSES_ALONE:
-                raise ValueError(
-                    f"--retrieval_loss={name} is for one data set; leave other losses and "
-                    "--mixing out."
-                )
-
     def check(self) -> None:
         super().check()
         self.check_without_scores("embeddings")
-        self._check_losses()
+        for name in self.losses:
+            # The last two losses are for one data set alone.
+            known = RETRIEVER_LOSSES[:-2] if self.has_data_sets else RETRIEVER_LOSSES
+            if name not in known:
+                raise ValueError(
+                    f"--retrieval_loss: received {name!r}, expected one of {list(known)}; several "
+                    "are separated by commas."
+                )
         sizes = comma_numbers(self.matryoshka_dims, "--matryoshka_dims")
         factors = comma_numbers(self.matryoshka_weights, "--matryoshka_weights")
         wrong = [size for size in sizes if size < 1 or size != int(size)]

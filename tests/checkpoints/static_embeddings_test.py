@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-import tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
@@ -19,6 +19,7 @@ from tests.programs import finish, run
 from tests.shared_data import shared_data
 
 WORDS = ("the", "cat", "##s", "sat", "café", "mat", ".", "!", "a", "##b", "[CLS]", "[SEP]")
+UNIGRAMS = ("<unk>", "▁", "▁the", "▁cat", "s", "▁sat", ".", "a", "b", "c", "t", "▁a")
 TEXTS = [
     "The cats sat.",
     "",
@@ -29,111 +30,66 @@ TEXTS = [
     "x" * 50 + " cat",
 ]
 SIZE = 6
+KINDS = ("wordpiece", "cased", "unigram", "byte_bpe")
+UNKNOWN = {"wordpiece": "[UNK]", "cased": "[UNK]", "unigram": "<unk>", "byte_bpe": ""}
 
 
-def added(content: str, index: int, special: bool = True) -> dict:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False}
-    return {"id": index, "content": content, **flags, "normalized": False, "special": special}
+def tokenizer_json(kind: str = "wordpiece") -> dict:
+    """Returns the content of a tokenizer.json of this kind."""
+    if kind == "unigram":
+        scores = [(word, -float(index)) for index, word in enumerate(UNIGRAMS)]
+        made = Tokenizer(models.Unigram(scores, unk_id=0))
+        made.normalizer = normalizers.Lowercase()
+        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        made.add_special_tokens(["<unk>"])
+    elif kind == "byte_bpe":
+        merges = [("c", "a"), ("ca", "t"), ("Ġ", "cat")]
+        tokens = (*BYTE_CHARACTERS, "ca", "cat", "Ġcat")
+        vocab = {token: index for index, token in enumerate(tokens)}
+        made = Tokenizer(models.BPE(vocab, merges))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    else:
+        words = WORDS if kind == "wordpiece" else ("S", *WORDS)
+        vocab = {token: index for index, token in enumerate(("[PAD]", "[UNK]", *words))}
+        made = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+        lower = kind == "wordpiece"
+        made.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=lower)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        made.add_special_tokens(["[UNK]"])
+        # A token that the model does not have.
+        made.add_tokens([AddedToken("newtok", normalized=False)])
+    return json.loads(made.to_str())
 
 
-def wordpiece_json(lower: bool = True) -> dict:
-    """Returns a tokenizer with an added token that its model does not have."""
-    words = WORDS if lower else ("S", *WORDS)
-    vocab = {token: index for index, token in enumerate(("[PAD]", "[UNK]", *words))}
-    return {
-        "version": "1.0",
-        "added_tokens": [added("[UNK]", 1), added("newtok", len(vocab), special=False)],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": False,
-            "lowercase": lower,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": vocab,
-        },
-    }
-
-
-def unigram_json() -> dict:
-    words = ["<unk>", "▁", "▁the", "▁cat", "s", "▁sat", ".", "a", "b", "c", "t", "▁a"]
-    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-    return {
-        "version": "1.0",
-        "added_tokens": [added("<unk>", 0)],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": metaspace,
-        "post_processor": None,
-        "decoder": metaspace,
-        "model": {
-            "type": "Unigram",
-            "unk_id": 0,
-            "vocab": [[word, -float(index)] for index, word in enumerate(words)],
-            "byte_fallback": False,
-        },
-    }
-
-
-def byte_bpe_json() -> dict:
-    vocab = {char: index for index, char in enumerate(BYTE_CHARACTERS)}
-    merges = [["c", "a"], ["ca", "t"], ["Ġ", "cat"]]
-    for left, right in merges:
-        vocab[left + right] = len(vocab)
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": True,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    return {
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": byte_level,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    }
-
-
-TOKENIZERS = {
-    "wordpiece": wordpiece_json,
-    "cased": lambda: wordpiece_json(lower=False),
-    "unigram": unigram_json,
-    "byte_bpe": byte_bpe_json,
-}
-
-
-def token_count(content: dict) -> int:
-    return tokenizers.Tokenizer.from_str(json.dumps(content)).get_vocab_size()
+def make_table(content: dict, dtype: type = np.float32) -> np.ndarray:
+    size = Tokenizer.from_str(json.dumps(content)).get_vocab_size()
+    return np.random.default_rng(size).normal(size=[size, SIZE]).astype(dtype)
 
 
 def write_folder(folder: pathlib.Path, content: dict, tensors: dict, **config) -> pathlib.Path:
-    """Writes a folder of Model2Vec."""
+    """Writes a folder of Model2Vec, or without settings the files of a StaticEmbedding."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(content))
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    values = {"model_type": "model2vec", "normalize": True, "max_length": 512, **config}
-    (folder / "config.json").write_text(json.dumps(values))
+    if config:
+        values = {"model_type": "model2vec", "normalize": True, "max_length": 512, **config}
+        (folder / "config.json").write_text(json.dumps(values))
     return folder
+
+
+def write_model2vec(folder: pathlib.Path, max_length: int | None = 512) -> tuple:
+    """Returns a folder of Model2Vec with WordPiece, its tokenizer.json and table."""
+    content = tokenizer_json()
+    table = make_table(content)
+    write_folder(folder, content, {"embeddings": table}, max_length=max_length)
+    return folder, content, table
 
 
 def write_modules(
     folder: pathlib.Path, content: dict, table: np.ndarray, *kinds: str, path: str = ""
 ) -> pathlib.Path:
     """Writes a folder of sentence-transformers."""
-    inner = folder / path
-    inner.mkdir(parents=True)
-    (inner / "tokenizer.json").write_text(json.dumps(content))
-    safetensors.numpy.save_file({"embedding.weight": table}, inner / "model.safetensors")
+    write_folder(folder / path, content, {"embedding.weight": table})
     modules = []
     for index, kind in enumerate(("StaticEmbedding", *kinds)):
         place = f"{index}_{kind}" if index else path
@@ -147,7 +103,7 @@ def means(
     content: dict, rows: np.ndarray, unknown: str = "", length: int = 0, normalize: bool = False
 ) -> np.ndarray:
     """Computes embeddings as the libraries do; `rows` has a vector for each token."""
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer = Tokenizer.from_str(json.dumps(content))
     tokens = tokenizer.get_vocab()
     vectors = []
     for text in TEXTS:
@@ -170,31 +126,29 @@ def test_embeddings_are_those_of_the_libraries(name):
     assert np.abs(vectors - values["out_embeddings"]).max() < 1e-5
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("normalize", "length"), [(True, 512), (False, 3), (False, None)])
 def test_model2vec_leaves_unknown_tokens_out_and_cuts_texts(kind, normalize, length, tmp_path):
-    content = TOKENIZERS[kind]()
-    rng = np.random.default_rng(3)
-    table = rng.normal(size=[token_count(content), SIZE]).astype(np.float32)
+    content = tokenizer_json(kind)
+    table = make_table(content)
     options = {"normalize": normalize, "max_length": length}
     folder = write_folder(tmp_path / "model", content, {"embeddings": table}, **options)
-    unknown = content["model"].get("unk_token", "<unk>")
-    expected = means(content, table, unknown, length or 0, normalize)
+    how = {"unknown": UNKNOWN[kind], "length": length or 0, "normalize": normalize}
+    expected = means(content, table, **how)
     assert_close(bert_tf.load(folder).encode(TEXTS), expected, OTHER_FRAMEWORK)
     again = tmp_path / "again"
     write_checkpoint(read_checkpoint(folder), again, "model2vec")
     written = json.loads((again / "tokenizer.json").read_text())
     written_table = safetensors.numpy.load_file(again / "model.safetensors")["embeddings"]
     np.testing.assert_array_equal(written_table, table)
-    assert_close(means(written, written_table, unknown, length or 0, normalize), expected)
+    assert_close(means(written, written_table, **how), expected)
     assert json.loads((again / "config.json").read_text())["max_length"] == length
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_static_embedding_keeps_unknown_tokens(kind, tmp_path):
-    content = TOKENIZERS[kind]()
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=[token_count(content), SIZE]).astype(np.float32)
+    content = tokenizer_json(kind)
+    table = make_table(content)
     folder = write_modules(tmp_path / "model", content, table, path="0_StaticEmbedding")
     expected = means(content, table)
     assert_close(bert_tf.load(folder).encode(TEXTS), expected, OTHER_FRAMEWORK)
@@ -209,31 +163,29 @@ def test_a_static_embedding_keeps_unknown_tokens(kind, tmp_path):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("has_weights", [False, True])
 def test_rows_shared_by_tokens_and_factors_of_tokens(dtype, has_weights, tmp_path):
-    content = wordpiece_json()
+    content = tokenizer_json()
+    table = make_table(content, dtype)[:4]
     rng = np.random.default_rng(5)
-    size = token_count(content)
-    table = rng.normal(size=[4, SIZE]).astype(dtype)
-    mapping = rng.integers(0, 4, size)
-    weights = rng.random(size)
+    mapping = rng.integers(0, 4, len(make_table(content)))
+    weights = rng.random(len(mapping)) if has_weights else np.ones(len(mapping))
     tensors = {"embeddings": table, "mapping": mapping}
-    rows = table[mapping].astype(float)
     if has_weights:
         tensors["weights"] = weights
-        rows = rows * weights[:, None]
-    folder = write_folder(tmp_path / "model", content, tensors)
+    folder = write_folder(tmp_path / "model", content, tensors, normalize=True)
     (folder / "pipeline.skops").write_bytes(b"not read")
+    rows = table[mapping] * weights[:, None]
     expected = means(content, rows, "[UNK]", 512, normalize=True)
     assert_close(bert_tf.load(folder).encode(TEXTS), expected, OTHER_FRAMEWORK)
 
 
 def test_modules_follow_the_mean_and_truncation_is_the_tokenizers(tmp_path):
-    content = wordpiece_json()
+    content = tokenizer_json()
     truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     content["truncation"] = truncation
-    rng = np.random.default_rng(6)
-    table = rng.normal(size=[token_count(content), SIZE]).astype(np.float32)
+    table = make_table(content)
     folder = write_modules(tmp_path / "model", content, table, "Dense", "Normalize")
-    kernel, bias = rng.normal(size=[3, SIZE]).astype(np.float32), np.ones(3, np.float32)
+    kernel = np.random.default_rng(6).normal(size=[3, SIZE]).astype(np.float32)
+    bias = np.ones(3, np.float32)
     dense = folder / "1_Dense"
     dense.mkdir()
     safetensors.numpy.save_file(
@@ -248,9 +200,7 @@ def test_modules_follow_the_mean_and_truncation_is_the_tokenizers(tmp_path):
 
 
 def test_the_graph_cuts_texts_as_python_does(tmp_path):
-    content = wordpiece_json()
-    table = np.random.default_rng(7).normal(size=[token_count(content), SIZE]).astype(np.float32)
-    folder = write_folder(tmp_path / "model", content, {"embeddings": table}, max_length=4)
+    folder, content, table = write_model2vec(tmp_path / "model", max_length=4)
     serving = serving_models.load(str(folder))
     outputs = serving.from_texts(tf.constant(TEXTS))["embedding"].numpy()
     assert_close(outputs, means(content, table, "[UNK]", 4, normalize=True), OTHER_FRAMEWORK)
@@ -259,9 +209,7 @@ def test_the_graph_cuts_texts_as_python_does(tmp_path):
 
 @pytest.mark.slow
 def test_a_lite_file_embeds_as_the_folder(tmp_path):
-    content = wordpiece_json()
-    table = np.random.default_rng(8).normal(size=[token_count(content), SIZE]).astype(np.float32)
-    folder = write_folder(tmp_path / "model", content, {"embeddings": table}, max_length=4)
+    folder, content, table = write_model2vec(tmp_path / "model", max_length=4)
     lite = tmp_path / "model.tflite"
     finish(run("export.tflite", "--no_gate", model_dir=folder, output_file=lite))
     expected = means(content, table, "[UNK]", 4, normalize=True)
@@ -269,9 +217,7 @@ def test_a_lite_file_embeds_as_the_folder(tmp_path):
 
 
 def test_training_changes_rows_of_texts_alone_and_classifiers_start_from_them(tmp_path):
-    content = wordpiece_json()
-    table = np.random.default_rng(9).normal(size=[token_count(content), SIZE]).astype(np.float32)
-    folder = write_folder(tmp_path / "model", content, {"embeddings": table})
+    folder, _, _ = write_model2vec(tmp_path / "model")
     model = bert_tf.BertEmbedder.from_pretrained(folder)
     pairs = [("the cat", "cats"), ("sat", "mat"), ("!", "."), ("ab", "newtok")]
     history = model.fit(
@@ -297,30 +243,26 @@ def test_training_changes_rows_of_texts_alone_and_classifiers_start_from_them(tm
     assert [int(answer["label"]) for answer in answers] == labels
 
 
-def test_errors_name_the_file(tmp_path):
-    content = wordpiece_json()
-    size = token_count(content)
-    table = np.zeros([size, SIZE], np.float32)
-    cut = {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    wrong_mapping = np.full(size, size)
-    cases = {
-        "model.safetensors": write_folder(tmp_path / "a", content, {"embeddings": table[1:]}),
-        "mapping": write_folder(
-            tmp_path / "b", content, {"embeddings": table, "mapping": wrong_mapping}
-        ),
-        "Left": write_modules(tmp_path / "c", {**content, "truncation": cut}, table),
-        "config.json": write_folder(tmp_path / "d", content, {"embeddings": table}, max_length=0),
-        "unk": write_folder(
-            tmp_path / "e",
-            {**content, "model": {**content["model"], "type": "WordLevel"}},
-            {"embeddings": table},
-        ),
-    }
-    for part, folder in cases.items():
-        with pytest.raises(ValueError, match=str(folder)) as error:
-            read_checkpoint(folder)
-        if part != "unk":
-            assert part in str(error.value)
+@pytest.mark.parametrize("part", ["model.safetensors", "mapping", "Left", "config.json", "Level"])
+def test_errors_name_the_file(part, tmp_path):
+    content = tokenizer_json()
+    table = make_table(content)
+    folder = write_folder(tmp_path / "a", content, {"embeddings": table}, max_length=512)
+    if part == "model.safetensors":
+        write_folder(folder, content, {"embeddings": table[1:]})
+    elif part == "mapping":
+        write_folder(folder, content, {"embeddings": table, "mapping": np.full(len(table), 99)})
+    elif part == "Left":
+        cut = {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+        folder = write_modules(tmp_path / "b", {**content, "truncation": cut}, table)
+    elif part == "config.json":
+        write_folder(folder, content, {"embeddings": table}, max_length=0)
+    else:
+        content["model"]["type"] = "WordLevel"
+        write_folder(folder, content, {"embeddings": table})
+    with pytest.raises(ValueError, match=str(folder)) as error:
+        read_checkpoint(folder)
+    assert part in str(error.value)
 
 
 def test_layers_cannot_be_written_as_static_embeddings(tmp_path):

@@ -1,5 +1,6 @@
 """Tokenizes texts to train on, to search or to compare, and packs them for the encoder."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.tasks.base.examples.known_texts import pair_keys, text_keys
+from bert_tf.tasks.base.examples.mixed_batches import MixedDataset
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.embedding.beir import Beir
 from bert_tf.tasks.embedding.examples import EmbeddingExample
@@ -49,7 +51,6 @@ class TextPacker:
         self._packed: list[PackedText] = []
         self._prompt_length_of_row: list[int] = []
         self._is_query: list[int] = []
-        self._rows: TokenizedDataset | None = None
 
     def add(self, side: str, text: str) -> int:
         """Returns the index of a text's row, which is added if it is new."""
@@ -73,16 +74,12 @@ class TextPacker:
 
         Those of late interaction have `is_query`.
         """
-        # Data sets share one table.
-        if self._rows is None or len(self._rows) < len(self._packed):
-            labels = {}
-            if any(self.prompt_lengths.values()):
-                labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
-            if self.embedding.tokens is not None:
-                labels["is_query"] = np.array(self._is_query, np.int32)
-            pad_id = self.tokenizer.vocab.pad_id
-            self._rows = TokenizedDataset(self._packed, labels, pad_id=pad_id)
-        return self._rows
+        labels = {}
+        if any(self.prompt_lengths.values()):
+            labels["prompt_lengths"] = np.array(self._prompt_length_of_row, np.int32)
+        if self.embedding.tokens is not None:
+            labels["is_query"] = np.array(self._is_query, np.int32)
+        return TokenizedDataset(self._packed, labels, pad_id=self.tokenizer.vocab.pad_id)
 
     def text_numbers(self) -> np.ndarray:
         """Returns a number for each row, int64 [R]; rows of the same text have the same number.
@@ -160,36 +157,6 @@ class ScoredExamples(NamedTuple):
         return pair_keys(text_keys(self.rows)[:, 0], self.pairs)
 
 
-def make_training_examples(
-    packer: TextPacker,
-    examples: Sequence[EmbeddingExample],
-    num_negatives: int,
-    no_duplicates: bool,
-    one_length: bool = False,
-) -> TrainingExamples:
-    """Packs examples; see `ContrastiveDataset`."""
-    # Rows are numbered in this order, which the digest of the data depends on.
-    queries = [packer.add("query", example.query) for example in examples]
-    positives = [packer.add("document", example.positive) for example in examples]
-    negatives = []
-    for example in examples:
-        negatives.append([packer.add("document", text) for text in example.negatives])
-    if not examples[0].scores:  # A score belongs to each negative.
-        negatives = _without_positives(packer.text_numbers(), positives, negatives)
-    groups = ContrastiveDataset(
-        packer.rows(),
-        packer.text_numbers(),
-        np.array(queries, np.int64),
-        np.array(positives, np.int64),
-        negatives,
-        [example.scores for example in examples] if examples[0].scores else (),
-        num_negatives,
-        no_duplicates,
-        one_length,
-    )
-    return TrainingExamples(groups)
-
-
 def _without_positives(
     numbers: np.ndarray, positives: Sequence[int], negatives: Sequence[Sequence[int]]
 ) -> list[list[int]]:
@@ -222,9 +189,22 @@ def prepare_training(
     num_negatives = min(task.num_negatives, most)
     if loss in OF_NEGATIVES and not num_negatives:
         raise ValueError(f"--num_negatives=0, but {loss} needs negatives.")
-    packed = make_training_examples(
-        packer,
-        examples,
+    # Rows are numbered in this order, which the digest of the data depends on.
+    queries = [packer.add("query", example.query) for example in examples]
+    positives = [packer.add("document", example.positive) for example in examples]
+    negatives = []
+    for example in examples:
+        negatives.append([packer.add("document", text) for text in example.negatives])
+    has_scores = bool(examples[0].scores)
+    if not has_scores:  # A score belongs to each negative.
+        negatives = _without_positives(packer.text_numbers(), positives, negatives)
+    dataset = ContrastiveDataset(
+        packer.rows(),
+        packer.text_numbers(),
+        np.array(queries, np.int64),
+        np.array(positives, np.int64),
+        negatives,
+        [example.scores for example in examples] if has_scores else (),
         num_negatives,
         no_duplicates=loss in NO_DUPLICATES,
         one_length=loss in JOINT,
@@ -233,10 +213,29 @@ def prepare_training(
         "train: %d examples of a query, a positive and up to %d negatives, %d texts; loss %s.",
         len(examples),
         num_negatives,
-        len(packed.rows.rows),
+        len(dataset.rows),
         loss,
     )
-    return packed, loss
+    return TrainingExamples(dataset), loss
+
+
+def prepare_data_sets(
+    packer: TextPacker,
+    data_sets: Sequence[Sequence[EmbeddingExample]],
+    task: RetrieverConfig,
+    has_dropout: bool,
+) -> tuple[TrainingExamples, list[str]]:
+    """Packs each data set for its loss; returns them as one, and the names of the losses."""
+    sets = []
+    names = []
+    for examples, name in zip(data_sets, task.losses_of(len(data_sets)), strict=True):
+        set_task = dataclasses.replace(task, retrieval_loss=name)
+        packed, loss = prepare_training(packer, examples, set_task, has_dropout)
+        sets.append(packed.rows)
+        names.append(loss)
+    if len(sets) == 1:
+        return packed, names
+    return TrainingExamples(MixedDataset(sets, task.mixing or "proportional")), names
 
 
 def _check_single_texts(packer: TextPacker, examples: Sequence[EmbeddingExample]) -> None:

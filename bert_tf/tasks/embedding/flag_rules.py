@@ -20,12 +20,8 @@ RETRIEVER_RULES = (
         f"{DENSE_ALONE} embedding_pooling",
     ),
     Rule(
-        lambda c: c.task.has_data_sets and c.task.embedding_type != "dense",
-        "--mixing and several losses are for dense embeddings; leave them out.",
-    ),
-    Rule(
-        lambda c: c.task.has_data_sets and c.task.teacher,
-        "--mixing and several losses train without --teacher; leave one of them out.",
+        lambda c: c.task.has_data_sets and (c.task.embedding_type != "dense" or c.task.teacher),
+        "--mixing and several losses are for dense embeddings without --teacher; leave them out.",
     ),
     Exclusion(
         "embedding_type=splade",

@@ -335,6 +335,20 @@ def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(means))
 
 
+def loss_of_data_set(
+    losses: Sequence[Loss], data_set: tf.Tensor, *arguments: tf.Tensor | None
+) -> WeightedSum:
+    """Returns the loss of a batch of `MixedDataset`.
+
+    Args:
+      losses: one for each data set.
+      data_set: float32 [B], the batch's data set, or 0 for a filling example.
+      arguments: those of the losses.
+    """
+    branches = [functools.partial(loss, *arguments) for loss in losses]
+    return tf.switch_case(tf.cast(tf.reduce_max(data_set), tf.int32), branches)
+
+
 def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
     """Returns the loss with a name."""
     loss = make_losses(task)[name]

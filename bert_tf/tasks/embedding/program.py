@@ -22,20 +22,15 @@ from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.embedding import losses
-from bert_tf.tasks.embedding.data_sets import (
-    loss_of_data_set,
-    make_data_set_losses,
-    prepare_data_sets,
-)
 from bert_tf.tasks.embedding.features import (
     Collections,
     ScoredExamples,
     TextPacker,
-    TrainingExamples,
     make_collections,
     make_scored_examples,
-    prepare_training,
+    prepare_data_sets,
 )
+from bert_tf.tasks.embedding.inputs import data_sets_of
 from bert_tf.tasks.embedding.loss_names import IN_BATCH
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.task import EmbeddingTask
@@ -157,22 +152,16 @@ class Retriever(Program):
         """Returns the packed training examples, an object with `rows`."""
         config = self.configs.model
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        if self.configs.task.has_data_sets:
-            mixed, self.loss_names = prepare_data_sets(
-                packer, self.inputs["train"], self.configs.task, has_dropout
-            )
-            self.data_sets = mixed.sets
-            return TrainingExamples(mixed)
-        examples, self.loss_name = prepare_training(
-            packer, self.inputs["train"], self.configs.task, has_dropout
+        examples, self.loss_names = prepare_data_sets(
+            packer, data_sets_of(self.configs.task, self.inputs), self.configs.task, has_dropout
         )
+        self.loss_name = self.loss_names[0]
         if self.loss_name in self.refused_losses:
             raise ValueError(
                 f"--retrieval_loss={self.loss_name} does not work with --embedding_type="
                 f"{self.configs.task.embedding_type}; train on pairs, triplets or a teacher's "
                 "margins."
             )
-        self.loss_names = [self.loss_name]
         return examples
 
     def compute_teacher_outputs(
@@ -230,10 +219,8 @@ class Retriever(Program):
     def make_loss(self, model: Model) -> losses.Loss:
         """Returns the training loss."""
         task = self.configs.task
-        if task.has_data_sets:
-            parts = make_data_set_losses(self.data_sets, self.loss_names, task, model.dimension)
-            return functools.partial(loss_of_data_set, parts)
-        return losses.make_loss(self.loss_name, self.configs.task, model.dimension)
+        parts = [losses.make_loss(name, task, model.dimension) for name in self.loss_names]
+        return parts[0] if len(parts) == 1 else functools.partial(losses.loss_of_data_set, parts)
 
     def check_rows(self) -> None:
         """Raises ValueError if --pack_rows is given."""

@@ -21,43 +21,25 @@ from bert_tf.checkpoints.static_embeddings import (
     model2vec_settings,
     static_checkpoint,
 )
-from bert_tf.checkpoints.static_tokenizer import (
-    token_ids,
-    tokenizer_content,
-    tokenizer_of,
-    unknown_token,
-    without_tokens,
-)
+from bert_tf.checkpoints.static_tokenizer import tokenizer_content, tokenizer_of, without_tokens
 from bert_tf.tasks.embedding.text_encoder import TextEncoder, pooled
 from bert_tf.text.packing import add_special_tokens
-from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 
 # Rows that no text uses: of BERT's vocabularies, and those that bert_tf names.
 UNUSED = re.compile(r"\[unused\d+\]|\[row\d+\]")
 
 
 def distill(
-    teacher: Checkpoint,
-    dimension: int = 256,
-    sif_coefficient: float = 1e-4,
-    batch_size: int = 256,
+    teacher: Checkpoint, dimension: int = 256, sif_coefficient: float = 1e-4, batch_size: int = 256
 ) -> Checkpoint:
-    """Makes a static embedder of an encoder.
-
-    Args:
-      teacher: an encoder with its vocabulary.
-      dimension: numbers of a vector; 0: those of the encoder, without PCA.
-      sif_coefficient: a in the weight a / (a + p) of a token with the frequency p, which is
-        estimated by its row; 0: no weights.
-      batch_size: tokens per batch.
+    """Makes a static embedder of an encoder; the arguments are flags of `distill_static`.
 
     Raises:
       ValueError: if the teacher has no vocabulary or no layers, or fewer numbers than `dimension`.
     """
     vocab = teacher.vocab
     if vocab is None:
-        raise ValueError(f"{teacher.source} has no vocabulary; put it beside the weights.")
+        raise ValueError(f"{teacher.source} has no vocabulary; copy it to the weights' folder.")
     if is_static(teacher.config):
         raise ValueError(f"{teacher.source} is a static embedder already; give an encoder.")
     content = tokenizer_content(vocab, teacher.config.do_lower_case)
@@ -70,25 +52,18 @@ def distill(
             f"numbers for each of {len(tokens)} tokens; give fewer."
         )
     start = time.monotonic()
-    table = token_vectors(teacher, tokens, batch_size)  # [V, D]
+    rows = [add_special_tokens(vocab, [token]) for token in tokens]
+    select = pooled("mean", normalize=False)
+    encoder = TextEncoder.from_checkpoint(teacher, select, len(rows[0].ids), batch_size)
+    table = np.stack(encoder.run(rows, np.copy))  # [V, D]
     if dimension:
         table = project(table, dimension)
     if sif_coefficient:
         table = table * sif_weights(len(table), sif_coefficient)[:, None]
     logging.info("%d tokens in %.0f s.", len(table), time.monotonic() - start)
-    tokenizer = tokenizer_of(content, pathlib.Path(teacher.source, TOKENIZER_FILE))
-    unknown = token_ids(content).get(unknown_token(content) or "")
-    embedding = model2vec_settings(tokenizer, unknown, MODEL2VEC_LENGTH, normalize=True)
+    tokenizer = tokenizer_of(content, pathlib.Path(teacher.source))
+    embedding = model2vec_settings(tokenizer, content, MODEL2VEC_LENGTH, normalize=True)
     return static_checkpoint(table.astype(np.float32), tokenizer, embedding, teacher.source)
-
-
-def token_vectors(teacher: Checkpoint, tokens: list[int], batch_size: int) -> np.ndarray:
-    """Returns the mean of an encoder's outputs for each token alone, float32 [V, D]."""
-    vocab: AnyVocab = teacher.vocab  # type: ignore[assignment]
-    rows = [add_special_tokens(vocab, [token]) for token in tokens]
-    length = len(rows[0].ids)
-    encoder = TextEncoder.from_checkpoint(teacher, pooled("mean", False), length, batch_size)
-    return np.stack(encoder.run(rows, np.copy))
 
 
 def project(vectors: np.ndarray, dimension: int) -> np.ndarray:

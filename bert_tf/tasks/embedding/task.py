@@ -164,26 +164,20 @@ class EmbeddingTask(RowsTask):
             similarities_of_pairs = self.pair_similarities(examples.pairs, outputs)
             correlations = pearson_and_spearman(examples.scores, similarities_of_pairs)
             return {name: correlations[name] for name in ("pearson", "spearman")}
-        by_name = {}
+        # The results of several collections are their means, and those of each.
+        results = dict.fromkeys(MEASURES, 0.0)
         for name, collection in examples.parts.items():
-            by_name[name] = evaluate(
+            values = evaluate(
                 self.search(collection, outputs),
                 collection.beir.qrels,
                 MEASURES,
                 ignore_identical_ids=self.ignore_identical_ids,
             )
-        means = {}
-        for measure in MEASURES:
-            means[measure] = float(np.mean([values[measure] for values in by_name.values()]))
-        if len(by_name) == 1:
-            return means
-        # The results of several collections are their means, and those of each.
-        named = {
-            f"{name}_{measure}": value
-            for name, values in by_name.items()
-            for measure, value in values.items()
-        }
-        return {**means, **named}
+            for measure, value in values.items():
+                results[measure] += value / len(examples.parts)
+                if len(examples.parts) > 1:
+                    results[f"{name}_{measure}"] = value
+        return results
 
     def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
         """Returns the similarity of each pair of rows, float64 [E]."""

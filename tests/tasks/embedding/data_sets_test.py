@@ -1,6 +1,7 @@
 """Several data sets in one run: which batches come when, what is in them, and their losses."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -9,14 +10,9 @@ import tensorflow as tf
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.examples.mixed_batches import MixedDataset
-from bert_tf.tasks.embedding.data_sets import (
-    loss_of_data_set,
-    make_data_set_losses,
-    prepare_data_sets,
-)
 from bert_tf.tasks.embedding.examples import EmbeddingExample
-from bert_tf.tasks.embedding.features import TextPacker
-from bert_tf.tasks.embedding.losses import make_loss
+from bert_tf.tasks.embedding.features import TextPacker, prepare_data_sets
+from bert_tf.tasks.embedding.losses import loss_of_data_set, make_loss
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.float_bounds import assert_close
@@ -47,9 +43,9 @@ def make(mixing: str) -> MixedDataset:
         examples(SIZES[1], "two", has_score=True),
         examples(SIZES[2], "three", num_negatives=2),
     ]
-    dataset, names = prepare_data_sets(packer, data_sets, task, has_dropout=False)
+    examples_to_train, names = prepare_data_sets(packer, data_sets, task, has_dropout=False)
     assert names == list(LOSSES)
-    return dataset
+    return examples_to_train.rows
 
 
 @pytest.mark.parametrize(("mixing", "steps"), [("proportional", 6), ("in_turn", 3)])
@@ -90,31 +86,19 @@ def test_a_batch_has_the_texts_and_the_loss_of_its_set(index):
     expected = own.batch(*own.choose(0, BATCH, seed=1), BATCH, lengths)
     num_documents = expected["document_weights"].shape[1]
     for name, values in expected.items():
-        found = batch[name]
-        if name.startswith("document"):
-            found = found[:, :num_documents]
-        elif name == "scores":
-            found = found[:, : values.shape[1]]
-        np.testing.assert_array_equal(found, values, name)
+        part = tuple(map(slice, values.shape))  # Other sets have more documents and scores.
+        np.testing.assert_array_equal(batch[name][part], values, name)
     assert batch["document/input_mask"].shape == (BATCH, 3, lengths[1])
     assert not batch["document_weights"][:, num_documents:].any()
     assert (batch["data_set"] == index).all()
     task = RetrieverConfig(matryoshka_dims="8,4")
-    parts = make_data_set_losses(dataset.sets, LOSSES, task, 8)
+    parts = [make_loss(name, task, 8) for name in LOSSES]
     rng = np.random.default_rng(index)
     queries = tf.constant(rng.normal(size=[BATCH, 8]), tf.float32)
     documents = tf.constant(rng.normal(size=[BATCH, 3, 8]), tf.float32)
-    weights, scores = tf.constant(batch["document_weights"]), tf.constant(batch["scores"])
-
-    @tf.function
-    def compute(data_set: tf.Tensor):
-        return loss_of_data_set(parts, data_set, queries, documents, weights, scores)
-
-    plain = make_loss(LOSSES[index], task, 8)
-    alone = plain(
-        queries,
-        documents[:, :num_documents],
-        weights[:, :num_documents],
-        scores[:, : own.num_scores],
-    )
-    assert_close(compute(tf.constant(batch["data_set"])).mean(), alone.mean())
+    arguments = [queries, documents, tf.constant(batch["document_weights"])]
+    compute = tf.function(functools.partial(loss_of_data_set, parts))
+    found = compute(tf.constant(batch["data_set"]), *arguments, tf.constant(batch["scores"]))
+    own_arguments = [queries, *(values[:, :num_documents] for values in arguments[1:])]
+    alone = parts[index](*own_arguments, expected.get("scores"))
+    assert_close(found.mean(), alone.mean())

@@ -50,7 +50,7 @@ class ContrastiveDataset:
         texts: np.ndarray,
         queries: np.ndarray,
         positives: np.ndarray,
-        negatives: Sequence[Sequence[int]],
+        negatives: Sequence[Sequence[int] | np.ndarray],
         scores: Sequence[Sequence[float]],
         num_negatives: int,
         no_duplicates: bool,
@@ -66,16 +66,16 @@ class ContrastiveDataset:
         self.one_length = one_length
         # The negatives of all examples are concatenated.
         counts = list(map(len, negatives))
-        self._negative_starts = np.cumsum([0, *counts])
-        self._negatives = np.array(list(itertools.chain.from_iterable(negatives)), np.int64)
+        self.negative_starts = np.cumsum([0, *counts])
+        self.negatives = np.array(list(itertools.chain.from_iterable(negatives)), np.int64)
         # Every step looks up its plan; two, because the next epoch is prepared before one ends.
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
         # The expected number of tokens in an epoch, for the rates in the log.
         num_tokens = rows.lengths[queries].sum() + rows.lengths[positives].sum()
-        if len(self._negatives):
+        if len(self.negatives):
             shares = np.minimum(counts, num_negatives) / np.maximum(counts, 1)  # [N]
             shown = np.repeat(shares, counts)  # for each negative, the share of epochs
-            num_tokens += (rows.lengths[self._negatives] * shown).sum()
+            num_tokens += (rows.lengths[self.negatives] * shown).sum()
         self.num_tokens = int(num_tokens)
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class ContrastiveDataset:
         """Returns a digest that changes with any text, its position or a score."""
         digest = hashlib.sha256(self.rows.fingerprint().encode())
         scores = np.array(list(itertools.chain.from_iterable(self.scores)), np.float64)
-        arrays = [self.texts, self.queries, self.positives, self._negatives, self._negative_starts]
+        arrays = [self.texts, self.queries, self.positives, self.negatives, self.negative_starts]
         for values in [*arrays, scores]:
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:16]
@@ -99,26 +99,18 @@ class ContrastiveDataset:
           The rows of the documents, int64 [n, M], NO_TEXT if an example has fewer; and the index of
           each negative among those of its example, int64 [n, M - 1].
         """
-        starts = self._negative_starts[examples]  # [n]
-        counts = self._negative_starts[examples + 1] - starts  # [n]
+        starts = self.negative_starts[examples]  # [n]
+        counts = self.negative_starts[examples + 1] - starts  # [n]
         slots = np.arange(self.num_negatives)  # [M - 1]
         # Each epoch continues in the list of negatives where the previous one ended.
         chosen = (epoch * self.num_negatives + slots) % np.maximum(counts, 1)[:, None]
         has_negative = slots < counts[:, None]  # [n, M - 1]
         # Index 0 must exist even without negatives; `where` replaces its value below.
-        flat = self._negatives if len(self._negatives) else np.zeros([1], np.int64)
+        flat = self.negatives if len(self.negatives) else np.zeros([1], np.int64)
         rows = flat[np.where(has_negative, starts[:, None] + chosen, 0)]
         negatives = np.where(has_negative, rows, NO_TEXT)
         documents = np.concatenate([self.positives[examples][:, None], negatives], axis=1)
         return documents, chosen
-
-    @property
-    def num_scores(self) -> int:
-        """S, the scores of an example; 0 without scores."""
-        if not self.scores:
-            return 0
-        # With negatives, one score for each; without, as many as all examples have.
-        return self.num_negatives or min(map(len, self.scores))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -192,7 +184,8 @@ class ContrastiveDataset:
         batch["document_weights"] = (documents != NO_TEXT).astype(np.float32)
         batch["example_weights"] = (queries != NO_TEXT).astype(np.float32)
         if self.scores:
-            num_scores = self.num_scores
+            # With negatives, one score for each; without, as many as all examples have.
+            num_scores = self.num_negatives or min(map(len, self.scores))
             scores = np.zeros([num_rows, num_scores], np.float32)
             for index, example in enumerate(examples):
                 example_scores = np.array(self.scores[example], np.float32)

@@ -19,105 +19,84 @@ DATA_SET = "data_set"  # a key of batches
 
 
 class MixedDataset(ContrastiveDataset):
-    """Several data sets as one; their texts are rows of one table.
+    """Several data sets as one, whose examples are numbered one set after another.
 
-    The examples of all sets are numbered one set after another. The number of an epoch also says
-    the set: it is the set's epoch times the number of sets, plus the set.
+    All batches have the shape of the largest set; an example without a score has the score 0.
 
     Args:
-      sets: the data sets, which share `rows`.
+      sets: the data sets. Rows are numbered as in the last one, which has the texts of all.
       mixing: proportional: each set has as many batches in an epoch as its examples make, in random
         order; in_turn: one batch of each set after another, until the smallest is used up.
     """
 
-    # The sets choose examples, so that nothing of the base class's constructor is needed.
     def __init__(self, sets: Sequence[ContrastiveDataset], mixing: str) -> None:
-        self.sets = list(sets)
+        self.sets = sets
         self.mixing = mixing
-        self.rows = self.sets[0].rows
-        self.queries = np.concatenate([one.queries for one in sets])
-        self.positives = np.concatenate([one.positives for one in sets])
-        self.num_negatives = max(one.num_negatives for one in sets)
-        self.scores = [score for one in sets for score in one.scores]
-        self.one_length = False
         self._starts = np.cumsum([0, *map(len, sets)])
+        negatives: list[np.ndarray] = []
+        scores: list[Sequence[float]] = []
+        for one in sets:
+            negatives += np.split(one.negatives, one.negative_starts[1:-1])
+            scores += one.scores or [(0.0,)] * len(one)
+            one.rows = sets[-1].rows  # The others have tables of fewer texts, which are not needed.
+        super().__init__(
+            rows=sets[-1].rows,
+            texts=sets[-1].texts,
+            queries=np.concatenate([one.queries for one in sets]),
+            positives=np.concatenate([one.positives for one in sets]),
+            negatives=negatives,
+            scores=scores if any(one.scores for one in sets) else (),
+            num_negatives=max(one.num_negatives for one in sets),
+            no_duplicates=False,  # The sets choose the examples of a batch.
+        )
+        self.num_tokens = self.num_tokens * len(self) // len(self.queries)
         # The next epoch is prepared before one ends.
-        self._round = functools.lru_cache(maxsize=2)(self._make_round)
-        share = len(self) / len(self.queries)
-        self.num_tokens = int(share * sum(one.num_tokens for one in sets))
+        self._schedule = functools.lru_cache(maxsize=2)(self._make_schedule)
 
     def __len__(self) -> int:
         sizes = list(map(len, self.sets))
         return len(sizes) * min(sizes) if self.mixing == "in_turn" else sum(sizes)
 
-    @property
-    def num_scores(self) -> int:
-        """S, the most scores of an example of any set."""
-        return max(one.num_scores for one in self.sets)
-
     def fingerprint(self) -> str:
         """Returns a digest that changes with any set, their order and the mixing."""
-        parts = [self.mixing, *(one.fingerprint() for one in self.sets)]
-        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+        parts = f"{self.mixing} {self._starts.tolist()} {super().fingerprint()}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def locate(self, step: int, batch_size: int, seed: int | None) -> tuple[int, int]:
         """Returns the data set of a step, and how many earlier steps were of this set."""
+        num_batches = [one.batches_per_epoch(batch_size) for one in self.sets]
         if self.mixing == "in_turn":
-            own_step, index = divmod(step, len(self.sets))
-            return index, own_step
-        sizes = tuple(one.batches_per_epoch(batch_size) for one in self.sets)
-        epoch, position = divmod(step, sum(sizes))
-        order, counts = self._round(epoch, sizes, seed)
+            num_batches = [min(num_batches)] * len(self.sets)
+        epoch, position = divmod(step, sum(num_batches))
+        order = self._schedule(epoch, tuple(num_batches), seed)
         index = int(order[position])
-        return index, epoch * sizes[index] + int(counts[position])
+        return index, epoch * num_batches[index] + int((order[:position] == index).sum())
 
-    def _make_round(
-        self, epoch: int, sizes: tuple[int, ...], seed: int | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the set of each step of an epoch, and its earlier steps there, int64 [S] each."""
-        order = np.repeat(np.arange(len(sizes)), sizes)
-        if seed is not None:
-            positions, _ = order_examples(
-                epoch * len(order) + np.arange(len(order)), len(order), seed
-            )
-            order = order[positions]
-        counts = np.zeros_like(order)
-        for index in range(len(sizes)):
-            is_of_set = order == index
-            counts[is_of_set] = np.arange(is_of_set.sum())
-        return order, counts
+    def _make_schedule(
+        self, epoch: int, num_batches: tuple[int, ...], seed: int | None
+    ) -> np.ndarray:
+        """Returns the set of each step of an epoch, int64 [S]."""
+        size = sum(num_batches)
+        if self.mixing == "in_turn":
+            return np.arange(size) % len(num_batches)
+        order = np.repeat(np.arange(len(num_batches)), num_batches)
+        if seed is None:
+            return order
+        positions, _ = order_examples(epoch * size + np.arange(size), size, seed)
+        return order[positions]
 
     def choose(self, step: int, batch_size: int, seed: int | None) -> tuple[np.ndarray, int]:
-        """Returns a batch's examples, int64 [n], and its epoch; see the class."""
+        """Returns a batch's examples, int64 [n], and the epoch of their set."""
         index, own_step = self.locate(step, batch_size, seed)
         examples, epoch = self.sets[index].choose(own_step, batch_size, seed)
-        return self._starts[index] + examples, epoch * len(self.sets) + index
-
-    def longest(self, examples: np.ndarray, epoch: int) -> tuple[int, int]:
-        """Returns the lengths of the longest query and of the longest document."""
-        epoch, index = divmod(epoch, len(self.sets))
-        return self.sets[index].longest(examples - self._starts[index], epoch)
+        return self._starts[index] + examples, epoch
 
     def batch(
         self, examples: np.ndarray, epoch: int, num_rows: int, lengths: tuple[int, int]
     ) -> dict[str, np.ndarray]:
-        """Returns a batch of `ContrastiveDataset`, in the shape of the largest of all sets.
-
-        It has `data_set` too, the set of each row, float32 [B].
-        """
-        epoch, index = divmod(epoch, len(self.sets))
-        batch = self.sets[index].batch(examples - self._starts[index], epoch, num_rows, lengths)
-        missing = self.num_negatives - self.sets[index].num_negatives
-        for name, values in batch.items():
-            if not name.startswith("document"):
-                continue
-            filling = np.zeros([num_rows, missing, *values.shape[2:]], values.dtype)
-            if name == "document/input_mask":
-                filling[..., :1] = 1  # One token, because an empty text has no pooled vector.
-            batch[name] = np.concatenate([values, filling], axis=1)  # [B, M, ...]
-        if self.num_scores:
-            scores = batch.pop("scores", np.zeros([num_rows, 0], np.float32))
-            padding = [[0, 0], [0, self.num_scores - scores.shape[1]]]
-            batch["scores"] = np.pad(scores, padding)  # [B, S]
-        batch[DATA_SET] = np.full([num_rows], index, np.float32)
+        """Returns a batch of `ContrastiveDataset`, and in `data_set` float32 [B] each row's set."""
+        batch = super().batch(examples, epoch, num_rows, lengths)
+        batch[DATA_SET] = np.zeros([num_rows], np.float32)
+        indices = np.searchsorted(self._starts, examples, side="right") - 1
+        batch[DATA_SET][: len(examples)] = indices
         return batch

@@ -18,6 +18,7 @@ LIBRARIES = {
     "faiss": "FAISS",
     "langchain_core": "LangChain",
     "llama_index": "LlamaIndex",
+    "bertopic": "BERTopic and KeyBERT",
 }
 
 
@@ -42,14 +43,14 @@ def examples_of(title: str) -> list[str]:
 def test_examples_find_the_text_that_is_the_question(package, models):
     pytest.importorskip(package)
     colbert = shared_data("fixtures", "families", "colbert", "st6")
+    topics = [f"{text} {i}" for text in TEXTS for i in range(20)]  # Enough for BERTopic.
+    names = {
+        **models,
+        "texts": topics if package == "bertopic" else list(TEXTS),
+        "question": QUESTION,
+        "__name__": "example",
+    }
     for code in examples_of(LIBRARIES[package]):
-        texts = [f"{text} {i}" for text in TEXTS for i in range(20)]  # Enough for topics.
-        names = {
-            **models,
-            "texts": texts if package == "bertopic" else list(TEXTS),
-            "question": QUESTION,
-            "__name__": "example",
-        }
         exec(code.replace('"colbert"', repr(str(colbert))), names)  # noqa: S102
         if "colbert" in names:
             query = np.array(names["query"])
@@ -61,6 +62,10 @@ def test_examples_find_the_text_that_is_the_question(package, models):
             assert sorted(one["document"] for one in names["best"]) == sorted(TEXTS)
         if "rows" in names:
             assert names["rows"][0][0] == 0
+        if package == "bertopic":
+            assert len(names["topics"]) == len(topics)
+            found = {word for words in names["keywords"] for word, _ in words}
+            assert found & set(WORDS)
         first = names["found"][0] if "found" in names else None
         for get in ("page_content", "text"):
             if hasattr(first, get):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.metrics import trec
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.sparse import SparseIndex
@@ -249,6 +250,63 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     found = message(train_file="", data_dir=tmp_path / "beir")
     assert "train.tsv line 2" in found and "'d99'" in found
     assert not (folder / "refused").exists() or not list((folder / "refused").glob("model*"))
+
+
+def test_a_run_on_several_sets_resumes_to_the_same_bits(folder):
+    files = f"{folder / 'triplets.csv'},{folder / 'scored.csv'}"
+    given = {"train_file": files, "retrieval_loss": "triplet,cosent", "train_batch_size": 4}
+    given |= {"num_train_steps": 6, "save_checkpoints_steps": 3, "mixing": "in_turn"}
+    assert fine_tune(PROGRAM, **flags_of(folder, "sets", **given)) == 0
+    part = flags_of(folder, "resumed", **given)
+    assert fine_tune(PROGRAM, **part) == 0
+    run = folder / "resumed"
+    for file in run.glob("model.ckpt-6*"):
+        file.unlink()
+    assert (run / "model.ckpt-3.index").exists()
+    (run / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    assert fine_tune(PROGRAM, **part) == 0
+    assert (run / "model.ckpt-6.index").exists()
+    whole = read_checkpoint(folder / "sets").weights
+    for name, values in read_checkpoint(run).weights.items():
+        np.testing.assert_array_equal(values, whole[name], name)
+
+
+def test_several_collections_have_results_and_a_mean(folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(folder / "beir", other)
+    corpus = other / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace('"the ', '"'))
+    given = {
+        "do_eval": "true",
+        "init_checkpoint": folder / "model",
+        "data_dir": f"{folder / 'beir'},{other}",
+        "output_dir": tmp_path / "judged",
+    }
+    assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
+    results = read_results(tmp_path / "judged")
+    model = BertEmbedder.from_pretrained(folder / "model")
+    expected = [plain_ndcg(model, one, "test") for one in (folder / "beir", other)]
+    assert results["beir_ndcg@10"] == pytest.approx(expected[0], abs=1e-6)
+    assert results["other_ndcg@10"] == pytest.approx(expected[1], abs=1e-6)
+    assert results["ndcg@10"] == pytest.approx(np.mean(expected), abs=1e-6)
+    assert (tmp_path / "judged" / "run.other.trec").exists()
+
+
+def test_what_is_wrong_with_data_sets_is_said_in_one_line(folder):
+    def message(**changed):
+        return refuse(PROGRAM, **flags_of(folder, "refused", **changed))
+
+    pairs = folder / "scored.csv"
+    both = f"{folder / 'triplets.csv'},{pairs}"
+    assert "scored.csv line 2" in message(train_file=both, retrieval_loss="in_batch,triplet")
+    assert "--train_file" in message(retrieval_loss="in_batch,triplet")
+    assert "--train_file" in message(train_file=both, retrieval_loss="in_batch,triplet,cosent")
+    assert "wrong" in message(train_file=both, retrieval_loss="in_batch,wrong")
+    assert "denoising" in message(train_file=both, retrieval_loss="in_batch,denoising")
+    splade = {"embedding_type": "splade", "init_checkpoint": folder / "model"}
+    assert "--mixing" in message(train_file=both, mixing="in_turn", **splade)
+    collections = f"{folder / 'beir'},{folder / 'beir'}"
+    assert "--data_dir" in message(train_file="", data_dir=collections)
 
 
 @pytest.mark.slow

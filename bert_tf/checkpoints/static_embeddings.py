@@ -120,10 +120,8 @@ def static_checkpoint(
     """Makes the checkpoint of a static embedder.
 
     Args:
-      table: float32 [V, D], a row for each token of the vocabulary without its own special tokens.
-      tokenizer: of `static_tokenizer`.
-      embedding: how texts are embedded; its own special tokens are added to `skipped_tokens`.
-      source: see `Checkpoint`.
+      table: float32 [V, D], a row for each token of the vocabulary but `OWN_TOKENS`, which are
+        added to the embedding's `skipped_tokens`.
     """
     vocab = _vocab(tokenizer)
     rows = np.zeros([len(vocab), table.shape[1]], np.float32)
@@ -196,11 +194,7 @@ def model2vec_settings(
 ) -> EmbeddingConfig:
     """Returns how Model2Vec embeds texts.
 
-    Args:
-      tokenizer: of the texts; its unknown token is left out.
-      content: its tokenizer.json.
-      length: the most tokens of a text; None: no limit.
-      normalize: whether vectors are scaled to length 1.
+    `content` is the tokenizer.json, `length` the most tokens of a text; None: no limit.
     """
     vocab = _vocab(tokenizer)
     unknown = vocab.ids.get(unknown_token(content) or "")

@@ -2,11 +2,9 @@
 
     step --schedule--> (data set, its own step) --choose--> examples
 
-The set of a step, and the steps that the set has had before, are a pure function of (seed, step),
-so that a run resumes in the middle of each set.
+Both are a pure function of (seed, step), so that a run resumes in the middle of each set.
 """
 
-import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -50,8 +48,6 @@ class MixedDataset(ContrastiveDataset):
             no_duplicates=False,  # The sets choose the examples of a batch.
         )
         self.num_tokens = self.num_tokens * len(self) // len(self.queries)
-        # The next epoch is prepared before one ends.
-        self._schedule = functools.lru_cache(maxsize=2)(self._make_schedule)
 
     def __len__(self) -> int:
         sizes = list(map(len, self.sets))
@@ -63,27 +59,19 @@ class MixedDataset(ContrastiveDataset):
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def locate(self, step: int, batch_size: int, seed: int | None) -> tuple[int, int]:
-        """Returns the data set of a step, and how many earlier steps were of this set."""
+        """Returns the data set of a step, and which of the set's own steps it is."""
+        if self.mixing == "in_turn":
+            own_step, index = divmod(step, len(self.sets))
+            return index, own_step
         num_batches = [one.batches_per_epoch(batch_size) for one in self.sets]
-        if self.mixing == "in_turn":
-            num_batches = [min(num_batches)] * len(self.sets)
-        epoch, position = divmod(step, sum(num_batches))
-        order = self._schedule(epoch, tuple(num_batches), seed)
-        index = int(order[position])
-        return index, epoch * num_batches[index] + int((order[:position] == index).sum())
-
-    def _make_schedule(
-        self, epoch: int, num_batches: tuple[int, ...], seed: int | None
-    ) -> np.ndarray:
-        """Returns the set of each step of an epoch, int64 [S]."""
-        size = sum(num_batches)
-        if self.mixing == "in_turn":
-            return np.arange(size) % len(num_batches)
-        order = np.repeat(np.arange(len(num_batches)), num_batches)
-        if seed is None:
-            return order
-        positions, _ = order_examples(epoch * size + np.arange(size), size, seed)
-        return order[positions]
+        ends = np.cumsum(num_batches)
+        epoch, batch = divmod(step, int(ends[-1]))
+        if seed is not None:
+            # A permutation of each epoch's batches, which are numbered one set after another.
+            order, _ = order_examples(np.array([step]), int(ends[-1]), seed)
+            batch = int(order[0])
+        index = int(np.searchsorted(ends, batch, side="right"))
+        return index, (epoch + 1) * num_batches[index] + batch - int(ends[index])
 
     def choose(self, step: int, batch_size: int, seed: int | None) -> tuple[np.ndarray, int]:
         """Returns a batch's examples, int64 [n], and the epoch of their set."""

@@ -90,8 +90,6 @@ def read_static(path: pathlib.Path) -> Checkpoint:
     length = stated_truncation(content, tokenizer_path)
     tokenizer = tokenizer_of(content, folder)
     weight_path = folder / WEIGHTS_FILE
-    if not weight_path.is_file():
-        weight_path = folder / "pytorch_model.bin"
     tensors = read_weight_file(weight_path)
     table, notes = _read_table(tensors, len(rows_of_tokens(_vocab(tokenizer))), weight_path)
     others = {module.kind for module in modules[1:]} - {"Normalize"}
